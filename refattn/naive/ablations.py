@@ -1,0 +1,106 @@
+"""Every attention row of Table A1, as three knobs, one query at a time.
+
+Source: Attention as a Hypernetwork, appendix A.1.  The knobs are the three modifications that A.1 lists: how the scores
+become the latent code, how many of the value network's layers the code generates, and what sits between the layers.
+"""
+
+import numpy as np
+
+from refattn.naive.arguments import complete, exact
+from refattn.naive.ops import relu
+
+EPSILON = 1e-6
+NORMALISERS = "softmax", "none", "rms_head", "softmax_rms_head", "rms_head_softmax"
+CODE_USES = 1, 2, 3
+PHIS = "identity", "relu"
+
+
+def softmax_over_keys(s, keep):
+    """a_hj = exp(s_hj) / sum_j' exp(s_hj'), the sum running over the kept j', head by head; 0 where not kept."""
+    a = np.zeros_like(s)
+    for h in range(s.shape[0]):
+        kept = [j for j in range(s.shape[1]) if keep[h, j]]
+        top = max((s[h, j].real for j in kept), default=0.0)
+        for j in kept:
+            a[h, j] = np.exp(s[h, j] - top) / sum(np.exp(s[h, other] - top) for other in kept)
+    return a
+
+
+def rms_over_heads(s):
+    """a_hj = s_hj / sqrt(mean_h' s_h'j^2 + 1e-6), key by key."""
+    a = np.zeros_like(s)
+    heads = range(s.shape[0])
+    for j in range(s.shape[1]):
+        root = np.sqrt(sum(s[h, j] * s[h, j] for h in heads) / len(heads) + EPSILON)
+        for h in heads:
+            a[h, j] = s[h, j] / root
+    return a
+
+
+def code_of_one_query(s, keep, normaliser):
+    """The latent code a (h, k) of one query, from its scores s (h, k); exactly 0 where keep is False."""
+    s = np.where(keep, s, 0.0)
+    if normaliser == "softmax":
+        return softmax_over_keys(s, keep)
+    if normaliser == "none":
+        return s
+    if normaliser == "rms_head":
+        return rms_over_heads(s)
+    if normaliser == "softmax_rms_head":
+        return rms_over_heads(softmax_over_keys(s, keep))
+    return softmax_over_keys(rms_over_heads(s), keep)           # rms_head_softmax
+
+
+def value_of_one_pair(a, v, code_uses, phi, wv2):
+    """(h, e): what one key adds to the output of one query, from the code a (h) of the pair and the values v (h, e)."""
+    heads = range(len(a))
+    if code_uses == 1:
+        return np.array([a[h] * phi(v[h]) for h in heads])
+    z = phi(sum(a[h] * v[h] for h in heads))
+    if code_uses == 3:                                          # eq. 10
+        features = range(len(z))
+        z = phi(np.array([sum(a[h] * z[e] * wv2[h, e, f] for h in heads for e in features) for f in features]))
+    return np.array([a[h] * z for h in heads])
+
+
+def ablation(q, k, v, *, normaliser, code_uses, phi, wv2=None, bias=None, keep=None, dropout=None):
+    """o_ih = sum_j a_hij z_hij with z_hij = phi(v_jh), phi(sum_h' a_h'ij v_jh'), or that and one generated layer more.
+
+    Source: Attention as a Hypernetwork, appendix A.1: eq. 2 (one use of the code), eq. 6 (two), eq. 10 (three).
+    Differs: as the pages softmax, linear and hyla do.  Under softmax a pair that is not kept is left out; before `none`
+    and `rms_head` its score is 0, and the mean over heads still divides by H; its weight is 0 in every composition.
+    `softmax_rms_head` applies softmax first, `rms_head_softmax` applies it last.
+
+    Shapes
+    ------
+    q, k, v             : (b, q, h, d), (b, k, h, d), (b, k, h, e)
+    wv2                 : (h, e, e), with three uses of the code
+    bias, keep, dropout : broadcast to (b, h, q, k)
+    returns             : (b, q, h, e)
+
+    Raises: ValueError for an unknown knob, or a wv2 where it is not used, or none where it is.
+
+    >>> q, k, v = np.ones((1, 1, 1, 1)), np.full((1, 1, 1, 1), -2.0), np.full((1, 1, 1, 1), 5.0)
+    >>> [ablation(q, k, v, normaliser="none", code_uses=n, phi="identity").item() for n in (1, 2)]
+    [-10.0, 20.0]
+    """
+    for name, given, allowed in (
+        ("normaliser", normaliser, NORMALISERS), ("code_uses", code_uses, CODE_USES), ("phi", phi, PHIS)
+    ):
+        if given not in allowed:
+            raise ValueError(f"{name} is {given!r}, allowed are {', '.join(map(repr, allowed))}")
+    if (code_uses == 3) != (wv2 is not None):
+        raise ValueError(f"wv2 belongs to code_uses=3, and code_uses is {code_uses}")
+    wv2 = None if wv2 is None else exact(wv2)
+    q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
+    if wv2 is not None:
+        o = o.astype(np.result_type(o, wv2))
+    apply_phi = relu if phi == "relu" else np.asarray
+    for b, i in np.ndindex(o.shape[:2]):
+        s = np.zeros((q.shape[2], k.shape[1]), dtype=o.dtype)
+        for h, j in np.ndindex(s.shape):
+            s[h, j] = np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j]
+        a = code_of_one_query(s, keep[b, :, i, :], normaliser) * dropout[b, :, i, :]
+        for j in range(k.shape[1]):
+            o[b, i] += value_of_one_pair(a[:, j], v[b, j], code_uses, apply_phi, wv2)
+    return o
