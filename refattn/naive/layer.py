@@ -1,0 +1,64 @@
+"""Multi-head attention: the projections by loops, around any of the definitions."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from refattn.naive.ablations import ablation
+from refattn.naive.arguments import exact
+from refattn.naive.hyla import hyla
+from refattn.naive.linear import linear as linear_attention
+from refattn.naive.ops import linear
+from refattn.naive.softmax import softmax
+
+PAGES = {"softmax": softmax, "linear": linear_attention, "hyla": hyla}
+
+
+def part(p, name):
+    """The parameter or group of parameters called `name` in p, a mapping or an object; None if there is none."""
+    return p.get(name) if isinstance(p, Mapping) else getattr(p, name, None)
+
+
+def attention(variant, q, k, v, wv2, **given):
+    """The output of one of PAGES, or of the knobs (normaliser, code_uses, phi)."""
+    if isinstance(variant, str):
+        if variant not in PAGES:
+            raise ValueError(f"variant is {variant!r}, allowed are {', '.join(PAGES)} or (normaliser, code_uses, phi)")
+        return PAGES[variant](q, k, v, **given)
+    if not isinstance(variant, tuple):
+        variant = variant.normaliser, variant.code_uses, variant.phi
+    normaliser, code_uses, phi = variant
+    return ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, wv2=wv2, **given)
+
+
+def multi_head(p, x, *, variant="softmax", context=None, bias=None, keep=None, dropout=None, position=None):
+    """y_i = bo + sum_h,e o_ihe wo_he with o the attention of q = x wq + bq to k, v = context wk + bk, context wv + bv.
+
+    Source: Attention as a Hypernetwork, eq. 2 and 6, and the authors' code for the biases.
+
+    variant             : "softmax", "linear", "hyla", or the three knobs (normaliser, code_uses, phi) of `ablations`
+    position            : None, or a function applied to q and to k, such as `positions.rotary`
+
+    Shapes
+    ------
+    x, context          : (b, q, m), (b, k, m); x is its own context unless one is given
+    bias, keep, dropout : broadcast to (b, h, q, k)
+    p                   : wq (m, h, d)  bq (h, d)  wk  bk alike  wv (m, h, e)  bv (h, e)  wo (h, e, m)  bo (m)
+                          and wv2 (h, e, e) with three uses of the code; absent biases are 0
+    returns             : (b, q, m)
+    """
+    context = x if context is None else context
+    q = linear(x, part(p, "wq"), part(p, "bq"))
+    k = linear(context, part(p, "wk"), part(p, "bk"))
+    v = linear(context, part(p, "wv"), part(p, "bv"))
+    if position is not None:
+        q, k = position(q), position(k)
+    o = attention(variant, q, k, v, part(p, "wv2"), bias=bias, keep=keep, dropout=dropout)
+    wo = exact(part(p, "wo"))
+    bo = exact(np.zeros(wo.shape[2]) if part(p, "bo") is None else part(p, "bo"))
+    y = np.zeros((*o.shape[:2], wo.shape[2]), dtype=np.result_type(o, wo, bo))
+    for b, i, m in np.ndindex(y.shape):
+        y[b, i, m] = bo[m]
+        for h, e in np.ndindex(wo.shape[:2]):
+            y[b, i, m] += o[b, i, h, e] * wo[h, e, m]
+    return y

@@ -1,0 +1,49 @@
+"""The losses, entry by entry."""
+
+import numpy as np
+
+from refattn.naive.arguments import exact
+
+
+def mse(y, target):
+    """mean of (y_n - target_n)^2 over all entries n.  Shapes: y (...), target (...), returns a number.
+
+    >>> float(mse([1.0, 2.0], [1.0, 5.0]))
+    4.5
+    """
+    y, target = exact(y).ravel(), exact(target).ravel()
+    return sum((y[n] - target[n]) ** 2 for n in range(len(y))) / len(y)
+
+
+def mean_absolute_error(y, target):
+    """mean of |y_n - target_n| over all entries n.  Shapes: y (...), target (...), returns a number.
+
+    The sign is that of the real part, so that the complex step finds the slope.
+
+    >>> float(mean_absolute_error([1.0, 2.0], [1.0, 5.0]))
+    1.5
+    """
+    y, target = exact(y).ravel(), exact(target).ravel()
+    gaps = [y[n] - target[n] for n in range(len(y))]
+    return sum(gap if gap.real >= 0 else -gap for gap in gaps) / len(y)
+
+
+def cross_entropy(logits, labels, weights=None):
+    """sum_n w_n ce_n / sum_n w_n with ce_n = log(sum_c exp(logits_nc)) - logits_n,label_n.
+
+    Shapes: logits (..., v), labels (...) integer, weights (...) or None for all 1, returns a number.
+
+    >>> logits = [[0.0, 0.0], [0.0, np.log(3.0)]]
+    >>> round(float(np.exp(cross_entropy(logits, [0, 1]))), 12)                 # root of 2 * 4/3
+    1.632993161855
+    >>> round(float(np.exp(cross_entropy(logits, [0, 1], weights=[5.0, 0.0]))), 12)
+    2.0
+    """
+    logits, labels = exact(logits), np.asarray(labels)
+    weights = np.ones(labels.shape) if weights is None else exact(weights)
+    loss = 0.0
+    for n in np.ndindex(labels.shape):
+        top = max(value.real for value in logits[n])
+        ce = np.log(sum(np.exp(value - top) for value in logits[n])) + top - logits[n][labels[n]]
+        loss += weights[n] * ce
+    return loss / sum(weights.flat)

@@ -1,0 +1,68 @@
+"""The decoder of Attention as a Hypernetwork, whole."""
+
+import numpy as np
+
+from refattn.naive.arguments import exact
+from refattn.naive.feed_forward import mlp
+from refattn.naive.layer import multi_head, part
+from refattn.naive.ops import embedding, layer_norm, linear
+from refattn.naive.positions import t5_bias
+
+
+def norm(p, x):
+    """LayerNorm with the parameters p.scale, p.shift."""
+    return layer_norm(x, part(p, "scale"), part(p, "shift"))
+
+
+def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activation="gelu"):
+    """x1 = x + attention(norm1(x)) and x1 + feed_forward(norm2(x1)), the scores biased by the block's own T5 table.
+
+    Shapes: x (b, t, m), keep and dropout broadcast to (b, h, t, t), returns (b, t, m).
+    """
+    table = part(part(p, "position"), "table")
+    bias = None if table is None else t5_bias(table, x.shape[1], x.shape[1], bidirectional=bidirectional)
+    x = x + multi_head(
+        part(p, "attention"), norm(part(p, "norm1"), x), variant=variant, bias=bias, keep=keep, dropout=dropout
+    )
+    w1, b1, w2, b2 = (part(part(p, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2"))
+    return x + mlp(norm(part(p, "norm2"), x), w1, b1, w2, b2, activation)
+
+
+def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirectional=False, activation="gelu"):
+    """y = norm(block_L(... block_1(x w + b))) readout.w + readout.b.
+
+    Source: Attention as a Hypernetwork, section 3 and the authors' code: pre-norm blocks, a norm after the last one,
+    T5 biases that are unidirectional even without a causal mask, one table per block, as many buckets as tokens.
+
+    variant  : as in `layer.multi_head`
+    dropout  : None, or for each block an array that broadcasts to (b, h, t, t)
+
+    Shapes
+    ------
+    x        : (b, t, i) numbers, or (b, t) integer tokens
+    p        : embed.w (i, m)  embed.b (m), or for tokens embed.table (v, m)
+               blocks[l].norm1.scale (m)  .norm1.shift (m)  .norm2 alike  .attention as in `layer.multi_head`
+               blocks[l].position.table (h, w)  .feed_forward.w1 (m, f)  .b1 (f)  .w2 (f, m)  .b2 (m)
+               norm.scale (m)  norm.shift (m)
+               readout.w (m, o)  readout.b (o), or without a read-out the tied one, y_v = x . table_v / sqrt(m)
+    returns  : (b, t, o)
+    """
+    embed, readout = part(p, "embed"), part(p, "readout")
+    if np.asarray(x).ndim == 2:
+        x = embedding(x, part(embed, "table"))
+    else:
+        x = linear(x, part(embed, "w"), part(embed, "b"))
+    steps = x.shape[1]
+    keep = np.array([[j <= i for j in range(steps)] for i in range(steps)]) if causal else None
+    blocks = part(p, "blocks")
+    for number in range(len(blocks)):
+        factors = None if dropout is None else dropout[number]
+        x = block(
+            blocks[number], x,
+            variant=variant, keep=keep, dropout=factors, bidirectional=bidirectional, activation=activation,
+        )
+    x = norm(part(p, "norm"), x)
+    if readout is None:
+        table = exact(part(embed, "table"))
+        return linear(x, table.T) / np.sqrt(table.shape[1])
+    return linear(x, part(readout, "w"), part(readout, "b"))
