@@ -1,0 +1,19 @@
+"""refattn: attention, forward and backward by hand, in NumPy and CuPy.
+
+One word finds everything: `refattn.attention.hyla` is the page of HYLA (equation, forward, backward),
+`refattn.naive.hyla` its definition as loops, `tests/test_hyla.py` its test, `tutorials/03_hyla.py` its story.
+
+Axes: b batch, t position, q query, k key, m model width, h head, d query/key feature, e value feature, s search,
+r retrieval, c selector feature, w offset in a window or bucket, f hidden, v vocabulary, l layer, n state, x expert.
+"""
+
+__version__ = "0.1.0"
+
+_LAZY = {"load": "train"}         # public names whose modules are imported on first use, so that this import is free
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        from importlib import import_module
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module 'refattn' has no attribute {name!r}")

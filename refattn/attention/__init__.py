@@ -1,0 +1,56 @@
+"""Attention variants: one table, one row each.
+
+A row is all that a new variant needs besides its page and its naive loop: the layer, the checks, the theorems, the
+reference vectors and the command line read this table.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from .ablations import Knobs, ablation, ablation_backward
+from .hyla import hyla, hyla_backward
+from .linear import linear, linear_backward
+from .softmax import softmax, softmax_backward
+
+
+class Variant(NamedTuple):
+    forward: Callable          # (q, k, v, *extras, bias, keep, dropout) -> o, Saved
+    backward: Callable         # (saved, do) -> dq, dk, dv, dbias, *dextras
+    knobs: Knobs               # what the variant is in table A1
+    equation: str
+    file: str                  # page below refattn/attention
+    row: str = ""              # the row's name in table A1 of H
+    extras: tuple[str, ...] = ()
+
+
+def _knobs(normaliser: str, code_uses: int, phi: str, row: str) -> Variant:
+    knobs = Knobs(normaliser, code_uses, phi)
+    return Variant(partial(ablation, knobs=knobs), ablation_backward, knobs, "eq. 10" if code_uses == 3 else
+                   "eq. 6" if code_uses == 2 else "eq. 3", "ablations.py", row, ("wv2",) if code_uses == 3 else ())
+
+
+VARIANTS: dict[str, Variant] = {
+    "softmax": Variant(softmax, softmax_backward, Knobs("softmax", 1, "identity"), "eq. 1-3", "softmax.py",
+                       "Softmax attention"),
+    "linear": Variant(linear, linear_backward, Knobs("none", 1, "identity"), "eq. 1-3", "linear.py", "Linear attention"),
+    "hyla": Variant(hyla, hyla_backward, Knobs("rms_head", 2, "relu"), "eq. 6-7", "hyla.py", "HYLA"),
+    "linear_rms_head": _knobs("rms_head", 1, "identity", "Linear + RMSHead"),
+    "linear_rms_head_relu_values": _knobs("rms_head", 1, "relu", "Linear + RMSHead + nonlinear value"),
+    "hyla_no_rms_head": _knobs("none", 2, "relu", "HYLA - RMSHead"),
+    "hyla_no_nonlinearity": _knobs("rms_head", 2, "identity", "HYLA - nonlinearity"),
+    "hyla_no_nonlinearity_no_rms_head": _knobs("none", 2, "identity", "HYLA - nonlinearity - RMSHead"),
+    "hyla_softmax_for_rms_head": _knobs("softmax", 2, "relu", "HYLA - RMSHead + softmax"),
+    "hyla_deep": _knobs("rms_head", 3, "relu", "HYLA + deep value network"),
+    "hyla_and_softmax": _knobs("softmax_rms_head", 2, "relu", "HYLA + softmax"),
+    "hyla_and_softmax_reversed": _knobs("rms_head_softmax", 2, "relu", "HYLA + softmax (the other order)"),
+}
+
+
+def variant(name) -> Variant:
+    """The row of a name or of Knobs.  Raises ValueError listing the names."""
+    if isinstance(name, Knobs):
+        return _knobs(*name.check(), "")
+    if name not in VARIANTS:
+        raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(VARIANTS)}")
+    return VARIANTS[name]

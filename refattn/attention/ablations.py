@@ -1,0 +1,150 @@
+"""Table A1 as three knobs: how the code is normalised, how often it is used, and what sits between the uses.
+
+    a = normaliser(q.k / sqrt(d) + bias)
+    one use    o[h, q] = sum_k a_h phi(v_h)                                        standard attention, eq. (3)
+    two uses   o[h, q] = sum_k a_h phi(sum_j a_j v_j)                              HYLA, eq. (6)
+    three      o[h, q] = sum_k a_h phi(sum_j a_j W'_j phi(sum_i a_i v_i))          deep value network, eq. (10)
+
+Source: H, appendix A.1, eq. (10), table A1.  Differs: rows 5, 10 and 11 are not in the released code; here row 5 is
+phi on the values of one use, row 10 has no bias on W' (wv2), and row 11 (HYLA + softmax) takes softmax first, RMSHead
+last, with the other order beside it.
+"""
+
+from typing import Any, NamedTuple
+
+from .. import ops
+from ..contract import contract
+from .shapes import check_inputs
+
+NORMALISERS = {             # name -> (steps in order, the axis that the first of them reduces)
+    "softmax": (("softmax",), "k"),
+    "none": ((), None),
+    "rms_head": (("rms_head",), "h"),
+    "softmax_rms_head": (("softmax", "rms_head"), "k"),
+    "rms_head_softmax": (("rms_head", "softmax"), "h"),
+}
+PHI = {"identity": (lambda x: x, lambda x, dy: dy), "relu": (ops.relu, ops.relu_backward)}
+
+
+class Knobs(NamedTuple):
+    """A variant of Table A1: `normaliser`, `code_uses` (1, 2 or 3) and `phi` (identity or relu)."""
+    normaliser: str
+    code_uses: int
+    phi: str
+
+    def check(self):
+        """Itself.  Raises ValueError naming the knob, its value and what is allowed."""
+        for knob, allowed in ("normaliser", NORMALISERS), ("code_uses", (1, 2, 3)), ("phi", PHI):
+            if getattr(self, knob) not in allowed:
+                raise ValueError(f"{knob} is {getattr(self, knob)!r}; allowed: {', '.join(map(str, allowed))}")
+        return self
+
+
+class Saved(NamedTuple):
+    knobs: Knobs
+    q: Any
+    k: Any
+    v: Any
+    wv2: Any
+    bias: Any
+    keep: Any
+    dropout: Any
+    code: Any                  # (b, h, q, k), before dropout
+    steps: tuple               # what each step of the normaliser keeps
+    z: Any                     # (b, q, k, e), first hidden layer before phi; None with one use
+    z2: Any                    # (b, q, k, f), second hidden layer before phi; None with fewer than three
+
+
+def normalise(s, keep, steps):
+    """The code from the scores, step by step, and what each step's backward needs."""
+    kept = []
+    for step in steps or ("none",):
+        if step == "softmax":
+            s = ops.softmax(s, keep)
+            kept.append((s,))
+        elif step == "rms_head":
+            s, rho = ops.rms_head(ops.dropped_to_zero(s, keep))
+            kept.append((s, rho))
+        else:
+            s = ops.dropped_to_zero(s, keep)
+            kept.append(())
+    return s, tuple(kept)
+
+
+def normalise_backward(kept, keep, steps, da):
+    """ds of `normalise`, its steps undone in reverse."""
+    for step, saved in zip(reversed(steps or ("none",)), reversed(kept), strict=True):
+        if step == "softmax":
+            da = ops.softmax_backward(*saved, da)
+        elif step == "rms_head":
+            da = ops.dropped_to_zero(ops.rms_head_backward(*saved, da), keep)
+        else:
+            da = ops.dropped_to_zero(da, keep)
+    return da
+
+
+def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
+    """o[b, q, h, e] of the variant that `knobs` describes.  Returns o and Saved.
+
+    Shapes
+    ------
+    q       : b q h d
+    k       : b k h d
+    v       : b k h e
+    wv2     : h e e        (three uses only: the second layer of the value network)
+    bias    : b h q k      (finite, broadcasts)
+    keep    : b h q k      (bool, broadcasts; weight exactly 0 where False)
+    dropout : b h q k      (broadcasts; multiplied into the code once, seen by every use)
+    returns : b q h e
+
+    Raises ValueError for unknown knobs, shapes that do not fit, or a wv2 that is missing or not wanted.
+    """
+    check_inputs(q, k, v, bias, keep, dropout)
+    steps, over = NORMALISERS[Knobs(*knobs).check().normaliser]
+    phi, uses = PHI[knobs.phi][0], knobs.code_uses
+    if (wv2 is None) != (uses != 3):
+        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}; code_uses {uses} needs "
+                         f"{'it' if uses == 3 else 'none'}")
+    s = ops.scores(q, k, bias, over=over)                       # (1) eq. 1
+    a, kept = normalise(s, keep, steps)                         # (2) eq. 1, sigma
+    c = ops.drop(a, dropout)                                    # (3)
+    z = z2 = None
+    if uses == 1:
+        o = contract("bhqk,bkhe->bqhe", c, phi(v))              # (9) eq. 3
+        return o, Saved(knobs, q, k, v, wv2, bias, keep, dropout, a, kept, z, z2)
+    z = contract("bhqk,bkhe->bqke", c, v)                       # (4) eq. 6, inner sum
+    g = phi(z)                                                  # (5)
+    if uses == 3:
+        u = contract("bqke,hef->bqkhf", g, wv2)                 # (6) eq. 10
+        z2 = contract("bhqk,bqkhf->bqkf", c, u)                 # (7) eq. 10
+        g = phi(z2)                                             # (8)
+    o = contract("bhqk,bqke->bqhe", c, g)                       # (9) eq. 6, outer sum
+    return o, Saved(knobs, q, k, v, wv2, bias, keep, dropout, a, kept, z, z2)
+
+
+def ablation_backward(saved, do):
+    """dq, dk, dv, dbias, dwv2 from do (b, q, h, e); None for what was not given."""
+    knobs, q, k, v, wv2, bias, keep, dropout, a, kept, z, z2 = saved
+    phi, phi_backward = PHI[knobs.phi]
+    c, dwv2 = ops.drop(a, dropout), None                        # (3) again
+    if knobs.code_uses == 1:
+        dc = contract("bqhe,bkhe->bhqk", do, phi(v), order=a)   # (9)
+        dv = phi_backward(v, contract("bhqk,bqhe->bkhe", c, do))                # (9)
+    else:
+        last = z if z2 is None else z2
+        dc = contract("bqhe,bqke->bhqk", do, phi(last), order=a)                # (9)
+        dg = contract("bhqk,bqhe->bqke", c, do)                 # (9)
+        if knobs.code_uses == 3:
+            dz2, g = phi_backward(z2, dg), phi(z)               # (8)
+            u = contract("bqke,hef->bqkhf", g, wv2)             # (6) again
+            dc += contract("bqkf,bqkhf->bhqk", dz2, u)          # (7)
+            du = contract("bhqk,bqkf->bqkhf", c, dz2)           # (7)
+            dwv2 = contract("bqke,bqkhf->hef", g, du)           # (6)
+            dg = contract("bqkhf,hef->bqke", du, wv2)           # (6)
+        dz = phi_backward(z, dg)                                # (5)
+        dc += contract("bqke,bkhe->bhqk", dz, v, order=a)       # (4)
+        dv = contract("bhqk,bqke->bkhe", c, dz)                 # (4)
+    da = ops.drop(dc, dropout)                                  # (3)
+    ds = normalise_backward(kept, keep, NORMALISERS[knobs.normaliser][0], da)   # (2)
+    dq, dk, dbias = ops.scores_backward(q, k, bias, ds)         # (1)
+    return dq, dk, dv, dbias, dwv2

@@ -1,0 +1,24 @@
+"""What q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
+
+from ..contract import agree
+from ..xp import array_module, check_alike
+
+
+def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
+    """Nothing, if the arrays fit together.
+
+    Raises ValueError naming axis, sizes and arrays; TypeError for mixed dtypes, mixed array modules or a `keep` that is
+    not boolean.
+    """
+    xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
+    size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
+    if bias is keep is dropout:
+        return
+    target = tuple(size[letter] for letter in "bhqk")
+    for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
+        if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
+                x.shape[::-1], target[::-1], strict=False))):
+            raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to (b, h, q, k) = {target}")
+    if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):
+        raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; booleans of "
+                        f"{xp.__name__} are needed (True = may attend)")

@@ -1,0 +1,97 @@
+"""Feed-forward layers: two maps with a nonlinearity between them, at every position alone.
+
+    MLP      y = phi(x W1 + b1) W2 + b2
+    SwiGLU   y = ((x Wg) sigmoid(x Wg) * (x Wu)) Wd
+
+Source: H, released code (`gelu_mlp`: GELU in the tanh form; `swiglu`: no biases); Shazeer 2020.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import ops
+from .params import Parameter
+
+ACTIVATIONS = {
+    "gelu": (ops.gelu, ops.gelu_backward),
+    "gelu_exact": (ops.gelu_exact, ops.gelu_exact_backward),
+    "relu": (ops.relu, ops.relu_backward),
+}
+
+
+class Saved(NamedTuple):
+    x: Any
+    hidden: Any                # before the activation
+    active: Any                # after it
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu."""
+    width: int
+    hidden: int
+    activation: str = "gelu"
+
+    def __post_init__(self):
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
+
+    def parameters(self):
+        m, f = self.width, self.hidden
+        return {"w1": Parameter("mf", (m, f), m, "weight"), "b1": Parameter("f", (f,), m, "bias"),
+                "w2": Parameter("fm", (f, m), f, "weight"), "b2": Parameter("m", (m,), f, "bias")}
+
+    def forward(self, p, x):
+        """y (..., m) from x (..., m).  Returns y and Saved."""
+        hidden = ops.linear(x, p.w1, p.b1)                      # (1)
+        active = ACTIVATIONS[self.activation][0](hidden)        # (2)
+        return ops.linear(active, p.w2, p.b2), Saved(x, hidden, active)         # (3)
+
+    def backward(self, p, saved, dy, grads):
+        """dx (..., m); parameter gradients are added into `grads`."""
+        x, hidden, active = saved
+        dactive, dw2, db2 = ops.linear_backward(active, p.w2, dy)               # (3)
+        dhidden = ACTIVATIONS[self.activation][1](hidden, dactive)              # (2)
+        dx, dw1, db1 = ops.linear_backward(x, p.w1, dhidden)    # (1)
+        grads.w1 += dw1
+        grads.b1 += db1
+        grads.w2 += dw2
+        grads.b2 += db2
+        return dx
+
+
+class GatedSaved(NamedTuple):
+    x: Any
+    gate: Any                  # before silu
+    up: Any
+    active: Any                # silu(gate) * up
+
+
+@dataclass(frozen=True)
+class SwiGLU:
+    """y = (silu(x wg) * (x wu)) wd, without biases."""
+    width: int
+    hidden: int
+
+    def parameters(self):
+        m, f = self.width, self.hidden
+        return {"wg": Parameter("mf", (m, f), m, "weight"), "wu": Parameter("mf", (m, f), m, "weight"),
+                "wd": Parameter("fm", (f, m), f, "weight")}
+
+    def forward(self, p, x):
+        """y (..., m) from x (..., m).  Returns y and GatedSaved."""
+        gate, up = ops.linears(x, (p.wg, None), (p.wu, None))   # (1)
+        active = ops.silu(gate) * up                            # (2)
+        return ops.linear(active, p.wd), GatedSaved(x, gate, up, active)        # (3)
+
+    def backward(self, p, saved, dy, grads):
+        """dx (..., m); parameter gradients are added into `grads`."""
+        x, gate, up, active = saved
+        dactive, dwd, _ = ops.linear_backward(active, p.wd, dy)                 # (3)
+        dgate = ops.silu_backward(gate, dactive * up)           # (2)
+        dup = dactive * ops.silu(gate)                          # (2)
+        dx, ((dwg, _), (dwu, _)) = ops.linears_backward(x, (p.wg, p.wu), (dgate, dup))          # (1)
+        grads.wg += dwg
+        grads.wu += dwu
+        grads.wd += dwd
+        return dx

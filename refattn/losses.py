@@ -1,0 +1,49 @@
+"""Losses: the value and its gradient together, since no loss is ever needed twice.
+
+The value is a 0-d array on the device of its arguments: nothing here waits.
+"""
+
+from math import prod
+
+from .xp import array_module
+
+
+def mse(y, target):
+    """L = mean (y - target)^2.  Returns L, dy."""
+    error = y - target
+    n = prod(y.shape)
+    return (error * error).sum() / n, error * (2 / n)
+
+
+def mean_absolute_error(y, target):
+    """L = mean |y - target|.  Returns L, dy; dy = 0 where they are equal."""
+    xp = array_module(y, target)
+    error = y - target
+    sign = xp.sign(error.real).astype(y.dtype)
+    n = prod(y.shape)
+    return (error * sign).sum() / n, sign * (1 / n)
+
+
+def cross_entropy(logits, target, weight=None):
+    """L = sum_i w_i (logsumexp_v logits[i, v] - logits[i, target_i]) / sum_i w_i.  Returns L, dlogits.
+
+    Shapes
+    ------
+    logits  : ... v
+    target  : ...          (integers in 0 .. v - 1)
+    weight  : ...          (1 everywhere when None; its sum must not be 0)
+    returns : a 0-d array, and ... v
+    """
+    xp = array_module(logits)
+    hit = target[..., None] == xp.arange(logits.shape[-1], dtype=target.dtype)
+    shifted = logits - logits.real.max(axis=-1, keepdims=True)
+    p = xp.exp(shifted)
+    total = p.sum(axis=-1, keepdims=True)
+    loss = xp.log(total[..., 0]) - (shifted * hit).sum(axis=-1)
+    p /= total
+    dlogits = p - hit
+    if weight is None:
+        n = prod(target.shape)
+        return loss.sum() / n, dlogits * (1 / n)
+    share = weight / weight.sum()
+    return (loss * share).sum(), dlogits * share[..., None]

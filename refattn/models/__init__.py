@@ -1,0 +1,1 @@
+"""Whole networks: the papers' models around any attention and feed-forward layer."""

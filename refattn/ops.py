@@ -1,0 +1,319 @@
+"""Operations in pairs: a forward, and a backward that is its exact derivative.
+
+Shapes are written with the axis letters of the package; `...` is any number of axes.  A backward takes what its forward
+returned or was given, and the gradient of the result.  Forwards stay analytic (comparisons look at `.real`), so that
+the complex step f(x + ih).imag / h gives their derivative without cancellation.
+"""
+
+from math import pi, prod, sqrt
+
+import numpy as np
+
+from .contract import contract
+from .xp import array_module, erf
+
+# ------------------------------------------------------------------------------------------------------------- tiles
+
+
+def tiles(rows: int, row_size: int, xp=np, elements: int = 1 << 15):
+    """Slices that cut `rows` rows of `row_size` entries into pieces that stay in cache; one slice on a GPU."""
+    step = max(1, elements // max(1, row_size)) if xp is np else max(1, rows)
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def in_tiles(f, *arrays, outs):
+    """Call f(*pieces, *pieces of outs) on row tiles of arrays that share their first axis; returns `outs`.
+
+    A chain of elementwise steps then reads memory once instead of once a step.
+    """
+    xp = array_module(*arrays)
+    for rows in tiles(arrays[0].shape[0], prod(arrays[0].shape[1:]), xp):
+        f(*(x[rows] for x in arrays), *(x[rows] for x in outs))
+    return outs
+
+
+def rows_of(x):
+    """The array as a matrix whose rows are the last axis."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def unbroadcast(dx, shape):
+    """Gradient of a broadcast: dx summed to `shape`."""
+    dx = dx.sum(axis=tuple(range(dx.ndim - len(shape)))) if dx.ndim > len(shape) else dx
+    stretched = tuple(i for i, n in enumerate(shape) if n == 1 and dx.shape[i] != 1)
+    return dx.sum(axis=stretched, keepdims=True) if stretched else dx
+
+
+# ------------------------------------------------------------------------------------------------- linear and tables
+
+
+def linear(x, w, b=None):
+    """y[..., o] = sum_m x[..., m] w[m, o] + b[o]; w (m, ...) may have several output axes, b has them too."""
+    y = rows_of(x) @ w.reshape(w.shape[0], -1)
+    if b is not None:
+        y += b.reshape(-1)
+    return y.reshape(x.shape[:-1] + w.shape[1:])
+
+
+def linear_backward(x, w, dy):
+    """dx[..., m] = sum_o dy[..., o] w[m, o],  dw[m, o] = sum x[..., m] dy[..., o],  db[o] = sum dy[..., o]."""
+    dy2 = dy.reshape(-1, prod(w.shape[1:]))
+    dx = (dy2 @ w.reshape(w.shape[0], -1).T).reshape(x.shape)
+    return dx, (rows_of(x).T @ dy2).reshape(w.shape), dy2.sum(axis=0).reshape(w.shape[1:])
+
+
+def linears(x, *maps):
+    """[linear(x, w, b) for w, b in maps] as one product of the joined weights; a b of None is zero."""
+    xp = array_module(x)
+    w = xp.concatenate([w.reshape(w.shape[0], -1) for w, _ in maps], axis=1)
+    y = rows_of(x) @ w
+    ends, ys = 0, []
+    for w, b in maps:
+        start, ends = ends, ends + prod(w.shape[1:])
+        if b is not None:
+            y[:, start:ends] += b.reshape(-1)
+        ys.append(y[:, start:ends].reshape(x.shape[:-1] + w.shape[1:]))
+    return ys
+
+
+def linears_backward(x, weights, dys):
+    """dx and [(dw, db), ...] of `linears`: the gradients joined, two products."""
+    xp = array_module(x)
+    w = xp.concatenate([w.reshape(w.shape[0], -1) for w in weights], axis=1)
+    dy = xp.concatenate([dy.reshape(-1, prod(w.shape[1:])) for w, dy in zip(weights, dys, strict=True)], axis=1)
+    dw, db = rows_of(x).T @ dy, dy.sum(axis=0)
+    ends, grads = 0, []
+    for each in weights:
+        start, ends = ends, ends + prod(each.shape[1:])
+        grads.append((dw[:, start:ends].reshape(each.shape), db[start:ends].reshape(each.shape[1:])))
+    return (dy @ w.T).reshape(x.shape), grads
+
+
+def embedding(table, index):
+    """y[..., m] = table[index[...], m]; `index` holds integers on the table's device."""
+    return table[index]
+
+
+def embedding_backward(table, index, dy):
+    """dtable[v, m] = sum of dy[..., m] where index[...] = v."""
+    dtable = array_module(table, dy).zeros_like(table)
+    array_module(table, dy).add.at(dtable, index.reshape(-1), rows_of(dy))
+    return dtable
+
+
+# ------------------------------------------------------------------------------------------------------ nonlinearities
+
+
+def relu(x):
+    """max(0, x)."""
+    return x * (x.real > 0)
+
+
+def relu_backward(x, dy):
+    """dx = dy where x > 0, else 0 (slope 0 at x = 0)."""
+    return dy * (x.real > 0)
+
+
+GELU_C, GELU_A = sqrt(2 / pi), 0.044715
+
+
+def gelu(x):
+    """x (1 + tanh(u)) / 2,  u = sqrt(2/pi) (x + 0.044715 x^3).  Source: Hendrycks & Gimpel 2016, the tanh form (H)."""
+    def piece(x, y):
+        xp = array_module(x)
+        xp.multiply(x, x, out=y)
+        y *= GELU_C * GELU_A
+        y += GELU_C
+        y *= x
+        xp.tanh(y, out=y)
+        y += 1
+        y *= x
+        y *= 0.5
+
+    return in_tiles(piece, x, outs=(array_module(x).empty_like(x),))[0]
+
+
+def gelu_backward(x, dy):
+    """dx = dy ((1 + t) / 2 + x (1 - t^2) u' / 2),  t = tanh(u),  u' = sqrt(2/pi) (1 + 3 x 0.044715 x^2)."""
+    def piece(x, dy, dx):
+        xp = array_module(x)
+        slope = x * x
+        t = slope * (GELU_C * GELU_A)
+        t += GELU_C
+        t *= x
+        xp.tanh(t, out=t)
+        slope *= 3 * GELU_C * GELU_A
+        slope += GELU_C
+        slope *= x
+        xp.multiply(t, t, out=dx)
+        xp.subtract(1, dx, out=dx)
+        dx *= slope
+        dx += t
+        dx += 1
+        dx *= dy
+        dx *= 0.5
+
+    return in_tiles(piece, x, dy, outs=(array_module(x).empty_like(x),))[0]
+
+
+def gelu_exact(x):
+    """x (1 + erf(x / sqrt 2)) / 2.  Not analytic in this form: its derivative is checked by finite differences."""
+    return x * (0.5 * (1 + erf(x * sqrt(0.5))))
+
+
+def gelu_exact_backward(x, dy):
+    """dx = dy (Phi(x) + x phi(x)), the standard normal distribution and density."""
+    density = array_module(x).exp(-0.5 * (x * x)) * (1 / sqrt(2 * pi))
+    return dy * (0.5 * (1 + erf(x * sqrt(0.5))) + x * density)
+
+
+def silu(x):
+    """x / (1 + exp(-x)), in the form x (1 + tanh(x/2)) / 2 that cannot overflow."""
+    return x * (0.5 * (1 + array_module(x).tanh(0.5 * x)))
+
+
+def silu_backward(x, dy):
+    """dx = dy g (1 + x (1 - g)),  g = 1 / (1 + exp(-x))."""
+    g = 0.5 * (1 + array_module(x).tanh(0.5 * x))
+    return dy * (g * (1 + x * (1 - g)))
+
+
+# ------------------------------------------------------------------------------------------------------ normalisations
+
+
+def layer_norm(x, scale, shift, epsilon: float = 1e-6):
+    """y = scale n + shift,  n = (x - mean) / sqrt(var + epsilon) over the last axis, var biased.  Returns y, n, 1/root.
+
+    Source: Ba et al. 2016.
+    """
+    xp = array_module(x, scale)
+    x2 = rows_of(x)
+    average = xp.full(x.shape[-1], 1 / x.shape[-1], dtype=x.dtype)
+    y, n, r = xp.empty_like(x2), xp.empty_like(x2), xp.empty((x2.shape[0], 1), dtype=x.dtype)
+
+    def piece(x, y, n, r):
+        xp.subtract(x, (x @ average)[:, None], out=n)
+        xp.multiply(n, n, out=y)
+        variance = (y @ average)[:, None]
+        variance += epsilon
+        xp.divide(1, xp.sqrt(variance, out=r), out=r)
+        n *= r
+        xp.multiply(n, scale, out=y)
+        y += shift
+
+    in_tiles(piece, x2, outs=(y, n, r))
+    return y.reshape(x.shape), n.reshape(x.shape), r.reshape(x.shape[:-1] + (1,))
+
+
+def layer_norm_backward(n, r, scale, dy):
+    """dx = r (dn - mean(dn) - n mean(dn n)), dn = dy scale;  dscale = sum dy n;  dshift = sum dy."""
+    xp = array_module(n, dy)
+    n2, dy2 = rows_of(n), rows_of(dy)
+    average = xp.full(n.shape[-1], 1 / n.shape[-1], dtype=n.dtype)
+    dx, dscale, dshift = xp.empty_like(n2), xp.zeros_like(scale), xp.zeros_like(scale)
+
+    def piece(n, r, dy, dx):
+        nonlocal dscale, dshift
+        xp.multiply(dy, n, out=dx)
+        dscale += dx.sum(axis=0)
+        dshift += dy.sum(axis=0)
+        mean_dn_n = dx @ (scale * average)
+        xp.multiply(dy, scale, out=dx)
+        dx -= (dx @ average)[:, None]
+        dx -= n * mean_dn_n[:, None]
+        dx *= r
+
+    in_tiles(piece, n2, r.reshape(-1, 1), dy2, outs=(dx,))
+    return dx.reshape(n.shape), dscale, dshift
+
+
+def softmax(s, keep=None, axis: int = -1, *, out=None):
+    """a_k = exp(s_k) / sum_j exp(s_j) along `axis`, the sum over kept j; 0 where not kept, and where nothing is kept.
+
+    `keep` is boolean and broadcasts; `out` may be `s` itself.
+    """
+    xp = array_module(s)
+    if keep is not None:
+        s = xp.where(keep, s, -xp.inf)
+    top = s.real.max(axis=axis, keepdims=True)
+    if keep is not None:
+        top = xp.where(top == -xp.inf, 0, top)          # -inf minus -inf would be NaN
+    a = xp.subtract(s, top, out=out)
+    xp.exp(a, out=a)
+    total = a.sum(axis=axis, keepdims=True)
+    if keep is not None:
+        total = xp.where(total == 0, 1, total)
+    a *= 1 / total
+    return a
+
+
+def softmax_backward(a, da, axis: int = -1, *, out=None):
+    """ds_k = a_k (da_k - sum_j a_j da_j), from the output alone."""
+    ds = array_module(a, da).multiply(a, da, out=out)
+    ds -= a * ds.sum(axis=axis, keepdims=True)
+    return ds
+
+
+def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
+    """a_h = rho s_h,  rho = 1 / sqrt(mean_h s_h^2 + epsilon).  Returns a, rho.
+
+    Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
+    """
+    xp = array_module(s)
+    rho = (s * s).mean(axis=axis, keepdims=True)
+    rho += epsilon
+    rho = 1 / xp.sqrt(rho, out=rho)
+    return s * rho, rho
+
+
+def rms_head_backward(a, rho, da, axis: int = 1):
+    """ds_h = rho (da_h - a_h mean_j a_j da_j)."""
+    ds = a * da
+    ds = a * ds.mean(axis=axis, keepdims=True)
+    array_module(a, da).subtract(da, ds, out=ds)
+    ds *= rho
+    return ds
+
+
+# --------------------------------------------------------------------------------------------------- attention's parts
+
+MEMORY = {"k": "kbhq", "h": "hbqk", None: "bhqk"}     # the axis that is reduced next stands outermost
+
+
+def scores(q, k, bias=None, *, over: str | None = None):
+    """s[b, h, q, k] = sum_d q[b, q, h, d] k[b, k, h, d] / sqrt(d) + bias[b, h, q, k], eq. (1) of H before sigma.
+
+    `over` names the axis that the scores are normalised over next ('k' or 'h'); it decides their order in memory.
+    Differs from H, eq. (1): the additive bias, as in the released code, unscaled and for every variant.
+    """
+    s = contract("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, order=MEMORY[over])
+    if bias is not None:
+        s += bias
+    return s
+
+
+def scores_backward(q, k, bias, ds):
+    """dq = ds k / sqrt(d),  dk = ds^T q / sqrt(d),  dbias = ds summed to the bias's own shape (None without bias)."""
+    scale = q.shape[-1] ** -0.5
+    dq = contract("bhqk,bkhd->bqhd", ds, k)
+    dk = contract("bhqk,bqhd->bkhd", ds, q)
+    dq *= scale
+    dk *= scale
+    return dq, dk, None if bias is None else unbroadcast(ds, bias.shape)
+
+
+def drop(a, dropout=None):
+    """a x dropout, a given array already divided by 1 - p; `a` itself when None.  Its own derivative."""
+    return a if dropout is None else a * dropout
+
+
+def dropped_to_zero(s, keep=None):
+    """s where kept, else 0.  Its own derivative."""
+    return s if keep is None else s * keep
+
+
+def scatter_slice(dx, shape, where, axis: int):
+    """Gradient of x[where] along `axis`: zeros of `shape` with dx in that slice."""
+    whole = array_module(dx).zeros(shape, dtype=dx.dtype)
+    whole[(slice(None),) * (axis % len(shape)) + (where,)] = dx
+    return whole

@@ -1,0 +1,74 @@
+"""AdamW, clipping and learning-rate schedules, on flat arrays.
+
+Source: Loshchilov & Hutter 2019; settings as in the released code of H.  Rates are per step; nothing here waits for a
+device.
+"""
+
+from math import cos, pi
+from typing import Any, NamedTuple
+
+from .xp import array_module
+
+
+class Moments(NamedTuple):
+    """Running means of the gradient and of its square, zero at the start; arrays like the parameters."""
+    first: Any
+    second: Any
+
+
+def moments(flat) -> Moments:
+    """Zero moments for the flat parameters."""
+    xp = array_module(flat)
+    return Moments(xp.zeros_like(flat), xp.zeros_like(flat))
+
+
+def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: float = 0.0, mask=None,
+               beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> None:
+    """p <- p - rate (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + epsilon) + decay mask p), in place.
+
+    m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
+    acts (everywhere when None).  Epsilon stands outside the root.  Differs from Adam: decay is decoupled from g.
+    """
+    xp = array_module(flat, grads)
+    first, second = state
+    first *= beta1
+    first += (1 - beta1) * grads
+    update = grads * grads
+    update *= 1 - beta2
+    second *= beta2
+    second += update
+    root = xp.sqrt(second, out=update)
+    root *= (1 - beta2**step) ** -0.5
+    root += epsilon
+    update = first / root
+    update *= rate / (1 - beta1**step)
+    if decay:
+        shrink = flat * (rate * decay)
+        update += shrink if mask is None else xp.multiply(shrink, mask, out=shrink)
+    flat -= update
+
+
+def clip_by_global_norm(grads, limit: float):
+    """g <- g min(1, limit / |g|) in place, |g| over all parameters; returns |g| before clipping, as a 0-d array."""
+    xp = array_module(grads)
+    norm = xp.sqrt(grads @ grads)
+    grads *= xp.minimum(limit / xp.maximum(norm, 1e-30), 1.0)
+    return norm
+
+
+def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: float = 0.1,
+                  length: str = "released") -> float:
+    """Learning rate of update number `count` = 0, 1, ...: linear from 0 over `warmup`, then cosine to floor x rate.
+
+    rate (floor + (1 - floor) (1 + cos(pi u)) / 2),  u = min(count - warmup, n) / n.
+    Source: H, released code: n = steps - 2 warmup ("released"), so the floor is reached `warmup` steps before the end.
+    Differs as a switch: n = steps - warmup ("text").  Raises ValueError when no step is left for the cosine.
+    """
+    if length not in ("released", "text"):
+        raise ValueError(f"schedule length {length!r} is unknown; allowed: released, text")
+    n = steps - (2 if length == "released" else 1) * warmup
+    if n <= 0:
+        raise ValueError(f"warmup {warmup} leaves no step of {steps} for the cosine; steps must exceed {steps - n}")
+    if count < warmup:
+        return rate * count / warmup
+    return rate * (floor + (1 - floor) * (1 + cos(pi * min(count - warmup, n) / n)) / 2)

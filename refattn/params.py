@@ -1,0 +1,185 @@
+"""Parameters: one list per layer, one flat array per model, views by attribute.
+
+A layer's `parameters()` names every array once; storage, initialisation, decay, error texts and checkpoints are read
+from that list.  Weights, gradients and both moments of Adam share one layout, so that an update is a dozen operations
+on flat arrays however many parameters there are.
+"""
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from itertools import zip_longest
+from math import prod, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from .xp import array_module, to_host
+
+FORMAT = "refattn-1"
+
+
+class Parameter(NamedTuple):
+    axes: str                  # one letter per axis, e.g. "mhd"
+    shape: tuple[int, ...]
+    fan_in: int                # the standard deviation of random schemes is 1/sqrt(fan_in)
+    role: str                  # weight | bias | scale | table
+
+
+class Views:
+    """Named arrays by attribute, as in `p.blocks[0].norm1.scale`.  `g.wq += x` works, rebinding raises."""
+
+    def __init__(self, **entries):
+        self.__dict__.update(entries)
+
+    def __setattr__(self, name, value):
+        if value is not self.__dict__.get(name):
+            raise AttributeError(f"{name} cannot be bound to another array; write into it, as in p.{name}[...] = x")
+
+    def __iter__(self):
+        return iter(self.__dict__.items())
+
+    def __repr__(self):
+        return f"Views({', '.join(self.__dict__)})"
+
+
+def entries(parameters, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+    """Dotted name and Parameter of every array, in layout order: ('blocks.0.attention.wq', Parameter(...)), ..."""
+    items = parameters.items() if isinstance(parameters, dict) else enumerate(parameters)
+    for name, value in items:
+        if isinstance(value, Parameter):
+            yield f"{prefix}{name}", value
+        else:
+            yield from entries(value, f"{prefix}{name}.")
+
+
+def count(parameters) -> int:
+    """Number of scalars in all arrays."""
+    return sum(prod(p.shape) for _, p in entries(parameters))
+
+
+def view(flat, parameters) -> Views:
+    """Views into an existing flat array.  Raises ValueError when its size does not fit the list."""
+    if flat.shape != (count(parameters),):
+        raise ValueError(f"the flat array has shape {flat.shape}; the parameters need ({count(parameters)},)")
+    position = 0
+
+    def build(node):
+        nonlocal position
+        if isinstance(node, Parameter):
+            start, position = position, position + prod(node.shape)
+            return flat[start:position].reshape(node.shape)
+        if isinstance(node, dict):
+            return Views(**{name: build(child) for name, child in node.items()})
+        return tuple(build(child) for child in node)
+
+    return build(parameters)
+
+
+def allocate(parameters, dtype=np.float32, xp=np):
+    """(flat, views): one flat zero array in the module `xp`, and its named views."""
+    flat = xp.zeros(count(parameters), dtype=dtype)
+    return flat, view(flat, parameters)
+
+
+def _normal(rng, p: Parameter):
+    return rng.standard_normal(p.shape) / sqrt(p.fan_in)
+
+
+def _lecun(rng, p: Parameter):
+    x = rng.standard_normal(p.shape)
+    while (far := np.abs(x) > 2).any():
+        x[far] = rng.standard_normal(far.sum())
+    return x / (0.87962566103423978 * sqrt(p.fan_in))       # the deviation of a standard normal cut at +-2
+
+
+def _zeros(rng, p: Parameter):
+    return np.zeros(p.shape)
+
+
+def _ones(rng, p: Parameter):
+    return np.ones(p.shape)
+
+
+SCHEMES = {
+    # H: Flax defaults of the released code.  Truncated at two sigma, then rescaled: final deviation 1/sqrt(fan_in).
+    # Tables (T5 buckets, token embeddings) are untruncated normal; fan_in is the number of buckets, or the width.
+    "lecun_normal": {"weight": _lecun, "bias": _zeros, "scale": _ones, "table": _normal},
+    # every array random, biases and scales too: for tests and reference vectors, never for training
+    "random": {"weight": _normal, "bias": _normal, "scale": lambda rng, p: 1 + 0.3 * _normal(rng, p), "table": _normal},
+}
+
+
+def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_normal") -> None:
+    """Write initial values, drawn on the host in float64 and in layout order, into `flat`: equal on CPU and GPU.
+
+    Source: H, released code.  Raises ValueError for an unknown scheme.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
+    values = [SCHEMES[scheme][p.role](rng, p).ravel() for _, p in entries(parameters)]
+    host = np.concatenate(values).astype(flat.dtype)
+    flat[...] = array_module(flat).asarray(host)
+
+
+DECAY = {
+    "released": lambda p: len(p.shape) != 1,                # H, code: decays query/key/value biases (h, d) and tables
+    "text": lambda p: p.role in ("weight", "table"),        # H, text: biases and LayerNorm parameters escape
+    "none": lambda p: False,
+}
+
+
+def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
+    """A flat 0/1 array: 1 where weight decay acts.  Raises ValueError for an unknown rule."""
+    if rule not in DECAY:
+        raise ValueError(f"decay rule {rule!r} is unknown; allowed: {', '.join(DECAY)}")
+    mask = np.concatenate([np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)])
+    return xp.asarray(mask)
+
+
+def layout(parameters) -> list[list]:
+    """The list as JSON: [[name, axes, shape, role], ...], in layout order."""
+    return [[name, p.axes, list(p.shape), p.role] for name, p in entries(parameters)]
+
+
+def save(path, parameters, arrays: dict, **meta) -> None:
+    """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.
+
+    The file appears whole or not at all: it is written under a temporary name, synced, then renamed.
+    """
+    path = os.fspath(path)
+    header = json.dumps({"format": FORMAT, "layout": layout(parameters), "meta": meta})
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(file, header=np.array(header), **{name: to_host(x) for name, x in arrays.items()})
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def load(path, parameters=None) -> tuple[dict, dict]:
+    """(arrays, meta) of a file written by `save`, as host arrays.
+
+    Raises ValueError, one line, when the file is truncated, foreign, or laid out for other parameters than given.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            arrays = {name: file[name] for name in file.files if name != "header"}
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']!r}, not {FORMAT!r}")
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not a complete refattn checkpoint ({type(error).__name__}: {error})") from error
+    if parameters is not None:
+        for theirs, ours in zip_longest(header["layout"], layout(parameters)):
+            if theirs != ours:
+                raise ValueError(f"{path} was written for other parameters: it has {theirs} where {ours} is needed")
+    return arrays, header["meta"]

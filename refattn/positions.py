@@ -1,0 +1,135 @@
+"""Positional schemes, as pairs.
+
+T5's relative bias is added to the scores and belongs to the block; rotary acts on q and k and stands in
+`MultiHead.position`; sinusoidal codes are a table that is added to the embedding.  Positions are counted in tokens.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .params import Parameter
+from .xp import array_module
+
+
+def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False) -> np.ndarray:
+    """bucket[q, k] as int32, from the distance n = q - k.
+
+    One direction: n = max(q - k, 0); with m = buckets // 2, the bucket is n for n < m and then grows with log n up to
+    max_distance: min(buckets - 1, m + floor((buckets - m) ln(n / m + 1.19e-7) / ln(max_distance / m))).
+    Both directions (Raffel et al. 2020): half of the buckets for each sign, keys after the query in the upper half.
+    Source: H, released code, which uses one direction although it masks nothing: a query and all later keys share
+    bucket 0.  Raises ValueError for fewer than 2 buckets (4 in both directions) or a max_distance below them.
+
+    >>> t5_buckets(1, 3, 4, 8, bidirectional=True).tolist()
+    [[0, 3, 3]]
+    """
+    if buckets < (4 if bidirectional else 2) or max_distance <= buckets // (4 if bidirectional else 2):
+        raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; at least "
+                         f"{4 if bidirectional else 2}, and a distance beyond the exact half, are needed")
+    n = np.arange(queries)[:, None] - np.arange(keys)
+    offset = np.zeros_like(n)
+    if bidirectional:
+        buckets //= 2
+        offset[n < 0] = buckets
+        n = np.abs(n)
+    n = np.maximum(n, 0)
+    m = buckets // 2
+    far = m + np.floor((buckets - m) * np.log(np.maximum(n, m) / m + 1.19e-7) / log(max_distance / m)).astype(int)
+    return (offset + np.where(n < m, n, np.minimum(far, buckets - 1))).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class T5:
+    """bias[h, q, k] = table[h, bucket(q - k)], one table per block; buckets and max_distance in tokens."""
+    heads: int
+    buckets: int
+    max_distance: int
+    bidirectional: bool = False
+
+    def parameters(self):
+        return {"table": Parameter("hw", (self.heads, self.buckets), self.buckets, "table")}
+
+    def forward(self, p, queries: int, keys: int):
+        """bias (h, q, k) for sequences of these lengths.  Returns it and the index of each entry in the flat table."""
+        index = _table_index(array_module(p.table), self, queries, keys)
+        return p.table.reshape(-1)[index], index
+
+    def backward(self, p, saved, dbias, grads):
+        """Adds the sum of dbias over all pairs of a bucket into grads.table; there is no input gradient."""
+        flat = grads.table.reshape(-1)
+        array_module(flat, dbias).add.at(flat, saved.reshape(-1), dbias.reshape(-1))
+
+
+@lru_cache(maxsize=32)
+def _table_index(xp, t5: T5, queries: int, keys: int):
+    bucket = t5_buckets(queries, keys, t5.buckets, t5.max_distance, t5.bidirectional)
+    return xp.asarray(np.arange(t5.heads, dtype=np.int32)[:, None, None] * t5.buckets + bucket)
+
+
+class RotarySaved(NamedTuple):
+    cos: tuple                 # of the query's and the key's angles, (t, d/2) each
+    sin: tuple
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """q, k rotated by their position: feature pair i turns by t base^(-2i/d), so q.k depends on the distance only.
+
+    Source: Su et al. 2024.  H used it on C4 and names neither base nor pairing: `pairing` is 'interleaved' (features
+    2i and 2i + 1, as in the paper) or 'half' (i and i + d/2).
+    """
+    base: float = 10000.0
+    pairing: str = "interleaved"
+
+    def __post_init__(self):
+        if self.pairing not in ("interleaved", "half"):
+            raise ValueError(f"pairing {self.pairing!r} is unknown; allowed: interleaved, half")
+
+    def parameters(self):
+        return {}
+
+    def forward(self, p, q, k, read=None):
+        """Rotated q (b, q, h, d) and k (b, k, h, d); `read` says which positions the queries have."""
+        length = k.shape[1]
+        start = 0 if read is None else range(length)[read].start
+        if q.shape[-1] % 2:
+            raise ValueError(f"rotary positions turn pairs of features; head width {q.shape[-1]} is odd")
+        cos, sin = _angles(array_module(q), max(length, start + q.shape[1]), q.shape[-1], self.base,
+                           q.dtype.char.lower())
+        at = slice(start, start + q.shape[1])
+        saved = RotarySaved((cos[at], cos[:length]), (sin[at], sin[:length]))
+        return self._rotate(q, saved.cos[0], saved.sin[0]), self._rotate(k, saved.cos[1], saved.sin[1]), saved
+
+    def backward(self, p, saved, dq, dk, grads):
+        """dq, dk turned back: a rotation's transpose is its inverse."""
+        return self._rotate(dq, saved.cos[0], -saved.sin[0]), self._rotate(dk, saved.cos[1], -saved.sin[1])
+
+    def _rotate(self, x, cos, sin):
+        d = x.shape[-1]
+        first, second = ((slice(0, None, 2), slice(1, None, 2)) if self.pairing == "interleaved" else
+                         (slice(0, d // 2), slice(d // 2, None)))
+        y = array_module(x).empty_like(x)
+        y[..., first] = x[..., first] * cos - x[..., second] * sin
+        y[..., second] = x[..., first] * sin + x[..., second] * cos
+        return y
+
+
+@lru_cache(maxsize=32)
+def _angles(xp, length: int, width: int, base: float, dtype: str):
+    angle = np.arange(length)[:, None, None] * base ** (-np.arange(0, width, 2) / width)
+    return xp.asarray(np.cos(angle).astype(dtype)), xp.asarray(np.sin(angle).astype(dtype))
+
+
+def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
+    """table[t, 2i] = sin(t base^(-2i/m)), table[t, 2i+1] = cos(same), float64.  Source: Vaswani et al. 2017, 3.5.
+
+    Raises ValueError for an odd width.
+    """
+    if width % 2:
+        raise ValueError(f"sinusoidal positions come in pairs; width {width} is odd")
+    angle = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width)

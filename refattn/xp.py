@@ -1,0 +1,110 @@
+"""Array modules and devices: the only file that knows that CuPy exists.
+
+Numeric code asks its own arrays for their module (`xp = array_module(x)`), so NumPy and CuPy work side by side in one
+process and nothing is global.  Source: CuPy 14.2 documentation, "Differences between CuPy and NumPy".
+"""
+
+import ctypes
+import importlib
+import math
+import sys
+from types import ModuleType
+
+import numpy as np
+
+SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module that has its erf
+
+
+def array_module(*arrays) -> ModuleType:
+    """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
+
+    Raises TypeError when arrays of two modules are mixed.
+    """
+    found = np
+    for x in arrays:
+        if x is None or type(x) is np.ndarray or isinstance(x, np.generic | np.ndarray):
+            continue
+        module = sys.modules[type(x).__module__]
+        if module is not found and found is not np:
+            raise TypeError(f"arrays of {found.__name__} and {module.__name__} are mixed; move them to one device")
+        found = module
+    return found
+
+
+def check_alike(**arrays) -> ModuleType:
+    """The module of all given arrays (None skipped).  Raises TypeError naming both where modules or dtypes differ."""
+    first = None
+    for name, x in arrays.items():
+        if x is None:
+            continue
+        if not hasattr(x, "dtype"):
+            raise TypeError(f"{name} is a {type(x).__name__}; an array of NumPy or CuPy is needed")
+        if x.dtype.kind not in "fc":
+            raise TypeError(f"{name} has dtype {x.dtype}; floating point is needed")
+        if first is None:
+            first = name, x
+        elif x.dtype != first[1].dtype:
+            raise TypeError(f"{first[0]} is {first[1].dtype} but {name} is {x.dtype}; cast one of them")
+        elif type(x) is not type(first[1]) and array_module(x) is not array_module(first[1]):
+            raise TypeError(f"{first[0]} is an array of {array_module(first[1]).__name__} but {name} of "
+                            f"{array_module(x).__name__}; move one of them")
+    return array_module(first[1]) if first else np
+
+
+def to_host(x):
+    """The same array as a NumPy array (waits for the device)."""
+    return x if isinstance(x, np.ndarray | np.generic) or not hasattr(x, "get") else x.get()
+
+
+def to_device(x, xp: ModuleType):
+    """The same array in the module `xp`."""
+    return x if xp is np else xp.asarray(x)
+
+
+def device(name: str) -> ModuleType:
+    """'cpu' -> numpy; 'gpu' -> cupy, after a probe that really multiplies two matrices on the device.
+
+    Raises ValueError for another name, RuntimeError with the reason and the remedy when the device does not answer.
+    """
+    if name == "cpu":
+        return np
+    if name != "gpu":
+        raise ValueError(f"device {name!r} is unknown; allowed: cpu, gpu")
+    try:
+        cupy = importlib.import_module("cupy")
+        ones = cupy.ones((2, 2), dtype=np.float32)
+        if float((ones @ ones).sum()) != 8.0:       # needs driver, headers, NVRTC and cuBLAS
+            raise RuntimeError("a 2 x 2 product came out wrong")
+    except ImportError as error:
+        raise RuntimeError(f"device gpu needs CuPy ({error}); install refattn[cuda12x] or refattn[cuda13x]") from error
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RuntimeError(f"device gpu does not answer ({reason}); use device cpu, or install a driver") from error
+    return cupy
+
+
+def erf(x):
+    """erf(x) elementwise, exact to rounding: CuPy's, SciPy's when it is installed, else `math.erf` entry by entry."""
+    module = array_module(x)
+    if module is not np:
+        return importlib.import_module(SPECIAL[module.__name__]).erf(x)
+    try:
+        from scipy.special import erf as vectorised
+    except ImportError:
+        vectorised = np.vectorize(math.erf, otypes=[x.dtype])
+    return vectorised(x)
+
+
+def keep_freed_memory() -> bool:
+    """Ask the C library to keep freed memory for the process (glibc only); True if it took the setting.
+
+    Without it every large temporary is handed back and paged in again.  Opt-in: command-line programs call it, an
+    import never does.  CuPy's memory pool behaves so by itself.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+    except OSError:
+        return False
+    trim_threshold, top_pad, mmap_max = -1, -2, -4
+    return all(libc.mallopt(option, value) for option, value in
+               ((trim_threshold, 1 << 30), (top_pad, 64 << 20), (mmap_max, 0)))

@@ -1,0 +1,34 @@
+"""refattn: a reference implementation of attention, forward and backward by hand, on NumPy and CuPy."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+version = next(line.split('"')[1] for line in Path(__file__).with_name("refattn").joinpath("__init__.py")
+               .read_text(encoding="utf-8").splitlines() if line.startswith("__version__"))
+plots = ["matplotlib>=3.8", "scikit-learn>=1.4"]
+extras = {
+    "cuda12x": ["cupy-cuda12x[ctk]>=14.2"],
+    "cuda13x": ["cupy-cuda13x[ctk]>=14.2"],
+    "plots": plots,
+    "test": ["pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3.5", "ruff>=0.6"],
+    "tutorials": [*plots, "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
+    "bench": ["torch>=2.4", "jax>=0.4.30"],
+}
+
+setup(
+    name="refattn",
+    version=version,
+    description="Reference implementation of attention: every backward pass by hand, NumPy and CuPy, no autograd",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["refattn", "refattn.*"]),
+    package_data={"refattn": ["py.typed"]},
+    python_requires=">=3.10",
+    install_requires=["numpy>=2.0", "tqdm>=4.66", "threadpoolctl>=3.5"],
+    extras_require=extras,
+    entry_points={"console_scripts": ["refattn = refattn.cli:main"]},
+    classifiers=["Intended Audience :: Science/Research", "Intended Audience :: Education",
+                 "Programming Language :: Python :: 3", "Topic :: Scientific/Engineering :: Artificial Intelligence"],
+)
