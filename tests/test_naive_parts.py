@@ -81,7 +81,8 @@ def small_decoder(rng, blocks=2, f=5):
 
     def block():
         return SimpleNamespace(
-            attention=projections(rng), norm1=norm(), norm2=norm(), position=SimpleNamespace(table=rng.normal(size=(H, 4))),
+            attention=projections(rng), norm1=norm(), norm2=norm(),
+            position=SimpleNamespace(table=rng.normal(size=(H, 4))),
             feed_forward=SimpleNamespace(
                 w1=rng.normal(size=(M, f)), b1=rng.normal(size=f), w2=rng.normal(size=(f, M)), b2=rng.normal(size=M)),
         )
