@@ -59,7 +59,7 @@ def test_small_operations_by_hand():
     np.testing.assert_allclose(ops.gelu_exact([1.0]), [0.8413447460685429])
     np.testing.assert_allclose(ops.gelu([1.0]), [0.8411919906082768])
     np.testing.assert_allclose(ops.silu([0.0, np.log(3)]), [0, 0.75 * np.log(3)])
-    np.testing.assert_array_equal(ops.embedding([[2, 0]], [[1.0], [2.0], [3.0]]), [[[3], [1]]])
+    np.testing.assert_array_equal(ops.embedding([[1.0], [2.0], [3.0]], [[2, 0]]), [[[3], [1]]])
     np.testing.assert_array_equal(ops.softmax([[1.0, 2.0]], keep=[[False, False]]), [[0, 0]])
     np.testing.assert_allclose(feed_forward.swiglu([np.log(3)], [[2.0]], [[1.0]], [[4.0]]), [8 * np.log(3) ** 2 * 0.75])
     logits, labels, weights = [[0.0, np.log(3)], [0.0, 0.0]], [0, 1], [3.0, 1.0]

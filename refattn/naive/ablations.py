@@ -6,8 +6,8 @@ become the latent code, how many of the value network's layers the code generate
 
 import numpy as np
 
-from refattn.naive.arguments import complete, exact
-from refattn.naive.ops import relu
+from .arguments import complete, exact
+from .ops import relu
 
 EPSILON = 1e-6
 NORMALISERS = "softmax", "none", "rms_head", "softmax_rms_head", "rms_head_softmax"

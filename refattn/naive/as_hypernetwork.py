@@ -9,8 +9,8 @@ Source: Attention as a Hypernetwork, eq. 2-7 and algorithm 2 (figure A1).
 
 import numpy as np
 
-from refattn.naive.arguments import exact
-from refattn.naive.ops import relu
+from .arguments import exact
+from .ops import relu
 
 
 def prepare(a, x, wv, wo):

@@ -1,6 +1,6 @@
 """Position-wise networks."""
 
-from refattn.naive.ops import gelu, gelu_exact, linear, relu, silu
+from .ops import gelu, gelu_exact, linear, relu, silu
 
 ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu}
 

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from refattn.naive.arguments import complete
-from refattn.naive.ops import relu
-
-EPSILON = 1e-6
+from .arguments import complete
+from .ops import relu
 
 
-def hyla(q, k, v, *, bias=None, keep=None, dropout=None):
-    """o_ih = sum_j a_hij relu(sum_h' a_h'ij v_jh') with a_hij = s_hij / sqrt(mean_h' s_h'ij^2 + 1e-6).
+def hyla(q, k, v, *, bias=None, keep=None, dropout=None, epsilon=1e-6):
+    """o_ih = sum_j a_hij relu(sum_h' a_h'ij v_jh') with a_hij = s_hij / sqrt(mean_h' s_h'ij^2 + epsilon).
 
     The scores are s_hij = q_ih . k_jh / sqrt(d) + bias_hij, and 0 for a pair that is not kept.  The H numbers a_hij of
     one pair (i, j) are its latent code, used twice: into the hidden layer of the pair's value network and out of it.
@@ -35,7 +33,7 @@ def hyla(q, k, v, *, bias=None, keep=None, dropout=None):
     for b, i, j in np.ndindex(q.shape[0], q.shape[1], k.shape[1]):
         s = [np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j] for h in heads]
         s = [s[h] if keep[b, h, i, j] else 0.0 for h in heads]
-        root = np.sqrt(sum(s[h] * s[h] for h in heads) / len(heads) + EPSILON)
+        root = np.sqrt(sum(s[h] * s[h] for h in heads) / len(heads) + epsilon)
         a = [s[h] / root * dropout[b, h, i, j] for h in heads]
         z = sum(a[h] * v[b, j, h] for h in heads)               # the hidden layer of the value network of this pair
         g = relu(z)

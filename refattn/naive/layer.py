@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from refattn.naive.ablations import ablation
-from refattn.naive.arguments import exact
-from refattn.naive.hyla import hyla
-from refattn.naive.linear import linear as linear_attention
-from refattn.naive.ops import linear
-from refattn.naive.softmax import softmax
+from .ablations import ablation
+from .arguments import exact
+from .hyla import hyla
+from .linear import linear as linear_attention
+from .ops import linear
+from .softmax import softmax
 
 PAGES = {"softmax": softmax, "linear": linear_attention, "hyla": hyla}
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from refattn.naive.arguments import complete
+from .arguments import complete
 
 
 def linear(q, k, v, *, bias=None, keep=None, dropout=None):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from refattn.naive.arguments import exact
+from .arguments import exact
 
 
 def mse(y, target):
@@ -28,22 +28,22 @@ def mean_absolute_error(y, target):
     return sum(gap if gap.real >= 0 else -gap for gap in gaps) / len(y)
 
 
-def cross_entropy(logits, labels, weights=None):
-    """sum_n w_n ce_n / sum_n w_n with ce_n = log(sum_c exp(logits_nc)) - logits_n,label_n.
+def cross_entropy(logits, target, weight=None):
+    """sum_n w_n ce_n / sum_n w_n with ce_n = log(sum_c exp(logits_nc)) - logits_n,target_n.
 
-    Shapes: logits (..., v), labels (...) integer, weights (...) or None for all 1, returns a number.
+    Shapes: logits (..., v), target (...) integer, weight (...) or None for all 1, returns a number.
 
     >>> logits = [[0.0, 0.0], [0.0, np.log(3.0)]]
     >>> round(float(np.exp(cross_entropy(logits, [0, 1]))), 12)                 # root of 2 * 4/3
     1.632993161855
-    >>> round(float(np.exp(cross_entropy(logits, [0, 1], weights=[5.0, 0.0]))), 12)
+    >>> round(float(np.exp(cross_entropy(logits, [0, 1], weight=[5.0, 0.0]))), 12)
     2.0
     """
-    logits, labels = exact(logits), np.asarray(labels)
-    weights = np.ones(labels.shape) if weights is None else exact(weights)
+    logits, target = exact(logits), np.asarray(target)
+    weight = np.ones(target.shape) if weight is None else exact(weight)
     loss = 0.0
-    for n in np.ndindex(labels.shape):
+    for n in np.ndindex(target.shape):
         top = max(value.real for value in logits[n])
-        ce = np.log(sum(np.exp(value - top) for value in logits[n])) + top - logits[n][labels[n]]
-        loss += weights[n] * ce
-    return loss / sum(weights.flat)
+        ce = np.log(sum(np.exp(value - top) for value in logits[n])) + top - logits[n][target[n]]
+        loss += weight[n] * ce
+    return loss / sum(weight.flat)

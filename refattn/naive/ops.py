@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from refattn.naive.arguments import exact
+from .arguments import exact
 
 
 def softmax(s, keep=None):
@@ -109,12 +109,12 @@ def linear(x, w, b=None):
     return y
 
 
-def embedding(tokens, table):
+def embedding(table, tokens):
     """y_t = table[token_t].
 
-    Shapes: tokens (...) integer, table (v, m), returns (..., m).
+    Shapes: table (v, m), tokens (...) integer, returns (..., m).
     """
-    tokens, table = np.asarray(tokens), exact(table)
+    table, tokens = exact(table), np.asarray(tokens)
     y = np.zeros((*tokens.shape, table.shape[1]), dtype=table.dtype)
     for place in np.ndindex(tokens.shape):
         y[place] = table[tokens[place]]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from refattn.naive.arguments import exact
+from .arguments import exact
 
 FLOAT32_EPSILON = 1.1920929e-07         # keeps the logarithm's argument off an exact power, as the original code does
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from refattn.naive.arguments import exact
-from refattn.naive.feed_forward import mlp
-from refattn.naive.layer import multi_head, part
-from refattn.naive.ops import embedding, layer_norm, linear
-from refattn.naive.positions import t5_bias
+from .arguments import exact
+from .feed_forward import mlp
+from .layer import multi_head, part
+from .ops import embedding, layer_norm, linear
+from .positions import t5_bias
 
 
 def norm(p, x):
@@ -49,7 +49,7 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
     """
     embed, readout = part(p, "embed"), part(p, "readout")
     if np.asarray(x).ndim == 2:
-        x = embedding(x, part(embed, "table"))
+        x = embedding(part(embed, "table"), x)
     else:
         x = linear(x, part(embed, "w"), part(embed, "b"))
     steps = x.shape[1]

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refattn.tasks.checks import check_fraction, check_inputs, check_integer, check_switch
-from refattn.tasks.r2 import r2_per_task, r2_pooled
-from refattn.tasks.released_splits import FUZZY_LOGIC as RELEASED
-from refattn.tasks.splits import hold_out, subsets
+from .checks import check_fraction, check_inputs, check_integer, check_switch
+from .r2 import r2_per_task, r2_pooled
+from .released_splits import FUZZY_LOGIC as RELEASED
+from .splits import hold_out, subsets
 
 METRICS = {"r2_per_task": r2_per_task, "r2_pooled": r2_pooled}
 SPLITS = "train", "held_out", "unseen_terms"
