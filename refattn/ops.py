@@ -9,7 +9,7 @@ from math import pi, prod, sqrt
 
 import numpy as np
 
-from .contract import contract
+from .contract import contract, laid_out_like
 from .xp import array_module, erf
 
 # ------------------------------------------------------------------------------------------------------------- tiles
@@ -288,7 +288,7 @@ def scores(q, k, bias=None, *, over: str | None = None):
     """
     s = contract("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, order=MEMORY[over])
     if bias is not None:
-        s += bias
+        s += laid_out_like(bias, s)
     return s
 
 
@@ -304,12 +304,12 @@ def scores_backward(q, k, bias, ds):
 
 def drop(a, dropout=None):
     """a x dropout, a given array already divided by 1 - p; `a` itself when None.  Its own derivative."""
-    return a if dropout is None else a * dropout
+    return a if dropout is None else a * laid_out_like(dropout, a)
 
 
 def dropped_to_zero(s, keep=None):
     """s where kept, else 0.  Its own derivative."""
-    return s if keep is None else s * keep
+    return s if keep is None else s * laid_out_like(keep, s)
 
 
 def scatter_slice(dx, shape, where, axis: int):

@@ -7,7 +7,7 @@ T5's relative bias is added to the scores and belongs to the block; rotary acts 
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 

@@ -33,7 +33,8 @@ def _knobs(normaliser: str, code_uses: int, phi: str, row: str) -> Variant:
 VARIANTS: dict[str, Variant] = {
     "softmax": Variant(softmax, softmax_backward, Knobs("softmax", 1, "identity"), "eq. 1-3", "softmax.py",
                        "Softmax attention"),
-    "linear": Variant(linear, linear_backward, Knobs("none", 1, "identity"), "eq. 1-3", "linear.py", "Linear attention"),
+    "linear": Variant(linear, linear_backward, Knobs("none", 1, "identity"), "eq. 1-3", "linear.py",
+                      "Linear attention"),
     "hyla": Variant(hyla, hyla_backward, Knobs("rms_head", 2, "relu"), "eq. 6-7", "hyla.py", "HYLA"),
     "linear_rms_head": _knobs("rms_head", 1, "identity", "Linear + RMSHead"),
     "linear_rms_head_relu_values": _knobs("rms_head", 1, "relu", "Linear + RMSHead + nonlinear value"),
