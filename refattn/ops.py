@@ -15,7 +15,7 @@ from .xp import array_module, erf
 # ------------------------------------------------------------------------------------------------------------- tiles
 
 
-def tiles(rows: int, row_size: int, xp=np, elements: int = 1 << 15):
+def tiles(rows: int, row_size: int, xp=np, elements: int = 1 << 16):
     """Slices that cut `rows` rows of `row_size` entries into pieces that stay in cache; one slice on a GPU."""
     step = max(1, elements // max(1, row_size)) if xp is np else max(1, rows)
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

@@ -1,0 +1,331 @@
+"""What the papers claim, and what this library promises, as statements that are checked at random sizes in float64.
+
+A theorem is a function from a random generator to the largest error found; its statement, conditions and source stand
+beside it.  `refattn verify` runs all of them, and behind them every gradient against its derivative; tutorials and
+tests only call them.  Errors are relative, max |a - b| / max |b|; a claim of exactness has tolerance 0.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from . import cases, check, masks, ops, params
+from .attention import VARIANTS, as_hypernetwork, variant
+from .attention.ablations import ablation, ablation_backward
+from .attention.layer import MultiHead
+from .attention.tiled import tiled, tiled_backward
+from .contract import contract
+from .models.transformer import decoder
+from .naive import as_hypernetwork as loops
+from .recompute import Recompute
+
+
+class Theorem(NamedTuple):
+    name: str
+    statement: str             # with its conditions
+    source: str
+    tolerance: float
+    error: Callable            # rng -> the largest error
+
+
+class Result(NamedTuple):
+    name: str
+    statement: str
+    source: str
+    error: float
+    tolerance: float
+    ok: bool
+    seconds: float
+
+
+THEOREMS: dict[str, Theorem] = {}
+
+
+def theorem(statement: str, source: str, tolerance: float = 1e-12):
+    """Enters a function into THEOREMS under its own name."""
+    def enter(f):
+        THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, f)
+        return f
+    return enter
+
+
+def gap(a, b) -> float:
+    """max |a - b| / max |b|, or max |a - b| where b is zero; infinite for NaN or another shape."""
+    if a.shape != b.shape or not np.isfinite(a).all():
+        return np.inf
+    return float(np.abs(a - b).max(initial=0) / (np.abs(b).max(initial=0) or 1))
+
+
+def gaps(ours, theirs) -> float:
+    """The largest gap of two lists of arrays; None matches None only."""
+    return max(np.inf if (a is None) != (b is None) else 0.0 if a is None else gap(a, b)
+               for a, b in zip(ours, theirs, strict=True))
+
+
+def sizes(rng, n: int) -> list[int]:
+    """n different sizes from 2 to 7, so that no swapped axis can hide."""
+    return [int(x) for x in rng.permutation(np.arange(2, 8))[:n]]
+
+
+def inputs(rng, *, heads=None, same=False):
+    """q (b, q, h, d), k (b, k, h, d), v (b, k, h, e), standard normal; `same` makes as many queries as keys."""
+    b, t, j, h, d, e = sizes(rng, 6)
+    h, t = heads or h, j if same else t
+    return rng.standard_normal((b, t, h, d)), rng.standard_normal((b, j, h, d)), rng.standard_normal((b, j, h, e))
+
+
+def extras(rng, row, v):
+    """The extra parameter arrays of a variant: wv2 (h, e, e) where the value network is deep."""
+    return [rng.standard_normal((v.shape[2], v.shape[3], v.shape[3])) for _ in row.extras]
+
+
+def layer_of(rng, name, **options):
+    """A MultiHead of random small sizes with random parameters, its gradients, and an input x (b, t, m)."""
+    b, t, m, h, d, e = sizes(rng, 6)
+    layer = MultiHead(m, options.pop("heads", h), d, e, name, **options)
+    flat, p = params.allocate(layer.parameters(), np.float64)
+    params.initialise(flat, layer.parameters(), rng, "random")
+    return layer, p, rng.standard_normal((b, t, m))
+
+
+CODES = {"softmax": lambda s: ops.softmax(s), "linear": lambda s: s, "rms_head": lambda s: ops.rms_head(s)[0]}
+
+
+@theorem("heads concatenated = head by head = generated weights = value network, for softmax, linear and RMSHead "
+         "codes; self- or cross-attention, without biases", "H, eq. (2) = (3) = (4) = (5)")
+def multi_head_attention_is_a_hypernetwork(rng):
+    worst = 0.0
+    for normalise in CODES.values():
+        q, k, v = inputs(rng)
+        m = 5
+        x, wv = rng.standard_normal((*k.shape[:2], m)), rng.standard_normal((m, k.shape[2], v.shape[3]))
+        wo, code = rng.standard_normal((k.shape[2], v.shape[3], 4)), normalise(ops.scores(q, k))
+        weights, _ = as_hypernetwork.generate(code, wv, wo)
+        ours = [as_hypernetwork.eq_2(code, x, wv, wo), as_hypernetwork.eq_3(code, x, wv, wo),
+                as_hypernetwork.value_network(weights, x)[0]]
+        for eq in loops.eq_2, loops.eq_3, loops.eq_4, loops.eq_5:
+            worst = max(worst, gaps(ours, [eq(code, x, wv, wo)] * 3))
+    return worst
+
+
+@theorem("the MultiHead layer computes the same as its generated value networks, for softmax, linear and RMSHead "
+         "codes; without biases", "H, eq. (2)-(5)")
+def the_layer_is_its_value_network(rng):
+    worst = 0.0
+    for name in "softmax", "linear", "linear_rms_head":
+        layer, p, x = layer_of(rng, name, biases=False)
+        y, saved = layer.forward(p, x)
+        weights, _ = as_hypernetwork.generate(saved.attention.code, p.wv, p.wo)
+        worst = max(worst, gap(y, as_hypernetwork.value_network(weights, x)[0]))
+    return worst
+
+
+@theorem("eq. (6) equals algorithm 2: without biases and at epsilon = 0, where RMSHead absorbs the missing "
+         "1/sqrt(d); with epsilon, algorithm 2 needs epsilon d", "H, eq. (6), algorithm 2")
+def hyla_equals_its_pseudocode(rng):
+    worst = 0.0
+    for epsilon in 0.0, 1e-2:
+        layer, p, x = layer_of(rng, "hyla", biases=False)
+        q, k, v = (contract("btm,mhd->bthd", x, w) for w in (p.wq, p.wk, p.wv))
+        o, saved = variant("hyla").forward(q, k, v, epsilon=epsilon)
+        y = contract("bqhe,hem->bqm", o, p.wo)
+        code = saved.code
+        literally = loops.pseudocode_hyla(x, p.wq, p.wk, p.wv, p.wo, epsilon=epsilon * layer.head_width)
+        worst = max(worst, gap(y, literally),
+                    gap(y, as_hypernetwork.nonlinear_value_network(code, x, p.wv, p.wo)[0]),
+                    gap(y, loops.eq_6(code, x, p.wv, p.wo)))
+    return worst
+
+
+@theorem("the three knobs set to (softmax, 1, identity), (none, 1, identity) and (rms_head, 2, relu) are the pages"
+         " softmax, linear and hyla, forward and backward, with bias, keep and dropout",
+         "H, table A1, rows 1-3")
+def knobs_contain_the_pages(rng):
+    worst = 0.0
+    for name in "softmax", "linear", "hyla":
+        q, k, v = inputs(rng)
+        options = {"bias": rng.standard_normal((q.shape[2], q.shape[1], k.shape[1])),
+                   "keep": rng.random((k.shape[0], 1, q.shape[1], k.shape[1])) < 0.7,
+                   "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
+        row = VARIANTS[name]
+        o, saved = row.forward(q, k, v, **options)
+        o2, saved2 = ablation(q, k, v, knobs=row.knobs, **options)
+        do = rng.standard_normal(o.shape)
+        worst = max(worst, gap(o2, o), gaps(ablation_backward(saved2, do)[:4], row.backward(saved, do)))
+    return worst
+
+
+@theorem("HYLA without its nonlinearity composes two linear maps generated from one code: y_q = sum_k W'_qk W_qk "
+         "x_k; without biases", "H, eq. (7) with phi = identity")
+def hyla_without_nonlinearity_is_two_linear_maps(rng):
+    layer, p, x = layer_of(rng, "hyla_no_nonlinearity", biases=False)
+    y, saved = layer.forward(p, x)
+    code = saved.attention.code
+    inner = contract("bhqk,ihe->bqkie", code, p.wv)
+    outer = contract("bhqk,hem->bqkem", code, p.wo)
+    return gap(y, as_hypernetwork.value_network(contract("bqkie,bqkem->bqkim", inner, outer), x)[0])
+
+
+@theorem("linear attention is a fast-weight programmer: o_q = q F / sqrt(d), F = sum_k k v^T; without positional "
+         "bias", "H, section 2.1; Schlag et al. 2021")
+def linear_attention_is_a_fast_weight_programmer(rng):
+    q, k, v = inputs(rng)
+    fast = contract("bkhd,bkhe->bhde", k, v)
+    return gap(VARIANTS["linear"].forward(q, k, v)[0], contract("bqhd,bhde->bqhe", q, fast) * q.shape[-1] ** -0.5)
+
+
+@theorem("causal linear attention is the recurrence F_t = F_{t-1} + k_t v_t^T, o_t = q_t F_t / sqrt(d); without "
+         "positional bias", "Katharopoulos et al. 2020; Schlag et al. 2021")
+def causal_linear_attention_is_a_recurrence(rng):
+    q, k, v = inputs(rng, same=True)
+    fast, steps = 0.0, []
+    for t in range(q.shape[1]):
+        fast = fast + k[:, t, :, :, None] * v[:, t, :, None, :]
+        steps.append((q[:, t, :, None, :] @ fast)[:, :, 0] * q.shape[-1] ** -0.5)
+    return gap(VARIANTS["linear"].forward(q, k, v, keep=masks.causal(q.shape[1]))[0], np.stack(steps, axis=1))
+
+
+@theorem("self-attention of every variant is equivariant under permutations of the positions; without positional "
+         "bias or mask", "H, section 2.1")
+def every_variant_is_permutation_equivariant(rng):
+    worst = 0.0
+    for name in VARIANTS:
+        layer, p, x = layer_of(rng, name)
+        order = rng.permutation(x.shape[1])
+        worst = max(worst, gap(layer.forward(p, x[:, order])[0], layer.forward(p, x)[0][:, order]))
+    return worst
+
+
+@theorem("with a causal mask, no output depends on a later input: exactly, for every variant, and for a whole "
+         "decoder", "Vaswani et al. 2017, section 3.2.3", 0.0)
+def causality(rng):
+    worst = 0.0
+    for name in VARIANTS:
+        layer, p, x = layer_of(rng, name)
+        t, last = x.shape[1], int(rng.integers(1, x.shape[1]))
+        other = x.copy()
+        other[:, last:] = rng.standard_normal(x[:, last:].shape)
+        keep = masks.causal(t)
+        changed, y = layer.forward(p, other, keep=keep)[0], layer.forward(p, x, keep=keep)[0]
+        worst = max(worst, gap(changed[:, :last], y[:, :last]))
+        model = decoder(MultiHead(6, 2, 3, variant=name), hidden=5, layers=2, buckets=4, inputs=x.shape[2], causal=True)
+        flat, p = params.allocate(model.parameters(), np.float64)
+        params.initialise(flat, model.parameters(), rng, "random")
+        worst = max(worst, gap(model.forward(p, other)[0][:, :last], model.forward(p, x)[0][:, :last]))
+    return worst
+
+
+@theorem("one head, linear attention: every generated W_qk is a multiple of the one matrix W^out W^value",
+         "H, eq. (4) with H = 1")
+def one_linear_head_only_rescales_one_map(rng):
+    layer, p, x = layer_of(rng, "linear", heads=1)
+    code = layer.forward(p, x)[1].attention.code
+    weights, _ = as_hypernetwork.generate(code, p.wv, p.wo)
+    return gap(weights, code[:, 0, :, :, None, None] * (p.wv[:, 0] @ p.wo[0]))
+
+
+@theorem("one head, RMSHead: the code s / sqrt(s^2 + epsilon) is +1 or -1 up to epsilon / (2 s^2)",
+         "H, section 2.2, H = 1", 1e-14)
+def one_rms_head_is_a_sign(rng):
+    q, k, v = inputs(rng, heads=1)
+    s = ops.scores(q, k)
+    code = VARIANTS["hyla"].forward(q, k, v)[1].code
+    return float(np.maximum(np.abs(code - np.sign(s)) - 1e-6 / (2 * s * s), 0).max())
+
+
+@theorem("a query that keeps nothing: attention contributes exactly zero (y = bo), no gradient to its q, and none "
+         "from it to k and v; every variant", "this library", 0.0)
+def a_fully_masked_query_contributes_nothing(rng):
+    worst = 0.0
+    for row in VARIANTS.values():
+        q, k, v = inputs(rng)
+        keep = rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.6
+        keep[:, :, 0] = False
+        bias = rng.standard_normal((q.shape[2], q.shape[1], k.shape[1]))
+        o, saved = row.forward(q, k, v, *extras(rng, row, v), keep=keep, bias=bias)
+        do = rng.standard_normal(o.shape)
+        dq, _, _, dbias, *_ = row.backward(saved, do)
+        only = np.zeros_like(do)
+        only[:, 0] = do[:, 0]
+        alone = row.backward(saved, only)
+        worst = max(worst, *(float(np.abs(x).max()) for x in (o[:, 0], dq[:, 0], dbias[:, 0], *alone[:4])))
+    layer, p, x = layer_of(rng, "hyla")
+    y = layer.forward(p, x, keep=np.zeros((1, 1), dtype=bool))[0]
+    return max(worst, float(np.abs(y - p.bo).max()))
+
+
+@theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
+         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2")
+def tiles_equal_the_whole(rng):
+    worst = 0.0
+    for page in "softmax", "linear", "hyla":
+        q, k, v = inputs(rng)
+        options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
+                   "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
+                   "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
+        o, saved = VARIANTS[page].forward(q, k, v, **options)
+        do = rng.standard_normal(o.shape)
+        for tile in 1, 2, k.shape[1], k.shape[1] + 1:
+            o2, saved2 = tiled(q, k, v, page=page, tile=tile, **options)
+            worst = max(worst, gap(o2, o), gaps(tiled_backward(saved2, do), VARIANTS[page].backward(saved, do)))
+    return worst
+
+
+@theorem("a layer that keeps only its inputs and repeats its forward has bitwise the same output and gradients",
+         "Chen et al. 2016", 0.0)
+def recomputation_changes_no_bit(rng):
+    worst = 0.0
+    for name in VARIANTS:
+        layer, p, x = layer_of(rng, name)
+        results = []
+        for each in layer, Recompute(layer):
+            flat, grads = params.allocate(layer.parameters(), np.float64)
+            y, saved = each.forward(p, x)
+            results.append([y, each.backward(p, saved, np.sin(np.arange(y.size)).reshape(y.shape), grads).x, flat])
+        worst = max(worst, gaps(*results))
+    return worst
+
+
+@theorem("`read` gives the slice y[:, read] of the whole output and, for a gradient that is zero elsewhere, the "
+         "same gradients; a decoder with T5 bias and dropout", "this library")
+def reading_one_position_equals_slicing(rng):
+    b, t, i = 3, 5, 4
+    model = decoder(MultiHead(6, 2, 3, variant="hyla"), hidden=7, layers=2, buckets=t, inputs=i)
+    flat, p = params.allocate(model.parameters(), np.float64)
+    params.initialise(flat, model.parameters(), rng, "random")
+    x, dropout = rng.standard_normal((b, t, i)), (rng.random((2, 1, 1, t, t)) < 0.9) / 0.9
+    read = slice(t - 2, t - 1)
+    whole, saved = model.forward(p, x, dropout=dropout)
+    part, saved_part = model.forward(p, x, dropout=dropout, read=read)
+    dy = np.zeros_like(whole)
+    dy[:, read] = rng.standard_normal(part.shape)
+    (flat1, g1), (flat2, g2) = (params.allocate(model.parameters(), np.float64) for _ in range(2))
+    dx, dx_part = model.backward(p, saved, dy, g1), model.backward(p, saved_part, dy[:, read], g2)
+    return gaps([part, dx_part, flat2], [whole[:, read], dx, flat1])
+
+
+def _gradient(case) -> Theorem:
+    statement = "the backward is the derivative of the forward, by the complex step"
+    return Theorem(f"gradient of {case.name}", statement, case.source,
+                   check.tolerance(case), lambda rng: check.CHECKS["derivative"](case, rng))
+
+
+def every() -> dict[str, Theorem]:
+    """Name -> Theorem: the statements above, then one gradient check for every case."""
+    return THEOREMS | {t.name: t for t in map(_gradient, cases.CASES)}
+
+
+def verify(names=(), seed: int = 0) -> Iterator[Result]:
+    """Results one by one, each from its own random numbers.  Raises ValueError for a name that matches no theorem."""
+    table = every()
+    chosen = [t for t in table.values() if not names or any(n in t.name for n in names)]
+    for name in names:
+        if not any(name in t for t in table):
+            raise ValueError(f"no theorem is called {name!r}; `refattn list` names them all")
+    for number, t in enumerate(chosen):
+        start = time.perf_counter()
+        error = float(t.error(np.random.default_rng((seed, number))))
+        seconds = time.perf_counter() - start
+        yield Result(t.name, t.statement, t.source, error, t.tolerance, error <= t.tolerance, seconds)
