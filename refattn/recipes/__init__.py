@@ -1,0 +1,59 @@
+"""Recipes: one frozen dataclass per published experiment, each number with its source.
+
+A row of RECIPES is all that a new experiment needs: the command line makes its flags from the fields, run directories
+name it, `refattn list` shows it.
+"""
+
+from dataclasses import fields
+from difflib import get_close_matches
+
+from .base import Recipe
+from .fuzzy_logic import FuzzyLogicRecipe
+
+RECIPES: dict[str, type[Recipe]] = {"fuzzy_logic": FuzzyLogicRecipe}
+
+
+def unknown(what: str, name, allowed) -> str:
+    """The words of an error about a name that is none of the allowed ones, with the nearest of them."""
+    near = get_close_matches(str(name), allowed, n=1, cutoff=0.4)
+    guess = f", did you mean {near[0]}?" if near else ";"
+    return f"{what} {name!r} is unknown{guess} allowed: {', '.join(allowed)}"
+
+
+def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe:
+    """The recipe of a task at a scale, with the given fields changed.
+
+    With other `steps` and no `warmup` the warm-up is at most a tenth of the steps.
+    Raises ValueError for an unknown task, scale or field, or a value that is not allowed.
+
+    >>> recipe("fuzzy_logic", "paper", attention="linear").steps
+    50000
+    """
+    if task not in RECIPES:
+        raise ValueError(unknown("task", task, list(RECIPES)))
+    kind = RECIPES[task]
+    if scale not in kind.SCALES:
+        raise ValueError(unknown("scale", scale, list(kind.SCALES)))
+    names = [f.name for f in fields(kind)]
+    for name in changes:
+        if name not in names:
+            raise ValueError(unknown(f"field of {task}", name, names))
+    settings = {**kind.SCALES[scale], **changes}
+    if isinstance(settings.get("steps"), int) and "steps" in changes and "warmup" not in changes:
+        settings["warmup"] = max(0, min(settings.get("warmup", kind.warmup), settings["steps"] // 10))
+    return kind(**settings)
+
+
+def from_document(document: dict, source) -> Recipe:
+    """The recipe that recipe.json describes.  Raises ValueError naming the file when it is not one of ours."""
+    task, given = document.get("task"), document.get("fields")
+    try:
+        if task not in RECIPES:
+            raise ValueError(unknown("task", task, list(RECIPES)))
+        names = {f.name for f in fields(RECIPES[task])}
+        if not isinstance(given, dict) or set(given) != names:
+            odd = sorted(names ^ set(given)) if isinstance(given, dict) else "everything"
+            raise ValueError(f"its fields are not those of {task}: {odd}")
+        return RECIPES[task](**given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{source} is not a recipe of this refattn ({error})") from error

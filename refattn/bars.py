@@ -1,0 +1,63 @@
+"""Progress of several runs, drawn by one process from what the runs write, so that nothing can be garbled."""
+
+import sys
+import time
+
+from . import params, runs
+from .record import ANNOUNCE
+
+
+class Bars:
+    """A bar for every run on a terminal, one for all of them elsewhere; `jobs` is [(directory, recipe), ...]."""
+
+    def __init__(self, jobs, progress: bool):
+        from tqdm import tqdm
+        self.jobs, self.progress = jobs, progress
+        self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
+        self.total = sum(recipe.steps for _, recipe in jobs)
+        self.first, self.said = None, False                 # (time, steps) of the first line seen; minutes said
+        each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
+        self.say(f"{len(jobs)} runs, {self.total:,} steps together; parameters: {each}")
+        options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}
+        self.single = not sys.stderr.isatty()
+        if self.single:
+            self.bars = [tqdm(total=self.total, initial=sum(self.seen), desc=f"{len(jobs)} runs", mininterval=10,
+                              **options)] * len(jobs)
+        else:
+            self.bars = [tqdm(total=recipe.steps, initial=seen, desc=f"{recipe.name:<16}", position=place, **options)
+                         for place, ((_, recipe), seen) in enumerate(zip(jobs, self.seen, strict=True))]
+
+    @staticmethod
+    def last(path) -> dict:
+        found = runs.lines(path)
+        return found[-1] if found else {}
+
+    def say(self, text: str) -> None:
+        if self.progress:
+            from tqdm import tqdm
+            tqdm.write(text, file=sys.stderr)
+
+    def look(self) -> None:
+        """Move the bars to where the runs are, and say once how long it will take."""
+        for place, (path, recipe) in enumerate(self.jobs):
+            line = self.last(path)
+            if line.get("step", 0) > self.seen[place]:
+                loss, bar = f"{line['loss']:.4f}", self.bars[place]
+                bar.set_postfix({recipe.name: loss} if self.single else {"loss": loss, "rate": f"{line['rate']:.1e}"},
+                                refresh=False)
+                bar.update(line["step"] - self.seen[place])
+                self.seen[place] = line["step"]
+                self.announce()
+
+    def announce(self) -> None:
+        now, steps = time.monotonic(), sum(self.seen)
+        if self.first is None:                              # from here on, since processes take a while to start
+            self.first = now, steps
+        elif not self.said and steps - self.first[1] >= ANNOUNCE * len(self.jobs):
+            minutes = (self.total - steps) * (now - self.first[0]) / (steps - self.first[1]) / 60
+            self.say(f"about {minutes:.1f} minutes to go")
+            self.said = True
+
+    def close(self) -> None:
+        for bar in self.bars:
+            bar.close()

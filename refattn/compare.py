@@ -1,0 +1,135 @@
+"""Independent runs side by side: one per recipe, through one executor.
+
+By default that is a pool of spawned processes with one BLAS thread each.  This process draws all the bars, from what
+the runs write into their directories, so any other executor will do that shares the file system (threads, Dask, MPI).
+"""
+
+import os
+import signal
+import threading
+import time
+import uuid
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+from . import runs
+from .bars import Bars
+from .stop import Interrupted
+from .train import NonFinite, fit
+from .xp import keep_freed_memory
+
+THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
+            progress: bool = True, executor=None, workers: int | None = None) -> list[dict]:
+    """Train every recipe in its own directory below `out`; returns `outcome` of each, in their order.
+
+    max_seconds : for all of them together
+    executor    : any concurrent.futures.Executor; None makes a pool of min(cores, runs) processes, none for one run
+    A run that meets a bad number fails alone.  Ctrl-C stops every run with a checkpoint, then raises Interrupted.
+    Raises ValueError when two recipes have the same name, or as `fit` does.
+    """
+    paths = {Path(out, recipe.name): recipe for recipe in recipes}
+    if len(paths) != len(recipes):
+        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}, allowed are different "
+                         f"ones")
+    if max_seconds is not None and not max_seconds > 0:
+        raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
+    for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
+        if not resume and Path(path, "recipe.json").exists():
+            raise ValueError(f"out is {str(out)!r}, which holds the run {recipe.name} already; allowed: another "
+                             f"directory, or resuming it")
+    for path, recipe in paths.items():
+        runs.begin(path, recipe, resume)
+    jobs = {path: recipe for path, recipe in paths.items() if runs.result(path) is None}
+    deadline = None if max_seconds is None else time.time() + max_seconds
+    failed = {}
+    if len(jobs) == 1 and executor is None:
+        for path, recipe in jobs.items():
+            failed[path] = train_one(recipe, path, device, deadline, None, progress)
+    elif jobs:
+        failed = _through(executor, jobs, Path(out), device, deadline, progress, workers)
+    return [outcome(path, recipe, failed.get(path)) for path, recipe in paths.items()]
+
+
+def outcome(path, recipe, error: str | None = None) -> dict:
+    """result.json of a complete run; of any other name, task, fields, the step of its checkpoint, and the error."""
+    if done := runs.result(path):
+        return {**done, "finished": True, "path": str(path)}
+    try:
+        step = runs.load_checkpoint(path, recipe, recipe.build().parameters())[1]["step"]
+    except (FileNotFoundError, ValueError):
+        step = 0
+    return {**runs.describe(recipe), "name": recipe.name, "finished": False, "step": step, "error": error,
+            "path": str(path)}
+
+
+def train_one(recipe, path, device, deadline, stop_file, progress) -> str | None:
+    """Train one run that has been begun; returns the error of a run that met a bad number, else None."""
+    seconds = None if deadline is None else max(deadline - time.time(), 1e-9)
+    try:
+        fit(recipe, path, device=device, max_seconds=seconds, resume=True, progress=progress, stop_file=stop_file)
+    except NonFinite as error:
+        return str(error)
+    except Interrupted:
+        if stop_file is None:
+            raise
+    return None
+
+
+@contextmanager
+def _quiet_start():
+    """Processes begun in here have one BLAS thread and leave Ctrl-C to this one."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
+    """{path: error or None}, from an executor."""
+    own = executor is None
+    if own:
+        workers = workers or min(cores(), len(jobs))
+        executor = ProcessPoolExecutor(workers, get_context("spawn"), initializer=keep_freed_memory)
+    stop_file = out / f"stop-{uuid.uuid4().hex}"
+    bars = Bars(list(jobs.items()), progress)
+    try:
+        with _quiet_start():
+            futures = {executor.submit(train_one, recipe, path, device, deadline, stop_file, False): path
+                       for path, recipe in jobs.items()}
+        waiting = set(futures)
+        try:
+            while waiting:
+                _, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+                bars.look()
+        except KeyboardInterrupt:
+            stop_file.touch()
+            running = [future for future in futures if not future.cancel()]
+            bars.say("stopping the runs, each with a checkpoint")
+            wait(running)
+            raise Interrupted(f"{len(futures)} runs stopped") from None
+        return {path: future.result() for future, path in futures.items()}
+    finally:
+        bars.close()
+        if own:
+            executor.shutdown(wait=True, cancel_futures=True)
+        stop_file.unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""Options of the command line: errors in one line, and flags made from the fields of a recipe."""
+
+import argparse
+import os
+from difflib import get_close_matches
+from pathlib import Path
+
+BESIDE_RESUME = "out", "device", "max_seconds", "json"
+
+
+class Usage(Exception):
+    """Bad input; the message is the line to print."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line, and an unknown option is answered with the nearest one."""
+
+    def __init__(self, prog, description):
+        super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+
+    def error(self, message):
+        raise Usage(message)
+
+    def parse(self, argv) -> dict:
+        """Only what was given."""
+        args, rest = self.parse_known_args(argv)
+        for text in rest:
+            name = text.split("=")[0]
+            near = get_close_matches(name, self._option_string_actions, n=1)
+            raise Usage(f"{name} is not an option" + (f"; did you mean {near[0]}?" if near else "")
+                        + f" {self.prog} --help lists what is allowed" if name.startswith("-") else
+                        f"{name!r} is one argument too many; {self.prog} --help lists what is allowed")
+        return vars(args)
+
+
+def whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def positive(text: str) -> float:
+    if not 0 < number(text) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; numbers above 0 are")
+    return number(text)
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def train_parser(kind) -> Parser:
+    """The options of `train`, those of the recipe from its fields."""
+    from dataclasses import fields
+    parser = Parser(f"refattn train {kind.TASK}", f"{kind.SOURCE}. {' '.join((kind.__doc__ or '').split())}")
+    parser.add_argument("--attention", nargs="+", metavar="V",
+                        help=f"variants to compare (refattn list names them; default: {' '.join(kind.COMPARED)})")
+    parser.add_argument("--seed", nargs="+", type=whole, metavar="S", help="seeds to average over (default: 0)")
+    parser.add_argument("--scale", choices=tuple(kind.SCALES), help="settings to begin with (default: quick)")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
+    parser.add_argument("--out", metavar="DIR", help="where the runs go (default: a new directory below runs/)")
+    parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
+                        f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
+    parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
+    group = parser.add_argument_group("fields of the recipe", "defaults are those of scale quick where it has any")
+    for f in fields(kind):
+        if f.name in ("attention", "seed"):
+            continue
+        default = kind.SCALES["quick"].get(f.name, f.default)
+        text = f"{f.metadata.get('help', '')} (default: {default})".replace("%", "%%")
+        if f.type is bool:
+            group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
+        else:
+            parse = {int: whole, float: number}.get(f.type, str)
+            group.add_argument(flag(f.name), type=parse, metavar=f.type.__name__.upper(), help=text)
+    return parser
+
+
+def writable(out: Path) -> None:
+    """Raises Usage unless the directory is there, or can be made, and can be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise Usage(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); allowed: a directory that can "
+                    f"be made or written") from None

@@ -1,0 +1,156 @@
+"""What goes on around the updates of a run: its state, the watch for bad numbers, log lines, checkpoints, the bar."""
+
+import sys
+import time
+
+import numpy as np
+
+from . import optim, params, runs
+from .evaluation import evaluate, stream
+from .xp import array_module, to_device, to_host
+
+ANNOUNCE = 20                  # steps after which the expected minutes are said
+
+
+class NonFinite(FloatingPointError):
+    """A loss, gradient or parameter was infinite or NaN; the message names the step and the parameter."""
+
+
+class State:
+    """What a checkpoint holds: parameters, both moments, the losses summed since the last log line, the step."""
+
+    def __init__(self, recipe, listed, xp):
+        self.flat, self.parameters = params.allocate(listed, xp=xp)
+        params.initialise(self.flat, listed, stream(recipe.seed, "init"), recipe.initialise)
+        self.moments = optim.moments(self.flat)
+        self.loss_sum = xp.zeros((), dtype=self.flat.dtype)
+        self.step, self.seconds = 0, 0.0
+
+    def arrays(self) -> dict:
+        return dict(zip(runs.ARRAYS, (self.flat, *self.moments, self.loss_sum), strict=True))
+
+    def restore(self, arrays: dict, meta: dict) -> None:
+        for name, x in self.arrays().items():
+            x[...] = to_device(arrays[name], array_module(x))
+        self.step, self.seconds = meta["step"], meta.get("seconds", 0.0)
+
+
+def first_bad(finite, listed) -> str | None:
+    """The name of the first parameter with an entry that is not finite, from a flat boolean array."""
+    finite, position = to_host(finite), 0
+    for name, p in params.entries(listed):
+        size = int(np.prod(p.shape))
+        if not finite[position:position + size].all():
+            return name
+        position += size
+    return None
+
+
+class Health:
+    """Whether every loss and gradient was finite so far, kept on the device: only `check` waits for it."""
+
+    def __init__(self, flat, listed, step: int):
+        xp = array_module(flat)
+        self.listed, self.start = listed, step
+        self.finite = xp.ones(flat.shape, dtype=bool)       # entry by entry, of the first gradient that was not
+        self.alive = xp.ones((), dtype=bool)
+        self.good = xp.zeros((), dtype=np.int64)            # steps before that one
+
+    def watch(self, loss, gradient) -> None:
+        xp = array_module(gradient)
+        self.finite &= xp.isfinite(gradient) | ~self.alive
+        self.alive &= self.finite.all() & xp.isfinite(loss)
+        self.good += self.alive
+
+    def check(self) -> None:
+        """Raises NonFinite with the step and the first offending parameter, in the order of the list."""
+        if not bool(self.alive):
+            name = first_bad(self.finite, self.listed)
+            what = "the loss" if name is None else f"the gradient of {name}"
+            raise NonFinite(f"step {self.start + int(self.good) + 1}: {what} is not finite")
+
+
+class Record:
+    """Log lines, evaluations, checkpoints and the bar of one run; with `out` None only the bar."""
+
+    def __init__(self, recipe, model, state: State, out, progress: bool):
+        self.recipe, self.model, self.state, self.out, self.progress = recipe, model, state, out, progress
+        self.listed, self.first_step, self.saved_at = model.parameters(), state.step, state.step
+        self.health = Health(state.flat, self.listed, state.step)
+        self.every_step = array_module(state.flat) is np    # on a CPU a look costs nothing
+
+    def __enter__(self):
+        from tqdm import tqdm
+        self.bar = tqdm(total=self.recipe.steps, initial=self.state.step, desc=self.recipe.name, unit="step",
+                        disable=not self.progress, dynamic_ncols=True, file=sys.stderr,
+                        mininterval=0.1 if sys.stderr.isatty() else 10)
+        self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
+                 f"of {self.recipe.batch} samples")
+        self.begun = self.saved_time = time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        self.bar.close()
+
+    def say(self, text: str) -> None:
+        if self.progress:
+            self.bar.write(text, file=sys.stderr)
+
+    def fail(self, error: NonFinite) -> None:
+        kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
+        raise NonFinite(f"{self.recipe.name}, {error}; {kept}") from None
+
+    def check(self) -> None:
+        try:
+            self.health.check()
+        except NonFinite as error:
+            self.fail(error)
+
+    def before_update(self, loss, gradient) -> None:
+        self.health.watch(loss, gradient)
+        if self.every_step:
+            self.check()
+        self.state.loss_sum += loss
+
+    def after_update(self) -> None:
+        recipe, state = self.recipe, self.state
+        state.step += 1
+        self.bar.update()
+        if state.step - self.first_step == ANNOUNCE:
+            minutes = (recipe.steps - state.step) * (time.monotonic() - self.begun) / ANNOUNCE / 60
+            self.say(f"{recipe.name}: about {minutes:.1f} minutes to go")
+        last = state.step == recipe.steps
+        if state.step % recipe.log_every == 0 or last:
+            self.log(evaluating=state.step % recipe.evaluate_every == 0 and not last)
+        if state.step % recipe.checkpoint_every == 0:
+            self.checkpoint()
+
+    def log(self, evaluating: bool) -> None:
+        """One line of metrics.jsonl; nothing in it depends on the clock."""
+        self.check()
+        recipe, state = self.recipe, self.state
+        loss = float(state.loss_sum) / ((state.step - 1) % recipe.log_every + 1)
+        line = {"step": state.step, "loss": loss, "rate": recipe.rate_at(state.step - 1)}
+        state.loss_sum[...] = 0
+        if evaluating:
+            for split in recipe.SPLITS:
+                line[split] = evaluate(recipe, self.model, state.parameters, split, tasks=recipe.probe)
+        self.bar.set_postfix(loss=f"{loss:.4f}", rate=f"{line['rate']:.1e}", refresh=False)
+        if self.out is not None:
+            runs.append(self.out, line)
+
+    def checkpoint(self) -> None:
+        """Save the state, unless it is saved already; a state with a bad number raises and is never saved."""
+        self.check()
+        state = self.state
+        if self.out is None or state.step == self.saved_at:
+            return
+        arrays = {name: to_host(x) for name, x in state.arrays().items()}
+        for name, x in arrays.items():
+            if not np.isfinite(x).all():
+                bad = first_bad(np.isfinite(x), self.listed) if x.ndim else "all losses"
+                self.fail(NonFinite(f"step {state.step}: {name} of {bad} is not finite after the update"))
+        now = time.monotonic()
+        state.seconds, self.saved_time = state.seconds + now - self.saved_time, now
+        runs.save_checkpoint(self.out, self.recipe, self.listed, arrays, state.step, state.seconds)
+        self.saved_at = state.step

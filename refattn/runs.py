@@ -1,0 +1,240 @@
+"""Run directories: what a training run leaves on disk, and how it is read back.
+
+    recipe.json      the settings, written before anything else
+    metrics.jsonl    one line per log point: step, mean loss since the last, rate; and at evaluations the metrics
+    checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
+    result.json      final metrics, versions, seconds: its presence says that the run is complete
+    curves.png       where matplotlib is installed
+
+Every file but metrics.jsonl appears whole or not at all (temporary name, sync, rename); lines of metrics.jsonl past the
+checkpoint are dropped on resume.  So a run may be killed at any moment and goes on from its last checkpoint.
+"""
+
+import json
+import math
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from . import __version__, params
+
+try:
+    import fcntl
+except ImportError:            # Windows
+    fcntl = None
+
+ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
+
+
+def plain(x):
+    """The same as JSON takes it: numbers that are not finite become null."""
+    if isinstance(x, dict):
+        return {name: plain(value) for name, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [plain(value) for value in x]
+    if isinstance(x, float | np.floating):
+        return float(x) if math.isfinite(x) else None
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def write_json(path, document) -> None:
+    """Write a JSON file that appears whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(json.dumps(plain(document), indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def read_json(path) -> dict:
+    """The object in a JSON file.  Raises ValueError, one line, when it is not one."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise ValueError(f"it holds a {type(document).__name__}")
+    except ValueError as error:
+        raise ValueError(f"{path} is not a JSON object as refattn writes it ({error})") from error
+    return document
+
+
+def describe(recipe) -> dict:
+    """A recipe as recipe.json has it."""
+    return {"refattn": __version__, "task": recipe.TASK, "fields": plain(asdict(recipe))}
+
+
+def begin(path, recipe, resume: bool = False) -> None:
+    """Make the directory and write recipe.json; with `resume` a run of the same recipe may be there already.
+
+    Raises ValueError when another run is there, OSError when the directory cannot be written.
+    """
+    file = Path(path, "recipe.json")
+    os.makedirs(path, exist_ok=True)
+    if not file.exists():
+        write_json(file, describe(recipe))
+        return
+    if not resume:
+        raise ValueError(f"out is {str(path)!r}, which holds a run already; allowed: another directory, or resuming it")
+    theirs, ours = read_json(file).get("fields"), describe(recipe)["fields"]
+    for name, value in ours.items():
+        other = theirs.get(name) if isinstance(theirs, dict) else None
+        if other != value:
+            raise ValueError(f"{name} is {value!r}, but {other!r} in the run in {path}; a resumed run keeps its recipe")
+
+
+@contextmanager
+def locked(path, patience: float = 10.0):
+    """One process at a time writes a run; the lock goes with its process, however that ends (not on Windows).
+
+    Raises ValueError when another process still has it after `patience` seconds.
+    """
+    with open(Path(path, "lock"), "w", encoding="utf-8") as file:
+        deadline = time.monotonic() + patience
+        while fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ValueError(f"{str(path)!r} is being trained by another process; allowed: one at a "
+                                     f"time") from None
+                time.sleep(0.05)
+        yield
+
+
+def append(path, line: dict) -> None:
+    """Add one line to metrics.jsonl, on disk before the next checkpoint can be."""
+    with open(Path(path, "metrics.jsonl"), "a", encoding="utf-8") as file:
+        file.write(json.dumps(plain(line)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def lines(path) -> list[dict]:
+    """The lines of metrics.jsonl up to the first that is not whole."""
+    file, found = Path(path, "metrics.jsonl"), []
+    if file.exists():
+        for text in file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            try:
+                line = json.loads(text)
+            except ValueError:
+                break
+            if not (isinstance(line, dict) and isinstance(line.get("step"), int) and text.endswith("\n")):
+                break
+            found.append(line)
+    return found
+
+
+def tidy(path, step: int) -> None:
+    """Keep the lines of metrics.jsonl up to `step`, and no temporary file of a writer that was killed."""
+    for leftover in Path(path).glob("*.tmp"):
+        leftover.unlink(missing_ok=True)
+    kept = [line for line in lines(path) if line["step"] <= step]
+    temporary = Path(path, f"metrics.jsonl.{os.getpid()}.tmp")
+    temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+    os.replace(temporary, Path(path, "metrics.jsonl"))
+
+
+def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float) -> None:
+    """Replace checkpoint.npz, or leave the old one as it is when that fails."""
+    params.save(Path(path, "checkpoint.npz"), parameters, arrays, step=step, seconds=seconds, recipe=describe(recipe))
+
+
+def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
+    """(arrays, meta) of checkpoint.npz: the arrays of `ARRAYS`, and step and seconds.
+
+    Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
+    """
+    file = Path(path, "checkpoint.npz")
+    arrays, meta = params.load(file, parameters)
+    n = params.count(parameters)
+    for name in ARRAYS:
+        shape = () if name == "loss_sum" else (n,)
+        if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
+            raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{file} has entries of {name} that are not finite; allowed are finite numbers")
+    step, theirs = meta.get("step"), (meta.get("recipe") or {}).get("fields")
+    if theirs != describe(recipe)["fields"]:
+        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+    if not isinstance(step, int) or not 0 <= step <= recipe.steps:
+        raise ValueError(f"{file} is of step {step!r}; allowed are steps from 0 to {recipe.steps}")
+    return arrays, meta
+
+
+def result(path) -> dict | None:
+    """result.json, or None while the run is not complete."""
+    file = Path(path, "result.json")
+    return read_json(file) if file.exists() else None
+
+
+def find(path) -> list[Path]:
+    """The run directories at or right below `path`, in the order in which they were begun.
+
+    Raises ValueError when there is none.
+    """
+    if Path(path, "recipe.json").exists():
+        return [Path(path)]
+    found = sorted(Path(path).glob("*/recipe.json"), key=lambda file: (file.stat().st_mtime_ns, file))
+    if not found:
+        raise ValueError(f"{str(path)!r} holds no run; allowed: a directory with recipe.json in it or one below it")
+    return [file.parent for file in found]
+
+
+def read_recipe(path):
+    """The recipe of a run directory.  Raises ValueError when it is not one of ours."""
+    from . import recipes  # the one look upwards: a run names its recipe
+    file = Path(path, "recipe.json")
+    if not file.exists():
+        raise ValueError(f"{str(path)!r} holds no run; allowed: a directory with recipe.json in it")
+    return recipes.from_document(read_json(file), file)
+
+
+def load(path):
+    """(recipe, model, parameters) of a run directory, at its last checkpoint: `evaluate(*load(path), "held_out")`.
+
+    Raises ValueError, one line, when there is no run or its checkpoint is truncated or foreign.
+    """
+    recipe = read_recipe(path)
+    model = recipe.build()
+    listed = model.parameters()
+    try:
+        arrays, _ = load_checkpoint(path, recipe, listed)
+    except FileNotFoundError:
+        raise ValueError(f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
+    return recipe, model, params.view(arrays["parameters"], listed)
+
+
+def curves(path) -> bool:
+    """Draw curves.png from metrics.jsonl and result.json; False where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    recipe, history = read_recipe(path), lines(path)
+    final = {"step": recipe.steps, **(result(path) or {}).get("metrics", {})}
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    logged = [line for line in history if line.get("loss") is not None]
+    left.semilogy([line["step"] for line in logged], [line["loss"] for line in logged], label="training loss")
+    left.set(xlabel="steps", ylabel="loss", title=f"n = {recipe.batch} samples a step")
+    metric = recipe.TABLE[0][2]
+    for split in recipe.SPLITS:
+        measured = [line for line in [*history, final] if split in line]
+        right.plot([line["step"] for line in measured], [line[split][metric] for line in measured], marker="o",
+                   markersize=3, label=split.replace("_", " "))
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], title=f"n = {recipe.evaluation:,} tasks at the end")
+    for axes in left, right:
+        axes.legend()
+    figure.suptitle(f"{recipe.TASK}, {recipe.name} (seed {recipe.seed})")
+    figure.savefig(Path(path, f"curves.{os.getpid()}.tmp"), format="png", dpi=120)
+    os.replace(Path(path, f"curves.{os.getpid()}.tmp"), Path(path, "curves.png"))
+    return True

@@ -1,0 +1,49 @@
+"""Reasons to stop a run cleanly: Ctrl-C, the clock, a file that somebody makes, the end of the parent process."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after the run has put its state away; the message says at which step."""
+
+
+class Stop:
+    """Asked once a step whether to stop.  A first Ctrl-C is noted, a second one acts at once, as it always did.
+
+    Only the main thread can hear Ctrl-C; elsewhere the clock and the file still work.
+    """
+
+    def __init__(self, max_seconds: float | None = None, file=None):
+        if max_seconds is not None and not max_seconds > 0:
+            raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
+        self.deadline = None if max_seconds is None else time.monotonic() + max_seconds
+        self.file, self.next_look = file, 0.0
+        self.interrupted = False
+
+    def __enter__(self):
+        self.previous = None
+        if threading.current_thread() is threading.main_thread():
+            self.previous = signal.getsignal(signal.SIGINT)
+            if self.previous is not signal.SIG_IGN:         # workers ignore it: their parent makes the file
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_):
+        if self.previous is not None:
+            signal.signal(signal.SIGINT, self.previous)
+
+    def _note(self, *_):
+        self.interrupted = True
+        signal.signal(signal.SIGINT, self.previous)
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if self.file is not None and now >= self.next_look:
+            self.next_look = now + 0.2
+            parent = multiprocessing.parent_process()
+            self.interrupted |= os.path.exists(self.file) or not (parent is None or parent.is_alive())
+        return self.interrupted or (self.deadline is not None and now >= self.deadline)

@@ -1,0 +1,79 @@
+"""Results as text tables and as JSON."""
+
+import math
+
+
+def columns(rows, right=()) -> str:
+    """Rows of texts as aligned columns, the first row being the heading; columns in `right` end flush.
+
+    >>> print(columns([["a", "n"], ["bc", "10"]], right={1}))
+    a    n
+    --  --
+    bc  10
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    return "\n".join("  ".join(text.rjust(width) if i in right else text.ljust(width)
+                               for i, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
+                     for line in lines)
+
+
+def mean_and_spread(values) -> tuple[float | None, float | None]:
+    """Mean and sample standard deviation; None where there are too few numbers, or one is None (not finite).
+
+    >>> mean_and_spread([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    """
+    if not values or None in values:
+        return None, None
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return mean, None
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def shown(mean, spread=None, digits: int = 3) -> str:
+    """0.412 ± 0.013, or a dash."""
+    if mean is None:
+        return "-"
+    return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def summary(kind, outcomes) -> list[dict]:
+    """One row per attention variant: mean and spread over seeds of the columns `kind.TABLE`, and the paper's figure."""
+    rows = []
+    for name in dict.fromkeys(outcome["fields"]["attention"] for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome["fields"]["attention"] == name]
+        done = [outcome for outcome in mine if outcome["finished"]]
+        row = {"attention": name, "runs": len(mine), "finished": len(done),
+               "seeds": [outcome["fields"]["seed"] for outcome in done],
+               "minutes": mean_and_spread([outcome["seconds"] / 60 for outcome in done])[0], "metrics": []}
+        for heading, split, metric in kind.TABLE:
+            mean, spread = mean_and_spread([outcome["metrics"][split][metric] for outcome in done])
+            row["metrics"].append({"heading": heading, "split": split, "metric": metric, "mean": mean,
+                                   "spread": spread})
+        figure = kind.PUBLISHED.figures.get(name)
+        row["published"] = figure and {"metric": kind.PUBLISHED.metric, "mean": figure[0], "standard_error": figure[1]}
+        rows.append(row)
+    return rows
+
+
+def table(kind, outcomes) -> str:
+    """The comparison as text, with the paper's figures marked as such."""
+    rows = summary(kind, outcomes)
+    texts = [["attention", *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
+    for row in rows:
+        figure = row["published"] or {"mean": None, "standard_error": None}
+        texts.append([row["attention"],
+                      *(shown(m["mean"], m["spread"], 4 if m["metric"] == "mse" else 3) for m in row["metrics"]),
+                      shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
+    fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
+    notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
+             f"decay {fields['decay']:g}, {fields['evaluation']:,} samples per split; seed"
+             + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard deviation")]
+    ends = [f"* {kind.PUBLISHED.metric}, not measured here. {kind.PUBLISHED.source}"]
+    for outcome in outcomes:
+        if not outcome["finished"]:
+            reason = outcome.get("error") or f"stopped at step {outcome['step']:,} of {outcome['fields']['steps']:,}"
+            ends.append(f"{outcome['name']} is not complete: {reason}")
+    return "\n".join([*notes, "", columns(texts, right=set(range(1, len(texts[0])))), "", *ends])

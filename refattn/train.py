@@ -1,0 +1,109 @@
+"""Training: one plain loop from samples to parameters.
+
+Every random number is a function of (seed, purpose, step): a run that is killed and resumed ends with bitwise the same
+parameters as one that is not (same machine kind, versions and number of BLAS threads, on CPU).
+
+A recipe is anything with the methods and fields of `recipes.base.Recipe`; this module knows no task and no model.
+"""
+
+import platform
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from . import __version__, optim, params, runs
+from .evaluation import evaluate, moved, stream
+from .record import NonFinite, Record, State
+from .runs import load
+from .stop import Interrupted, Stop
+from .xp import device as find_device
+
+__all__ = ["Fitted", "Interrupted", "NonFinite", "evaluate", "fit", "load", "stream"]
+
+
+class Fitted(NamedTuple):
+    """What `fit` returns: `evaluate(*fitted[:3], "held_out")` measures it again."""
+    recipe: Any
+    model: Any
+    parameters: params.Views
+    step: int                  # updates made
+    metrics: dict              # {split: {metric: value}}, empty unless the run is complete
+    finished: bool
+
+
+def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
+        progress: bool = True, threads: int = 1, stop_file=None) -> Fitted:
+    """Train the recipe's model; with `out` the run directory is written there (`runs` says what is in it).
+
+    device      : "cpu" or "gpu"; on a GPU nothing in a step waits for the device
+    max_seconds : stop after that time, with a checkpoint; `finished` is then False
+    resume      : go on from the checkpoint in `out`, or begin where there is none
+    threads     : of BLAS; another number can change the last bits of a result
+    stop_file   : once this file exists the run stops like at Ctrl-C (for runs in other processes)
+
+    Raises NonFinite at a loss or gradient that is infinite or NaN (the last checkpoint is kept); Interrupted, which is
+    a KeyboardInterrupt, at Ctrl-C after a checkpoint; ValueError for a foreign checkpoint, or a run where none may be.
+    """
+    xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
+    listed = model.parameters()
+    state = State(recipe, listed, xp)
+    flat, p = state.flat, state.parameters
+    gradient, grads = params.allocate(listed, xp=xp)
+    mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
+    with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
+        with stop, Record(recipe, model, state, out, progress) as record:
+            for step in range(state.step, recipe.steps):
+                if stop():
+                    break
+                batch = moved(recipe.sample(stream(recipe.seed, "data", step), "train", recipe.batch), xp)
+                x, options = recipe.inputs(batch, stream(recipe.seed, "dropout", step))
+                y, saved = model.forward(p, x, **options)
+                loss, dy = recipe.loss(y, batch)
+                gradient[...] = 0
+                model.backward(p, saved, dy, grads)
+                record.before_update(loss, gradient)                        # watches for bad numbers
+                if recipe.clip:
+                    optim.clip_by_global_norm(gradient, recipe.clip)
+                optim.adamw_step(flat, gradient, state.moments, step=step + 1, rate=recipe.rate_at(step),
+                                 decay=recipe.decay, mask=mask)
+                record.after_update()                                       # logs, evaluates, saves
+            record.checkpoint()
+        if stop.interrupted:
+            raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
+        finished = state.step == recipe.steps
+        metrics = _finish(recipe, model, state, out, device) if finished else {}
+    return Fitted(recipe, model, p, state.step, metrics, finished)
+
+
+@contextmanager
+def _opened(out, recipe, listed, state: State, resume: bool):
+    """The run directory begun, or the state restored from its checkpoint; nobody else writes there meanwhile."""
+    if out is None:
+        yield
+        return
+    runs.begin(out, recipe, resume)
+    with runs.locked(out):
+        try:
+            state.restore(*runs.load_checkpoint(out, recipe, listed))
+        except FileNotFoundError:                           # new, or killed before its first checkpoint
+            runs.save_checkpoint(out, recipe, listed, state.arrays(), 0, 0.0)
+        runs.tidy(out, state.step)
+        yield
+
+
+def _finish(recipe, model, state: State, out, device: str) -> dict:
+    """Final metrics of every split; with `out` also result.json and curves.png."""
+    if out is not None and (done := runs.result(out)):
+        return done["metrics"]
+    metrics = {split: evaluate(recipe, model, state.parameters, split) for split in recipe.SPLITS}
+    if out is not None:
+        versions = {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}
+        runs.write_json(Path(out, "result.json"), {
+            **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
+            "parameters": len(state.flat), "seconds": round(state.seconds, 1), "device": device,
+            "platform": f"{platform.system()} {platform.machine()}", "versions": versions})
+        runs.curves(out)
+    return metrics
