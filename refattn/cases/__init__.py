@@ -1,0 +1,23 @@
+"""Every function of the library as one row of one table: what the checks, planted bugs and reference vectors run over.
+
+Attention rows are read from `attention.VARIANTS` and the three knobs, so a new variant is one row there and one loop in
+`naive`.  Layers and models have all parameters as one flat input, `parameters`.
+"""
+
+from .attention import pages
+from .case import Case
+from .layers import layers
+from .models import models
+from .operations import operations
+from .routines import routines
+
+CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models())    # each has a forward and a backward
+ROUTINES: tuple[Case, ...] = tuple(routines())                                # these have a forward only
+
+
+def find(name: str) -> Case:
+    """The row of that name.  Raises ValueError for an unknown one."""
+    for case in CASES + ROUTINES:
+        if case.name == name:
+            return case
+    raise ValueError(f"no case is called {name!r}; allowed: {', '.join(case.name for case in CASES + ROUTINES)}")

@@ -1,0 +1,86 @@
+"""What a row of the table is, and how rows draw their inputs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Case:
+    """One function.  Inputs are a dict of float64, integer or boolean arrays; None is an optional one left out.
+
+    An output is an array or a tuple of arrays; its upstream gradient has the same form.
+    """
+    name: str
+    source: str                # paper and equation
+    file: str                  # below refattn/
+    make: Callable             # rng -> inputs; small, with distinct sizes for distinct axes
+    forward: Callable          # inputs -> output, saved
+    backward: Callable | None  # saved, doutput -> {input: gradient}; None where there is nothing to differentiate
+    naive: Callable            # inputs -> output, by loops in float64
+    constants: tuple[str, ...] = ()     # float inputs that are given, not differentiated
+    axes: dict = field(default_factory=dict)        # input, and "output" -> letters, aligned at the right
+    independent: str = ""      # letters whose entries do not influence one another
+    symmetric: str = ""        # letters whose permutation permutes inputs, output and gradients alike
+    masked: str = ""           # of a query that keeps nothing: "zero" output, or zero "gradient" only
+    analytic: bool = True      # takes complex input
+    layer: Any = None
+    recomputed: tuple | None = None     # (forward, backward) of the same layer under `recompute`
+    xp: Any = np               # the array module that the checks run it on
+
+    def on(self, xp) -> "Case":
+        """The same case on another array module."""
+        return replace(self, xp=xp)
+
+
+FORMS = ("k", "qk", "1k", "q1", "hqk", "h11", "1hqk", "b11k", "b1qk", "bh1k", "bhq1", "bhqk")
+
+
+def sizes(rng, letters: str, smallest: int = 2) -> dict[str, int]:
+    """Letter -> size, all sizes different, in random order."""
+    return dict(zip(letters, map(int, rng.permutation(len(letters)) + smallest), strict=True))
+
+
+def shape(form: str, size) -> tuple[int, ...]:
+    """The shape that a form, letters or 1, stands for."""
+    return tuple(1 if x == "1" else size[x] for x in form)
+
+
+def normal(rng, form: str, size):
+    """Standard normal numbers, one axis for each letter."""
+    return rng.standard_normal(shape(form, size))
+
+
+def some_form(rng, size):
+    """The shape of one of the forms that broadcast to (b, h, q, k)."""
+    return shape(FORMS[rng.integers(len(FORMS))], size)
+
+
+def draw_bias(rng, size):
+    """Standard normal numbers in some form."""
+    return rng.standard_normal(some_form(rng, size))
+
+
+def draw_keep(rng, size):
+    """Booleans in some form, seven in ten True."""
+    return rng.random(some_form(rng, size)) < 0.7
+
+
+def draw_dropout(rng, size):
+    """0 or 4/3 in some form: a quarter is dropped."""
+    return (rng.random(some_form(rng, size)) < 0.75) / 0.75
+
+
+DRAWS = {"bias": draw_bias, "keep": draw_keep, "dropout": draw_dropout}
+
+
+def maybe(rng, size, names=tuple(DRAWS)):
+    """The named ones of bias, keep and dropout, each left out in a third of the draws."""
+    return {name: DRAWS[name](rng, size) if rng.random() < 2 / 3 else None for name in names}
+
+
+def named(names, gradients) -> dict:
+    """{name: gradient}, without those that are None."""
+    return {name: g for name, g in zip(names, gradients, strict=False) if g is not None}

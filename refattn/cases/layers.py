@@ -1,0 +1,154 @@
+"""Rows for layers.  Their widths are fixed (m 8, h 3, d 4, e 2, f 9); batch and lengths are drawn from 5, 6, 7."""
+
+from functools import partial
+
+from .. import params
+from ..attention import VARIANTS
+from ..attention.ablations import Knobs
+from ..attention.layer import MultiHead
+from ..feed_forward import FeedForward, SwiGLU
+from ..models.transformer import Block, LayerNorm
+from ..naive import feed_forward as naive_feed_forward
+from ..naive import layer as naive_layer
+from ..naive import ops as naive_ops
+from ..naive import positions as naive_positions
+from ..naive import transformer as naive_transformer
+from ..params import view
+from ..positions import T5, Rotary
+from ..recompute import recompute
+from ..xp import array_module
+from .case import Case, maybe, normal, sizes
+
+MASKS = {"bias": "bhtt", "keep": "bhtt", "dropout": "bhtt"}
+CROSS = {"context": "bkm", "bias": "bhtk", "keep": "bhtk", "dropout": "bhtk"}
+
+
+def pair(layer, **fixed):
+    """(forward, backward) of a layer as functions of a dict of inputs; `fixed` options go into every forward.
+
+    backward takes `start`, a flat array that the parameter gradients are added to (zeros when None).
+    """
+    def forward(inputs):
+        arrays = dict(inputs)
+        flat = arrays.pop("parameters")
+        p = view(flat, layer.parameters())
+        y, saved = layer.forward(p, *([arrays.pop("x")] if "x" in arrays else []), **arrays, **fixed)
+        return y, (flat, p, saved)
+
+    def backward(saved, dy, start=None):
+        flat, p, inner = saved
+        total, grads = params.allocate(layer.parameters(), flat.dtype, array_module(flat))
+        if start is not None:
+            total += start
+        dx = layer.backward(p, inner, dy, grads)
+        found = dx._asdict() if hasattr(dx, "_asdict") else {"x": dx}
+        return {"parameters": total, **{name: g for name, g in found.items() if g is not None}}
+
+    return forward, backward
+
+
+def random_parameters(rng, layer):
+    """Random values for every parameter, biases and scales too."""
+    flat, _ = params.allocate(layer.parameters(), "float64")
+    params.initialise(flat, layer.parameters(), rng, scheme="random")
+    return flat
+
+
+def row(name, layer, file, make, naive, *, source="H, released code", fixed=None, constants=(), **facts) -> Case:
+    """The row of a layer: `make(rng)` gives its inputs without parameters, `naive(p, **inputs)` its output."""
+    def everything(rng):
+        return {"parameters": random_parameters(rng, layer), **make(rng)}
+
+    def loops(inputs):
+        arrays = dict(inputs)
+        return naive(view(arrays.pop("parameters"), layer.parameters()), **arrays)
+
+    forward, backward = pair(layer, **(fixed or {}))
+    return Case(name, source, file, everything, forward, backward, loops, constants, layer=layer,
+                recomputed=pair(recompute(layer), **(fixed or {})), **facts)
+
+
+def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=True) -> Case:
+    """MultiHead around a page: self- or cross-attention, some queries only, rotary positions, no biases."""
+    position = None if pairing is None else Rotary(base=100.0, pairing=pairing)
+    layer = MultiHead(8, 3, 4, 2, variant=variant, position=position, biases=biases)
+    known = variant if isinstance(variant, Knobs) or variant in naive_layer.PAGES else VARIANTS[variant].knobs
+    turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing, base=100.0)
+
+    def make(rng):
+        size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
+        size = {**size, "q": size["t"], "k": size["k"] if cross else size["t"]}
+        context = {"context": normal(rng, "bkm", size)} if cross else {}
+        return {"x": normal(rng, "btm", size), **context, **maybe(rng, size)}
+
+    def naive(p, x, **given):
+        y = naive_layer.multi_head(p, x, variant=known, position=turn, **given)
+        return y if read is None else y[:, read]
+
+    symmetric = "b" if read or pairing else "btk" if cross else "bt"
+    return row(f"layers/MultiHead {name}", layer, "attention/layer.py", make, naive, source="H, section 2.1",
+               fixed={"read": read} if read else {}, constants=("dropout",), masked="" if read else "gradient",
+               independent="b", symmetric=symmetric, axes={"x": "btm", "output": "btm", **(CROSS if cross else MASKS)})
+
+
+def position_wise(name, layer, file, naive) -> Case:
+    """A layer that acts at every position alone."""
+    def make(rng):
+        return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
+
+    return row(f"layers/{name}", layer, file, make, naive, independent="bt", symmetric="bt",
+               axes={"x": "btm", "output": "btm"}, analytic=getattr(layer, "activation", "") != "gelu_exact")
+
+
+def t5(bidirectional) -> Case:
+    """The bias table: no input but its parameters."""
+    layer = T5(3, 8, 16, bidirectional)
+
+    def naive(p):
+        return naive_positions.t5_bias(p.table, 5, 21, 16, bidirectional)
+
+    return row(f"positions/T5{' in both directions' * bidirectional}", layer, "positions.py", lambda rng: {}, naive,
+               source="H, released code; Raffel et al. 2020", fixed={"queries": 5, "keys": 21})
+
+
+def block(name, variant, bidirectional=False) -> Case:
+    """One pre-LN block with a T5 table."""
+    layer = Block(MultiHead(8, 3, 4, 2, variant=variant), FeedForward(8, 9), T5(3, 10, 10, bidirectional))
+
+    def make(rng):
+        size = sizes(rng, "bt", 5) | {"m": 8, "h": 3}
+        size |= {"q": size["t"], "k": size["t"]}
+        return {"x": normal(rng, "btm", size), **maybe(rng, size, ("keep", "dropout"))}
+
+    def naive(p, x, **given):
+        return naive_transformer.block(p, x, variant=variant, bidirectional=bidirectional, **given)
+
+    return row(f"layers/Block {name}", layer, "models/transformer.py", make, naive, constants=("dropout",),
+               independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
+
+
+def swiglu(p, x):
+    return naive_feed_forward.swiglu(x, p.wu, p.wg, p.wd)
+
+
+def layers():
+    """All rows of this file."""
+    yield t5(False)
+    yield t5(True)
+    yield position_wise("LayerNorm", LayerNorm(8), "models/transformer.py", lambda p, x: naive_ops.layer_norm(
+        x, p.scale, p.shift))
+    for activation in "gelu", "gelu_exact", "relu":
+        yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "feed_forward.py", partial(
+            lambda p, x, phi: naive_feed_forward.mlp(x, p.w1, p.b1, p.w2, p.b2, phi), phi=activation))
+    yield position_wise("SwiGLU", SwiGLU(8, 9), "feed_forward.py", swiglu)
+    for name in VARIANTS:
+        yield multi_head(name, name)
+    yield multi_head("softmax across", "softmax", cross=True)
+    yield multi_head("hyla across", "hyla", cross=True)
+    yield multi_head("softmax read", "softmax", read=slice(1, 3))
+    yield multi_head("hyla across, read", "hyla", cross=True, read=slice(2, None))
+    yield multi_head("softmax rotary", "softmax", pairing="interleaved")
+    yield multi_head("hyla rotary read", "hyla", pairing="half", read=slice(2, None))
+    yield multi_head("linear without biases", "linear", biases=False)
+    yield block("softmax", "softmax")
+    yield block("hyla, T5 in both directions", "hyla", bidirectional=True)
