@@ -103,7 +103,8 @@ def main():
         return print(f"{timing.peak_megabytes():.0f}")
     for key, group in groups.items():
         check(group, problem.sample(0), ", ".join(key))
-    print("Loss and all gradients agree.", *about(), sep="\n")
+    compared = any(len(group) > 1 for group in groups.values())
+    print("Loss and all gradients agree." if compared else "Nothing to compare with.", *about(), sep="\n")
     times = timing.interleave(steps, args.rounds, warm_up=5)
     results = {", ".join(key): report(key, {name: times[*key, name] for name in group}, args, timing)
                for key, group in groups.items()}
