@@ -1,8 +1,8 @@
 """`python -m tests.bench`: our training step beside its PyTorch and JAX twins, in one process and one thread.
 
-Everybody gets the best of this machine: freed memory stays with the process, and OpenBLAS chooses its kernels by the
-CPU, as oneDNN and XLA do, whatever the environment says.  `--as-is` leaves both untouched.  A ratio is ours over the
-row's time: below 1, ours is faster.  Where other programs compete for the CPU, read the ratio of CPU times.
+OpenBLAS chooses its kernels by the CPU, as oneDNN and XLA do, whatever the environment says.  Freed memory stays with
+the process, for everybody; `--allocator shipped` leaves the C library as it is, again for everybody.  A ratio is ours
+over the row's time: below 1, ours is faster.  Where other programs compete for the CPU, read the ratio of CPU times.
 """
 import argparse
 import ctypes
@@ -20,21 +20,21 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=20, help="timed steps of every form (default %(default)s)")
     for name, words in (("variants", "softmax linear hyla"), ("modes", "full read"), ("only", "ours torch jax")):
         parser.add_argument(f"--{name}", nargs="+", choices=words.split(), default=words.split())
-    parser.add_argument("--as-is", action="store_true", help="leave the allocator and OPENBLAS_* as they are")
+    parser.add_argument("--allocator", choices=["kept", "shipped"], default="kept", help="of all (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     parser.add_argument("--memory", action="store_true", help="print the peak megabytes of our steps and nothing else")
     return parser.parse_args()
 
 
-def one_thread(as_is):
+def one_thread(allocator):
     """One CPU (XLA starts a thread for each that it sees), one thread in every library; before anything numeric."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu",
                    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
-    if not as_is:
-        for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-            os.environ.pop(name, None)
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        os.environ.pop(name, None)
+    if allocator == "kept":
         from refattn.xp import keep_freed_memory
         if keep_freed_memory():
             ctypes.CDLL("libc.so.6").mallopt(-8, 1)        # M_ARENA_MAX: XLA's own threads keep freed memory too
@@ -85,7 +85,7 @@ def about():
 
 def main():
     args = arguments()
-    one_thread(args.as_is)
+    one_thread(args.allocator)
     from . import problem, timing
     from .ours import initial
     for name in [x for x in args.only if x != "ours" and importlib.util.find_spec(x) is None]:
@@ -127,7 +127,7 @@ def report(key, times, args, timing):
     if not Path("/proc/self/status").exists():
         return figures
     command = [sys.executable, "-m", "tests.bench", "--memory", "--rounds", "20", "--only", "ours",
-               "--variants", key[0], "--modes", key[1], *["--as-is"] * args.as_is]
+               "--variants", key[0], "--modes", key[1], "--allocator", args.allocator]
     figures["ours"]["peak_mb"] = float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     print(f"  peak resident memory of ours, in a process of its own: {figures['ours']['peak_mb']:.0f} MB")
     return figures
