@@ -85,9 +85,9 @@ def device(name: str) -> ModuleType:
 
 def erf(x):
     """erf(x) elementwise, exact to rounding: CuPy's, SciPy's when it is installed, else `math.erf` entry by entry."""
-    module = array_module(x)
-    if module is not np:
-        return importlib.import_module(SPECIAL[module.__name__]).erf(x)
+    name = array_module(x).__name__
+    if name != "numpy":
+        return importlib.import_module(SPECIAL.get(name, name)).erf(x)
     try:
         from scipy.special import erf as vectorised
     except ImportError:
