@@ -26,7 +26,7 @@ class Case:
     symmetric: str = ""        # letters whose permutation permutes inputs, output and gradients alike
     masked: str = ""           # of a query that keeps nothing: "zero" output, or zero "gradient" only
     analytic: bool = True      # takes complex input
-    layer: Any = None
+    views: Callable | None = None       # flat parameters -> them by name; layers and models only
     recomputed: tuple | None = None     # (forward, backward) of the same layer under `recompute`
     xp: Any = np               # the array module that the checks run it on
 

@@ -59,12 +59,15 @@ def row(name, layer, file, make, naive, *, source="H, released code", fixed=None
     def everything(rng):
         return {"parameters": random_parameters(rng, layer), **make(rng)}
 
+    def views(flat):
+        return view(flat, layer.parameters())
+
     def loops(inputs):
         arrays = dict(inputs)
-        return naive(view(arrays.pop("parameters"), layer.parameters()), **arrays)
+        return naive(views(arrays.pop("parameters")), **arrays)
 
     forward, backward = pair(layer, **(fixed or {}))
-    return Case(name, source, file, everything, forward, backward, loops, constants, layer=layer,
+    return Case(name, source, file, everything, forward, backward, loops, constants, views=views,
                 recomputed=pair(recompute(layer), **(fixed or {})), **facts)
 
 
