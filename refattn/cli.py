@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from . import __version__
-from .options import BESIDE_RESUME, Parser, Usage, flag, train_parser, whole, writable
+from .options import BESIDE_RESUME, Parser, Usage, fits, flag, train_parser, whole, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
 
@@ -51,8 +51,9 @@ def plan(argv):
     seeds = dict.fromkeys(options.pop("seed", [0]))
     try:
         chosen = [recipe(task, scale, attention=a, seed=s, **options) for a in attention for s in seeds]
-        for one in chosen:
-            one.build()
+        if rest.get("device") != "gpu":
+            for one in chosen:
+                fits(one)
     except ValueError as error:
         raise Usage(as_option(error, {*options, *RECIPES[task].__dataclass_fields__})) from None
     return chosen, out, False, rest

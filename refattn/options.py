@@ -94,3 +94,14 @@ def writable(out: Path) -> None:
     except OSError as error:
         raise Usage(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); allowed: a directory that can "
                     f"be made or written") from None
+
+
+def fits(recipe) -> None:
+    """Raises Usage when the machine's memory surely does not suffice (where the system tells how much there is)."""
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
+        have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        need = recipe.least_bytes()
+        if need > have:
+            raise Usage(f"training {recipe.name} needs at least {need / 2**30:,.0f} GiB of memory, allowed are the "
+                        f"{have / 2**30:,.0f} GiB of this machine; smaller --batch, --length, --width help")

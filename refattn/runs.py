@@ -14,6 +14,7 @@ import json
 import math
 import os
 import time
+import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -154,6 +155,9 @@ def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
     Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
     """
     file = Path(path, "checkpoint.npz")
+    with open(file, "rb") as opened:                        # np.load would leave a broken archive open
+        if not zipfile.is_zipfile(opened):
+            raise ValueError(f"{file} is not a complete refattn checkpoint (its end is missing)")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
     for name in ARRAYS:

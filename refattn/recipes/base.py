@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
 from ..optim import warmup_cosine
-from ..params import SCHEMES
+from ..params import SCHEMES, count
 
 
-def setting(default, text: str, *, least=None, most=None, choices: tuple = ()):
+def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tuple = ()):
     """A field with its help text and what is allowed: one list for checks, flags and `--help`."""
     return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices})
 
 
-def check(name: str, value, kind: type, *, least=None, most=None, choices=()) -> None:
+def check(name: str, value, kind: type, *, least=-math.inf, most=math.inf, choices=()) -> None:
     """Raises ValueError naming the setting, its value and what is allowed."""
     if kind is bool:
         ok, allowed = isinstance(value, bool), "True and False"
@@ -74,6 +74,10 @@ class Recipe:
         if self.steps < least:
             raise ValueError(f"warmup is {self.warmup}, which leaves no step of {self.steps} for the cosine; allowed "
                              f"are numbers up to {(self.steps - 1) * self.warmup // (least - 1)}")
+
+    def least_bytes(self) -> int:
+        """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
+        return 5 * 4 * count(self.build().parameters())
 
     @property
     def name(self) -> str:

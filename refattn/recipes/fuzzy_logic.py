@@ -64,6 +64,11 @@ class FuzzyLogicRecipe(Recipe):
     def name(self) -> str:
         return f"{self.attention}-seed{self.seed}"
 
+    def least_bytes(self) -> int:
+        """With the scores and the stream of activations that every block keeps for its backward."""
+        per_block = self.heads * self.length**2 + self.length * (self.width + self.hidden)
+        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)
+
     def data(self) -> task.FuzzyLogic:
         """The task with these settings."""
         return task.FuzzyLogic(self.variables, self.terms, self.length, self.held_out, self.cover_terms, self.seed,

@@ -1,0 +1,485 @@
+"""The command line: what it prints, how it ends, and one clear line for every kind of bad input, here and in Python."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import refattn
+from refattn import cli, compare, optim, params, recipes, runs, theorems, xp
+from refattn.attention import VARIANTS, variant
+from refattn.attention.ablations import Knobs
+from refattn.attention.layer import MultiHead
+from refattn.contract import contract
+from refattn.models.transformer import decoder
+from refattn.recipes import recipe
+from refattn.tasks.fuzzy_logic import FuzzyLogic
+from refattn.train import evaluate, fit
+from tests import strict_cupy
+from tests.tiny import FLAGS, final, tiny
+
+ROOT = Path(refattn.__file__).parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A directory with two complete runs."""
+    out = tmp_path_factory.mktemp("finished")
+    assert cli.main(["train", "--attention", "softmax", "hyla", *FLAGS, "--out", str(out)]) == 0
+    return out
+
+
+def snapshot(directory) -> dict:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(Path(directory).rglob("*"))
+            if path.is_file() and path.name != "lock"}
+
+
+# --- bad input on the command line -----------------------------------------------------------------------------------
+
+BAD_LINES = [                                               # words, what the line must contain
+    ("trian", ["'trian'", "did you mean train?", "train, verify, list, vectors"]),
+    ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
+    ("train parity", ["TASK 'parity'", "allowed: fuzzy_logic"]),
+    ("train --stepz 5", ["--stepz", "did you mean --steps?"]),
+    ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
+    ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
+    ("train --step 5", ["--step ", "did you mean --steps?"]),                           # no abbreviations
+    ("train --qqq=3", ["--qqq is not an option", "--help"]),
+    ("train fuzzy_logic extra", ["'extra'", "one argument too many"]),
+    ("train --attention hila", ["--attention is 'hila'", "softmax, linear, hyla", "did you mean hyla?"]),
+    ("train --attention softmax nonsense", ["--attention is 'nonsense'", "softmax, linear, hyla"]),
+    ("train --attention", ["--attention", "expected at least one argument"]),
+    ("train --scale huge", ["--scale", "'huge'", "quick", "paper"]),
+    ("train --device tpu", ["--device", "'tpu'", "cpu", "gpu"]),
+    ("train --steps 0", ["--steps is 0", "from 1 to"]),
+    ("train --steps -5", ["--steps is -5", "from 1 to"]),
+    ("train --steps many", ["--steps", "'many' is not a whole number"]),
+    ("train --steps 1.5", ["--steps", "'1.5' is not a whole number"]),
+    ("train --steps 99999999999999999999", ["--steps is 99999999999999999999", "1,000,000,000"]),
+    ("train --seed -1", ["--seed is -1", "from 0 to"]),
+    ("train --seed 0 x", ["--seed", "'x' is not a whole number"]),
+    ("train --rate nan", ["--rate is nan", "from 0 to 1000"]),
+    ("train --rate=-0.1", ["--rate is -0.1", "from 0 to 1000"]),
+    ("train --rate inf", ["--rate is inf", "from 0 to 1000"]),
+    ("train --rate fast", ["--rate", "'fast' is not a number"]),
+    ("train --held-out 1.5", ["--held-out is 1.5", "from 0 to 0.999"]),
+    ("train --attention-dropout 1", ["--attention-dropout is 1", "from 0 to 0.99"]),
+    ("train --width 0", ["--width is 0", "from 1 to 16,384"]),
+    ("train --heads 1000000", ["--heads is 1000000", "from 1 to 1,024"]),
+    ("train --batch 99999999999", ["--batch is 99999999999", "1,048,576"]),
+    ("train --length 1", ["--length is 1", "from 2 to 4,096"]),
+    ("train --variables 40", ["--variables is 40", "from 2 to 10"]),
+    ("train --terms 13", ["--terms is 13", "from 1 to 12"]),
+    ("train --warmup 5000", ["--warmup is 5000", "no step of 2000", "up to 999"]),
+    ("train --evaluate-every 7", ["--evaluate-every is 7", "multiples of log_every, 20"]),
+    ("train --schedule-length long", ["--schedule-length is 'long'", "released, text"]),
+    ("train --decay-rule all", ["--decay-rule is 'all'", "released, text, none"]),
+    ("train --released-split --seed 7", ["released", "seed 7", "0, 1, 2"]),
+    ("train --max-seconds 0", ["--max-seconds", "'0'", "numbers above 0"]),
+    ("train --max-seconds nan", ["--max-seconds", "'nan'", "numbers above 0"]),
+    ("train --out {file}/below", ["--out is", "below", "cannot be written", "allowed"]),
+    ("train --out {file}", ["--out is", "cannot be written", "allowed"]),
+    ("train --out {finished}", ["--out is", "holds the run softmax-seed0 already", "another directory"]),
+    ("train --resume {empty}", ["--resume", "holds no run", "recipe.json"]),
+    ("train --resume {empty}/nowhere", ["--resume", "nowhere", "holds no run"]),
+    ("train --resume {finished} --steps 9", ["--steps cannot go with --resume", "--out, --device, --max-seconds"]),
+    ("train fuzzy_logic --resume {finished}", ["TASK 'fuzzy_logic' cannot go with --resume"]),
+    ("train --resume {finished} --out {finished}", ["--out is", "holds softmax-seed0 already"]),
+    ("train --layers 1024 --width 16384 --hidden 65536", ["needs at least 42,266", "GiB of this machine", "--width"]),
+    ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
+    ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
+    ("verify --seed -1", ["--seed is -1", "at least 0"]),
+    ("verify --sed 1", ["--sed", "did you mean --seed?"]),
+    ("list everything", ["'everything'", "one argument too many"]),
+    ("vectors", ["--out"]),
+    ("vectors --out {file}/below", ["--out is", "cannot be written"]),
+]
+
+
+@pytest.mark.parametrize("words, pieces", BAD_LINES, ids=[words for words, _ in BAD_LINES])
+def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("mine")
+    places = {"file": tmp_path / "file", "empty": tmp_path / "empty", "finished": finished}
+    before = snapshot(finished)
+    assert cli.main(words.format(**places).split()) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and "Traceback" not in said.err
+    assert said.err.startswith("refattn")
+    for piece in pieces:
+        assert piece in said.err, said.err
+    assert snapshot(finished) == before and (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_device_that_is_not_there(capsys, monkeypatch, tmp_path):
+    def no_device(name):
+        raise RuntimeError("device gpu needs CuPy (No module named 'cupy'); install refattn[cuda12x]")
+    monkeypatch.setattr(xp, "device", no_device)
+    assert cli.main(["train", "--device", "gpu", "--out", str(tmp_path / "new")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "--device is 'gpu'" in said and "allowed here: cpu" in said
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_directory_that_may_not_be_written(capsys, tmp_path):
+    tmp_path.chmod(0o555)
+    assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 2
+    tmp_path.chmod(0o755)
+    assert "--out is" in capsys.readouterr().err
+
+
+# --- damaged run directories -----------------------------------------------------------------------------------------
+
+def damage_truncate(run):
+    file = run / "checkpoint.npz"
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def damage_half(run):
+    file = run / "checkpoint.npz"
+    file.write_bytes(file.read_bytes()[:len(file.read_bytes()) // 2])
+
+
+def damage_flip(run):
+    data = bytearray((run / "checkpoint.npz").read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    (run / "checkpoint.npz").write_bytes(bytes(data))
+
+
+def damage_foreign_npz(run):
+    np.savez(run / "checkpoint.npz", weights=np.zeros(3))
+
+
+def damage_pickle(run):
+    np.savez(run / "checkpoint.npz", header=np.array({"format": "refattn-1"}, dtype=object))
+
+
+def damage_other_layout(run):
+    other = tiny(width=16)
+    listed = other.build().parameters()
+    zeros = {name: np.zeros(() if name == "loss_sum" else params.count(listed), np.float32) for name in runs.ARRAYS}
+    runs.save_checkpoint(run, other, listed, zeros, 3, 0.0)
+
+
+def damage_other_recipe(run):
+    other = tiny(attention="softmax")                       # the same layout: only the recipe tells them apart
+    listed = other.build().parameters()
+    zeros = {name: np.zeros(() if name == "loss_sum" else params.count(listed), np.float32) for name in runs.ARRAYS}
+    runs.save_checkpoint(run, other, listed, zeros, 3, 0.0)
+
+
+def damage_nan(run):
+    listed = tiny().build().parameters()
+    arrays, _ = params.load(run / "checkpoint.npz")
+    arrays["first"][7] = np.nan
+    runs.save_checkpoint(run, tiny(), listed, arrays, 3, 0.0)
+
+
+def damage_missing_array(run):
+    listed = tiny().build().parameters()
+    arrays, _ = params.load(run / "checkpoint.npz")
+    del arrays["second"]
+    runs.save_checkpoint(run, tiny(), listed, arrays, 3, 0.0)
+
+
+def damage_step(run):
+    listed = tiny().build().parameters()
+    runs.save_checkpoint(run, tiny(), listed, params.load(run / "checkpoint.npz")[0], 10**6, 0.0)
+
+
+def damage_recipe_text(run):
+    (run / "recipe.json").write_text("not json")
+
+
+def damage_recipe_field(run):
+    document = json.loads((run / "recipe.json").read_text())
+    document["fields"]["depth"] = 3
+    (run / "recipe.json").write_text(json.dumps(document))
+
+
+def damage_recipe_value(run):
+    document = json.loads((run / "recipe.json").read_text())
+    document["fields"]["heads"] = "many"
+    (run / "recipe.json").write_text(json.dumps(document))
+
+
+def damage_recipe_task(run):
+    document = json.loads((run / "recipe.json").read_text())
+    (run / "recipe.json").write_text(json.dumps({**document, "task": "chess"}))
+
+
+DAMAGES = [
+    (damage_truncate, ["checkpoint.npz is not a complete refattn checkpoint"]),
+    (damage_half, ["checkpoint.npz is not a complete refattn checkpoint"]),
+    (damage_flip, ["checkpoint.npz is not a complete refattn checkpoint"]),
+    (damage_foreign_npz, ["checkpoint.npz is not a complete refattn checkpoint"]),
+    (damage_pickle, ["checkpoint.npz is not a complete refattn checkpoint"]),
+    (damage_other_layout, ["was written for other parameters", "16", "8"]),
+    (damage_other_recipe, ["was written by another recipe"]),
+    (damage_nan, ["first", "not finite"]),
+    (damage_missing_array, ["second", "is missing"]),
+    (damage_step, ["step 1000000", "from 0 to 30"]),
+    (damage_recipe_text, ["recipe.json is not a JSON object"]),
+    (damage_recipe_field, ["recipe.json", "depth"]),
+    (damage_recipe_value, ["recipe.json", "heads is 'many'"]),
+    (damage_recipe_task, ["recipe.json", "'chess' is unknown", "fuzzy_logic"]),
+]
+
+
+@pytest.mark.parametrize("damage, pieces", DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_a_damaged_run_is_refused_and_left_alone(damage, pieces, finished, tmp_path, capsys):
+    run = tmp_path / "hyla-seed0"
+    shutil.copytree(finished / "hyla-seed0", run)
+    (run / "result.json").unlink()
+    damage(run)
+    before = snapshot(run)
+    with pytest.raises(ValueError) as caught:
+        refattn.load(run)
+    assert cli.main(["train", "--resume", str(run)]) == 2
+    said = capsys.readouterr().err
+    lines = [line for line in said.splitlines() if line.startswith("refattn")]
+    assert len(lines) == 1 and "Traceback" not in said
+    for piece in pieces:
+        assert piece in str(caught.value) and piece in lines[0]
+    assert "\n" not in str(caught.value) and snapshot(run) == before
+
+
+# --- bad input in Python ---------------------------------------------------------------------------------------------
+
+def arrays(dtype=np.float64, **shapes):
+    rng = np.random.default_rng(0)
+    base = {"q": (2, 3, 4, 5), "k": (2, 6, 4, 5), "v": (2, 6, 4, 7)} | shapes
+    return {name: rng.standard_normal(shape).astype(dtype) for name, shape in base.items()}
+
+
+def page(name="hyla", options=None, **changes):
+    return lambda: variant(name).forward(**{**arrays(), **changes}, **(options or {}))
+
+
+def layer(x_shape, **options):
+    def call():
+        multi_head = MultiHead(6, 2, 3)
+        _, p = params.allocate(multi_head.parameters(), np.float64)
+        multi_head.forward(p, np.zeros(x_shape), **options)
+    return call
+
+
+LISTED = {"w": params.Parameter("ab", (2, 3), 2, "weight")}
+BAD_CALLS = [                                               # call, exception, what it must contain
+    ("q and k of other heads", page(k=np.zeros((2, 6, 3, 5))), ValueError, ["axis h is 4 in q but 3 in k"]),
+    ("k and v of other lengths", page(v=np.zeros((2, 5, 4, 7))), ValueError, ["axis k is 6 in k but 5 in v"]),
+    ("q of three axes", page(q=np.zeros((2, 3, 4))), ValueError, ["q has shape (2, 3, 4)", "4 axes"]),
+    ("mixed dtypes", page(k=np.zeros((2, 6, 4, 5), np.float32)), TypeError, ["q is float64 but k is float32"]),
+    ("mixed modules", page(k=strict_cupy.zeros((2, 6, 4, 5))), TypeError, ["numpy", "strict_cupy"]),
+    ("integers", page(q=np.zeros((2, 3, 4, 5), int)), TypeError, ["q has dtype int64", "floating point"]),
+    ("a list", page(q=[[1.0]]), TypeError, ["q is a list", "array"]),
+    ("a bias that does not broadcast", page(bias=np.zeros((3, 6, 4))), ValueError, ["(3, 6, 4)", "(2, 4, 3, 6)"]),
+    ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),
+    ("an unknown variant", lambda: variant("hila"), ValueError, ["'hila'", *VARIANTS]),
+    ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
+     ["normaliser is 'sparsemax'", "softmax"]),
+    ("x of another width", layer((2, 3, 7)), ValueError, ["x has shape (2, 3, 7)", "m = 6"]),
+    ("no heads", lambda: MultiHead(6, 0, 3), ValueError, ["heads is 0", "at least 1"]),
+    ("no layers", lambda: decoder(MultiHead(6, 2, 3), hidden=4, layers=0, inputs=5), ValueError, ["layers is 0", "1"]),
+    ("a contraction that does not fit", lambda: contract("ab,bc->ac", np.zeros((2, 3)), np.zeros((4, 5))), ValueError,
+     ["axis b is 3", "4 in the second"]),
+    ("a flat array of another size", lambda: params.view(np.zeros(5), LISTED), ValueError, ["(5,)", "(6,)"]),
+    ("rebinding a parameter", lambda: setattr(params.allocate(LISTED)[1], "w", np.zeros((2, 3))), AttributeError,
+     ["w cannot be bound", "p.w[...] = x"]),
+    ("an unknown scheme", lambda: params.initialise(np.zeros(6), LISTED, np.random.default_rng(0), "magic"),
+     ValueError, ["'magic'", "lecun_normal"]),
+    ("an unknown decay rule", lambda: params.decay_mask(LISTED, "some"), ValueError,
+     ["'some'", "released, text, none"]),
+    ("a schedule without steps", lambda: optim.warmup_cosine(0, rate=1.0, steps=10, warmup=5), ValueError,
+     ["warmup 5", "10", "must exceed 10"]),
+    ("an unknown device", lambda: fit(tiny(), device="tpu"), ValueError, ["'tpu'", "cpu, gpu"]),
+    ("no time", lambda: fit(tiny(), max_seconds=0), ValueError, ["max_seconds is 0", "above 0"]),
+    ("an unknown split", lambda: evaluate(tiny(), tiny().build(), np.zeros(1), "test"), ValueError,
+     ["'test'", "train", "held_out", "unseen_terms"]),
+    ("no tasks", lambda: evaluate(tiny(), tiny().build(), np.zeros(1), "train", tasks=0), ValueError,
+     ["tasks is 0", "at least 1"]),
+    ("an unknown task", lambda: recipe("fuzy_logic"), ValueError, ["'fuzy_logic'", "did you mean fuzzy_logic?"]),
+    ("an unknown field", lambda: recipe(widht=3), ValueError, ["'widht'", "did you mean width?"]),
+    ("a field of another type", lambda: recipe(heads=2.0), ValueError, ["heads is 2.0", "whole numbers"]),
+    ("a number for a switch", lambda: recipe(read=1), ValueError, ["read is 1", "True and False"]),
+    ("a task of one token", lambda: FuzzyLogic(length=1), ValueError, ["length is 1", "2"]),
+    ("two runs of one name", lambda: compare.compare([tiny(), tiny()], "/nowhere"), ValueError,
+     ["hyla-seed0, hyla-seed0", "different"]),
+    ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
+    ("no such name", lambda: refattn.laod, AttributeError, ["laod"]),
+]
+
+
+@pytest.mark.parametrize("call, kind, pieces", [case[1:] for case in BAD_CALLS], ids=[case[0] for case in BAD_CALLS])
+def test_bad_calls_name_the_value_and_what_is_allowed(call, kind, pieces):
+    with pytest.raises(kind) as caught:
+        call()
+    for piece in pieces:
+        assert piece in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_where_none_may_be_is_refused_and_left_alone(finished):
+    before = snapshot(finished)
+    with pytest.raises(ValueError, match="holds a run already; allowed: another directory, or resuming it"):
+        fit(tiny(), finished / "hyla-seed0", progress=False)
+    with pytest.raises(ValueError, match="heads is 4, but 2 in the run in .*; a resumed run keeps its recipe"):
+        fit(tiny(heads=4), finished / "hyla-seed0", resume=True, progress=False)
+    assert snapshot(finished) == before
+
+
+# --- what good input does --------------------------------------------------------------------------------------------
+
+def test_train_prints_a_table_with_the_papers_figures_marked(tmp_path, capsys):
+    flags = ["--seed", "0", "1", "--attention", "softmax", "hyla", *FLAGS]
+    assert cli.main(["train", *flags, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    rows = [line for line in said.out.splitlines() if line.startswith(("softmax", "hyla"))]
+    assert len(rows) == 2 and all(row.count("±") >= 5 for row in rows)
+    assert "0.633 ± 0.023" in rows[0] and "best of a grid, 50,000 steps, 3 seeds" in said.out
+    assert "seeds 0, 1: mean ± standard deviation" in said.out
+    assert "Traceback" not in said.err and "4 runs, 120 steps together" in said.err
+    assert {path.name for path in tmp_path.iterdir()} == {f"{a}-seed{s}" for a in ("hyla", "softmax") for s in (0, 1)}
+
+
+def test_train_alone_is_the_main_job(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    seen = {}
+
+    def instead(chosen, out, **options):
+        seen.update(chosen=chosen, out=out, options=options)
+        raise KeyboardInterrupt
+    monkeypatch.setattr(compare, "compare", instead)
+    assert cli.main(["train"]) == 130
+    assert [one.attention for one in seen["chosen"]] == ["softmax", "linear", "hyla"]
+    assert {one.steps for one in seen["chosen"]} == {recipe().steps} and recipe().steps >= 2_000
+    assert all(one.read and one.evaluation == 16_000 and one.seed == 0 for one in seen["chosen"])
+    assert seen["out"].parent == Path("runs") and "fuzzy_logic-quick" in seen["out"].name
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"refattn train --resume {seen['out']}" in said
+
+
+def test_train_json_is_one_document(tmp_path, capsys):
+    assert cli.main(["train", "--attention", "hyla", *FLAGS, "--json", "--out", str(tmp_path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"][0]["metrics"].keys() == {"train", "held_out", "unseen_terms"}
+    assert document["table"][0]["published"]["mean"] == 0.8113
+    assert document["runs"][0]["fields"]["steps"] == 30
+
+
+def test_every_field_of_the_recipe_is_a_flag(monkeypatch, tmp_path):
+    chosen, _, _, _ = cli.plan(["--no-read", "--cover-terms", "--rate", "1e-3", "--decay-rule", "text", "--held-out",
+                                "0.3", "--attention", "linear", "--seed", "3", "--scale", "paper", "--clip", "2"])
+    assert chosen == [recipe("fuzzy_logic", "paper", read=False, cover_terms=True, rate=1e-3, decay_rule="text",
+                             held_out=0.3, attention="linear", seed=3, clip=2.0)]
+
+
+def test_resume_goes_on_and_can_move(finished, tmp_path, capsys):
+    out = tmp_path / "first"
+    assert cli.main(["train", "--attention", "softmax", "hyla", *FLAGS, "--max-seconds", "0.000001",
+                     "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "not complete: stopped at step" in said.out and f"refattn train --resume {out}" in said.err
+    assert cli.main(["train", "--resume", str(out), "--out", str(tmp_path / "second")]) == 0
+    assert cli.main(["train", "--resume", str(out)]) == 0
+    for name in "softmax-seed0", "hyla-seed0":
+        assert final(out / name) == final(tmp_path / "second" / name) == final(finished / name)
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", str(finished), "--json"]) == 0                # complete: only the table
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["softmax-seed0", "hyla-seed0"]
+    assert cli.main(["train", "--resume", str(finished / "hyla-seed0")]) == 0
+
+
+def test_a_run_that_meets_a_bad_number_ends_with_status_1(tmp_path, capsys):
+    flags = ["--attention", "linear", *FLAGS, "--rate", "1000", "--decay", "1000", "--warmup", "0"]
+    assert cli.main(["train", *flags, "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "is not finite" in said.out and "Traceback" not in said.err
+    assert "linear-seed0, step" in said.err.splitlines()[-2] and "is kept" in said.err
+
+
+def test_verify_prints_lines_and_ends_with_1_if_one_fails(monkeypatch, capsys):
+    result = SimpleNamespace(name="one", statement="1 = 1", source="here", error=0.0, tolerance=1e-12, ok=True)
+    wrong = SimpleNamespace(**{**vars(result), "name": "two", "error": 1.0, "ok": False})
+    for results, status in ([result], 0), ([result, wrong], 1):
+        monkeypatch.setattr(theorems, "verify", lambda names=(), seed=0, found=results: iter(found))
+        assert cli.main(["verify"]) == status
+        said = capsys.readouterr().out
+        assert "one: 1 = 1 [here]" in said and said.count("FAIL") == status
+
+
+def test_verify_json(capsys):
+    name = next(iter(theorems.THEOREMS))
+    assert cli.main(["verify", name, "--json"]) == 0
+    assert all(row["ok"] for row in json.loads(capsys.readouterr().out))
+
+
+def test_list_names_everything_with_its_file(capsys):
+    assert cli.main(["list"]) == 0
+    said = capsys.readouterr().out
+    for name in [*VARIANTS, *recipes.RECIPES, *theorems.THEOREMS, "quick", "paper", "HYLA + deep value network"]:
+        assert name in said
+    assert cli.main(["list", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) == {"variants", "tasks", "recipes", "theorems"}
+    for rows in document.values():
+        assert all((ROOT / row["file"]).exists() for row in rows)
+
+
+@pytest.mark.parametrize("words, status", [([], 2), (["--help"], 0), (["--version"], 0)])
+def test_help_names_the_commands(words, status, capsys):
+    assert cli.main(words) == status
+    assert "refattn train" in capsys.readouterr().out or words == ["--version"]
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, "--help"])
+    assert caught.value.code == 0 and "--" in capsys.readouterr().out
+
+
+def run(*words, **options):
+    return subprocess.Popen([sys.executable, "-m", "refattn", *map(str, words)], env=ENVIRONMENT, cwd=ROOT, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def test_the_program_ends_with_its_status_and_no_traceback():
+    process = run("train", "--steps", "none")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2 and out == "" and err.count("\n") == 1
+
+
+def test_help_imports_no_numerics():
+    code = "import sys, refattn.cli; refattn.cli.main(['--help']); sys.exit('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("seeds, whole_group", [([0], False), ([0, 1], False), ([0, 1], True)],
+                         ids=["one run", "the parent of two runs", "the terminal of two runs"])
+def test_ctrl_c_ends_with_130_and_says_how_to_resume(seeds, whole_group, tmp_path):
+    flags = ["fuzzy_logic", "--attention", "hyla", *FLAGS, "--steps", "3000", "--seed", *seeds]
+    process = run("train", *flags, "--out", tmp_path, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not all(runs.lines(tmp_path / f"hyla-seed{seed}") for seed in seeds) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and "Traceback" not in err
+    assert f"checkpoints are in {tmp_path}, go on with: refattn train --resume {tmp_path}" in err.splitlines()[-1]
+    for seed in seeds:
+        settings = runs.read_recipe(tmp_path / f"hyla-seed{seed}")
+        step = runs.load_checkpoint(tmp_path / f"hyla-seed{seed}", settings, settings.build().parameters())[1]["step"]
+        assert 0 < step < 3000

@@ -1,0 +1,464 @@
+"""Training: the same numbers every time, whatever stops it; and what it says when it must stop."""
+
+import doctest
+import json
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refattn
+from refattn import compare as compare_module
+from refattn import evaluation, params, recipes, record, runs, stop, tables, train
+from refattn.attention import VARIANTS
+from refattn.compare import compare
+from refattn.recipes import published, recipe
+from refattn.train import Interrupted, NonFinite, evaluate, fit, stream
+from tests import strict_cupy
+from tests.tiny import Disturbed, disturbed, final, tiny
+
+
+def flat(fitted):
+    return np.concatenate([x.ravel() for x in leaves(fitted.parameters)])
+
+
+def leaves(views):
+    if isinstance(views, np.ndarray):
+        return [views]
+    children = views if isinstance(views, tuple) else [child for _, child in views]
+    return [leaf for child in children for leaf in leaves(child)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of the tiny recipe."""
+    path = tmp_path_factory.mktemp("whole") / "hyla-seed0"
+    return fit(tiny(), path, progress=False), path
+
+
+@pytest.mark.parametrize("module", [evaluation, tables, recipes])
+def test_doctests(module):
+    results = doctest.testmod(module)
+    assert results.attempted and not results.failed
+
+
+# --- random numbers --------------------------------------------------------------------------------------------------
+
+def test_streams_are_functions_of_seed_purpose_and_step():
+    drawn = [stream(seed, purpose, step).random() for seed in (0, 1) for purpose in evaluation.PURPOSES
+             for step in (0, 1)]
+    assert len(set(drawn)) == len(drawn) == 20
+    assert evaluation.PURPOSES == {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}
+
+
+@pytest.mark.parametrize("changes", [{}, {"attention": "softmax"}, {"attention": "linear"}, {"read": False},
+                                     {"clip": 0.1}, {"attention_dropout": 0.0}])
+def test_training_is_repeatable_and_a_directory_changes_nothing(changes, tmp_path):
+    one = fit(tiny(**changes), tmp_path / "run", progress=False)
+    two = fit(tiny(**changes), progress=False)
+    other = fit(tiny(**changes, seed=1), progress=False)
+    assert one.finished and one.step == 30
+    assert (flat(one) == flat(two)).all() and not (flat(one) == flat(other)).any()
+    assert one.metrics == two.metrics
+
+
+def test_reading_one_position_trains_the_same_model():
+    one, two = (fit(tiny(read=read, attention_dropout=0.1), progress=False) for read in (True, False))
+    np.testing.assert_allclose(flat(one), flat(two), atol=2e-4)
+
+
+def test_the_number_of_blas_threads_is_one_whatever_the_environment(monkeypatch):
+    from threadpoolctl import threadpool_info
+    seen = []
+    fit(disturbed(lambda step, batch: seen.extend(x["num_threads"] for x in threadpool_info()
+                                                  if x["user_api"] == "blas")), progress=False)
+    assert set(seen) <= {1}
+
+
+# --- stopping and resuming -------------------------------------------------------------------------------------------
+
+class StopAt(stop.Stop):
+    """Stops the first time it is asked at or after that many questions."""
+    def __init__(self, questions):
+        super().__init__()
+        self.left = questions
+
+    def __call__(self):
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("stops", [[0], [1], [4], [5], [7], [10], [29], [30], [3, 1, 1, 9], [8, 0, 0, 5, 2]])
+def test_a_run_that_stops_anywhere_resumes_to_the_same_bits(stops, whole, tmp_path, monkeypatch):
+    path = tmp_path / "hyla-seed0"
+    for questions in stops:
+        monkeypatch.setattr(train, "Stop", lambda *_, n=questions: StopAt(n))
+        fitted = fit(tiny(), path, resume=True, progress=False)
+        assert fitted.step == 30 or not (fitted.finished or fitted.metrics)
+    monkeypatch.undo()
+    resumed = fit(tiny(), path, resume=True, progress=False)
+    assert final(path) == final(whole[1])
+    assert resumed.metrics == whole[0].metrics and (flat(resumed) == flat(whole[0])).all()
+    assert not list(path.glob("*.tmp"))
+
+
+def test_lines_past_the_checkpoint_and_half_written_ones_are_dropped(whole, tmp_path, monkeypatch):
+    path = tmp_path / "hyla-seed0"
+    monkeypatch.setattr(train, "Stop", lambda *_: StopAt(8))
+    fit(tiny(), path, progress=False)
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 10, "loss": 9.0, "rate": 1.0}\n{"step": 15, "lo')
+    (path / "checkpoint.npz.99.tmp").write_bytes(b"half")
+    monkeypatch.undo()
+    fit(tiny(), path, resume=True, progress=False)
+    assert final(path) == final(whole[1])
+    assert not (path / "checkpoint.npz.99.tmp").exists()
+
+
+def test_a_complete_run_resumes_to_itself(whole):
+    before = {file.name: file.read_bytes() for file in whole[1].iterdir() if file.name != "lock"}
+    again = fit(tiny(), whole[1], resume=True, progress=False)
+    assert again.finished and again.metrics == whole[0].metrics
+    assert {file.name: file.read_bytes() for file in whole[1].iterdir() if file.name != "lock"} == before
+
+
+def test_ctrl_c_stops_after_the_step_with_a_checkpoint(whole, tmp_path):
+    path, handler = tmp_path / "hyla-seed0", signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted, match="hyla-seed0 stopped at step 7 of 30"):
+        fit(disturbed(lambda step, _: signal.raise_signal(signal.SIGINT) if step == 6 else None), path, progress=False)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert runs.load_checkpoint(path, tiny(), tiny().build().parameters())[1]["step"] == 7
+    fit(tiny(), path, resume=True, progress=False)
+    assert final(path) == final(whole[1])
+
+
+def test_ctrl_c_at_the_last_step_is_not_lost(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit(disturbed(lambda step, _: signal.raise_signal(signal.SIGINT) if step == 29 else None), progress=False)
+
+
+def test_a_second_ctrl_c_acts_at_once():
+    def twice(step, _):
+        if step == 3:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("never reached")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fit(disturbed(twice), progress=False)
+    assert not isinstance(caught.value, Interrupted)
+
+
+def test_max_seconds_stops_with_a_checkpoint(whole, tmp_path):
+    path = tmp_path / "hyla-seed0"
+    fitted = fit(tiny(), path, max_seconds=1e-6, progress=False)
+    assert not fitted.finished and fitted.metrics == {} and not (path / "result.json").exists()
+    assert fit(tiny(), path, resume=True, max_seconds=600, progress=False).finished
+    assert final(path) == final(whole[1])
+
+
+def test_a_stop_file_stops_like_ctrl_c(tmp_path):
+    (tmp_path / "stop").touch()
+    with pytest.raises(Interrupted, match="step 0"):
+        fit(tiny(), tmp_path / "run", stop_file=tmp_path / "stop", progress=False)
+
+
+def test_one_process_at_a_time_writes_a_run(tmp_path, monkeypatch):
+    pytest.importorskip("fcntl")
+    runs.begin(tmp_path / "run", tiny())
+    with runs.locked(tmp_path / "run"):
+        with pytest.raises(ValueError, match="is being trained by another process"):
+            with runs.locked(tmp_path / "run", patience=0.1):
+                pass
+    with runs.locked(tmp_path / "run", patience=0.1):
+        pass
+
+
+# --- bad numbers -----------------------------------------------------------------------------------------------------
+
+def poison(at, value=np.nan):
+    def disturb(step, batch):
+        if step == at:
+            batch.tokens[1, 2, 3] = value
+    return disturb
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_bad_number_in_the_data_stops_the_run_and_keeps_the_checkpoint(value, tmp_path):
+    path = tmp_path / "hyla-seed0"
+    with pytest.raises(NonFinite) as caught:
+        fit(disturbed(poison(6, value)), path, progress=False)
+    assert str(caught.value) == (f"hyla-seed0, step 7: the gradient of embed.w is not finite; "
+                                 f"the checkpoint of step 4 in {path} is kept")
+    _, _, parameters = refattn.load(path)
+    assert all(np.isfinite(x).all() for x in leaves(parameters))
+    assert runs.lines(path)[-1]["step"] <= 5 and not (path / "result.json").exists()
+
+
+def test_without_a_directory_it_says_that_nothing_was_saved():
+    with pytest.raises(NonFinite, match="step 1: .* nothing was saved"):
+        fit(disturbed(poison(0)), progress=False)
+
+
+def test_a_bad_gradient_under_a_good_loss_is_found_and_named():
+    class Steep(Disturbed):
+        def loss(self, y, batch):
+            value, dy = super().loss(y, batch)
+            dy[0] = np.inf
+            return value, dy
+    with pytest.raises(NonFinite, match="step 1: the gradient of"):
+        fit(Steep(**tiny().__dict__), progress=False)
+
+
+def test_a_bad_loss_over_good_gradients_is_named():
+    class Lost(Disturbed):
+        def loss(self, y, batch):
+            return np.float32(np.inf), super().loss(y, batch)[1]
+    with pytest.raises(NonFinite, match="step 1: the loss is not finite"):
+        fit(Lost(**tiny().__dict__), progress=False)
+
+
+def test_a_state_that_overflows_in_the_update_is_never_saved(tmp_path):
+    class Huge(Disturbed):
+        def loss(self, y, batch):                           # finite, but its square is not
+            value, dy = super().loss(y, batch)
+            return value, np.full_like(dy, 1e30)
+    path = tmp_path / "hyla-seed0"
+    with pytest.raises(NonFinite, match=r"second of \S+ is not finite after the update; the checkpoint of step 0"):
+        fit(Huge(**tiny().__dict__), path, progress=False)
+    assert refattn.load(path)[0] == tiny()
+
+
+def test_health_waits_for_the_device_only_when_asked():
+    listed = {"a": params.Parameter("n", (2,), 1, "bias"), "b": params.Parameter("n", (3,), 1, "bias")}
+    xp = strict_cupy
+    health = record.Health(xp.zeros(5, dtype=np.float32), listed, step=10)
+    good, late = xp.asarray(np.ones(5, np.float32)), xp.asarray(np.full(5, np.nan, np.float32))
+    bad = xp.asarray(np.array([1, 1, 1, np.inf, 1], np.float32))
+    loss = xp.asarray(np.float32(1.0))
+    with xp.forbid():
+        for gradient in good, good, bad, late, good:
+            health.watch(loss, gradient)
+    with pytest.raises(NonFinite, match="step 13: the gradient of b is not finite"):
+        health.check()
+
+
+def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
+    """`fit` on the strict stand-in for CuPy: between two log points it uploads, and never waits or downloads."""
+    monkeypatch.setattr(train, "find_device", lambda name: strict_cupy)
+    steps = []
+
+    class Watched(Disturbed):
+        def inputs(self, batch, rng=None):
+            if rng is not None:
+                steps.append(strict_cupy.forbid(h2d=False))
+                steps[-1].__enter__()
+            return super().inputs(batch, rng)
+
+    before = record.Record.after_update
+    monkeypatch.setattr(record.Record, "after_update", lambda self: (steps.pop().__exit__(None, None, None),
+                                                                     before(self)))
+    settings = tiny(attention_dropout=0.1).__dict__
+    fitted = fit(Watched(**settings), tmp_path / "run", device="gpu", progress=False)
+    assert fitted.finished and not steps
+    monkeypatch.undo()
+    there = np.concatenate([x.ravel() for x in leaves(refattn.load(tmp_path / "run")[2])])
+    np.testing.assert_allclose(there, flat(fit(tiny(attention_dropout=0.1), progress=False)), atol=2e-4)
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("split", ["train", "held_out", "unseen_terms"])
+def test_evaluate_is_the_definition_task_by_task(split, whole):
+    settings, model, p = refattn.load(whole[1])
+    measured = evaluate(settings, model, p, split, tasks=10)            # batches of 4, 4 and 2
+    errors, ratios, targets = [], [], []
+    for number, size in enumerate((4, 4, 2)):
+        batch = settings.sample(stream(0, "evaluation", number), split, size)
+        y, _ = model.forward(p, batch.tokens)
+        for i in range(size):
+            error = (float(y[i, -1, 0]) - float(batch.target[i])) ** 2
+            spread = np.mean([(float(v) - np.mean(batch.values[i], dtype=float)) ** 2 for v in batch.values[i]])
+            errors.append(error)
+            ratios.append(1 - error / spread)
+            targets.append(float(batch.target[i]))
+    assert measured["mse"] == pytest.approx(np.mean(errors), rel=1e-4)
+    assert measured["r2_per_task"] == pytest.approx(np.mean(ratios), rel=1e-4)
+    spread = sum((target - np.mean(targets)) ** 2 for target in targets)
+    assert measured["r2_pooled"] == pytest.approx(1 - sum(errors) / spread, rel=1e-4)
+
+
+def test_a_perfect_model_scores_one_and_the_mean_scores_zero():
+    settings = tiny(evaluation=4_000, batch=128)
+
+    class Oracle:
+        def forward(self, p, x, **_):
+            return self.answers.pop(0), None
+
+    for answer, r2 in (lambda batch: batch.target, 1), (lambda batch: 0 * batch.target + batch.target.mean(), 0):
+        model = Oracle()
+        sizes = [128] * 31 + [4_000 - 31 * 128]
+        batches = [settings.sample(stream(0, "evaluation", n), "held_out", size) for n, size in enumerate(sizes)]
+        model.answers = [answer(batch)[:, None, None] for batch in batches]
+        measured = evaluate(settings, model, np.zeros(1), "held_out")
+        assert measured["r2_pooled"] == pytest.approx(r2, abs=0.02)
+
+
+def test_evaluation_has_no_dropout_and_repeats_itself(whole):
+    settings, model, p = refattn.load(whole[1])
+    batch = settings.sample(stream(0, "evaluation", 0))
+    assert settings.inputs(batch)[1].keys() == {"read"}
+    assert settings.inputs(batch, stream(0, "dropout", 0))[1].keys() == {"read", "dropout"}
+    assert evaluate(settings, model, p, "held_out") == whole[0].metrics["held_out"]
+
+
+def test_dropout_is_one_matrix_per_block_over_batch_and_heads():
+    batch = recipe().sample(stream(0, "data", 0))
+    dropout = recipe().inputs(batch, stream(0, "dropout", 0))[1]["dropout"]
+    assert dropout.shape == (2, 1, 1, 32, 32) and dropout.dtype == np.float32
+    assert set(np.unique(dropout)) == {np.float32(0), np.float32(1 / 0.9)}
+    assert (dropout == 0).mean() == pytest.approx(0.1, abs=0.03)
+
+
+# --- run directories -------------------------------------------------------------------------------------------------
+
+def test_what_a_run_leaves_on_disk(whole):
+    _, path = whole
+    found = {file.name for file in path.iterdir()} - {"curves.png", "lock"}
+    assert found == {"recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"}
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [5, 10, 15, 20, 25, 30]
+    assert [line["step"] for line in lines if "held_out" in line] == [10, 20]
+    assert lines[0]["rate"] == tiny().rate_at(4)
+    result = json.loads((path / "result.json").read_text())
+    assert result["metrics"] == whole[0].metrics and result["fields"]["attention"] == "hyla"
+
+
+def test_the_logged_loss_is_the_mean_since_the_last_line(tmp_path):
+    losses = []
+
+    class Heard(Disturbed):
+        def loss(self, y, batch):
+            value, dy = super().loss(y, batch)
+            losses.append(float(value))
+            return value, dy
+    fit(Heard(**tiny(steps=12).__dict__), tmp_path, progress=False)
+    logged = [line["loss"] for line in runs.lines(tmp_path)]
+    assert logged == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:10]), np.mean(losses[10:])], rel=1e-6)
+
+
+def test_curves_are_drawn_where_matplotlib_is(whole):
+    pytest.importorskip("matplotlib")
+    assert (whole[1] / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_load_gives_what_fit_gave(whole):
+    settings, model, parameters = refattn.load(whole[1])
+    assert settings == tiny() and model == tiny().build()
+    assert (np.concatenate([x.ravel() for x in leaves(parameters)]) == flat(whole[0])).all()
+
+
+def test_the_bar_says_parameters_steps_and_minutes(capsys):
+    fit(tiny(), progress=True)
+    said = capsys.readouterr()
+    assert "parameters, 30 steps of 4 samples" in said.err and "minutes to go" in said.err and "loss=" in said.err
+    assert said.out == ""
+
+
+# --- several runs ----------------------------------------------------------------------------------------------------
+
+def test_processes_and_threads_train_what_fit_trains(whole, tmp_path, capsys):
+    chosen = [tiny(), tiny(attention="softmax"), tiny(seed=1)]
+    with ThreadPoolExecutor(2) as threads:
+        in_threads = compare(chosen, tmp_path / "threads", executor=threads, progress=False)
+    in_processes = compare(chosen, tmp_path / "processes", progress=True)
+    for one, two, settings in zip(in_threads, in_processes, chosen, strict=True):
+        assert one["finished"] and two["finished"] and one["metrics"] == two["metrics"]
+        assert final(tmp_path / "threads" / settings.name) == final(tmp_path / "processes" / settings.name)
+    assert final(tmp_path / "processes" / "hyla-seed0") == final(whole[1])
+    assert not list(tmp_path.glob("*/stop-*"))
+    said = capsys.readouterr().err
+    assert "3 runs, 90 steps together" in said and "Traceback" not in said
+
+
+def test_one_bad_run_does_not_take_the_others_with_it(tmp_path):
+    bad = disturbed(poison(6), attention="linear")
+    with ThreadPoolExecutor(1) as threads:
+        outcomes = compare([tiny(), bad], tmp_path, executor=threads, progress=False)
+    assert outcomes[0]["finished"] and not outcomes[1]["finished"]
+    assert outcomes[1]["step"] == 4 and "step 7: the gradient of embed.w" in outcomes[1]["error"]
+
+
+def test_ctrl_c_stops_all_runs_with_checkpoints(whole, tmp_path):
+    ready = threading.Event()
+
+    def slowly(step, _):
+        if step == 6:
+            ready.set()
+            threading.Event().wait(0.5)
+    settings = [disturbed(slowly), disturbed(slowly, seed=1), tiny(seed=2)]
+    threading.Thread(target=lambda: (ready.wait(30), os.kill(os.getpid(), signal.SIGINT)), daemon=True).start()
+    with ThreadPoolExecutor(2) as threads:
+        with pytest.raises(Interrupted, match="3 runs"):
+            compare(settings, tmp_path, executor=threads, progress=False)
+    assert not (tmp_path / "hyla-seed0" / "result.json").exists()
+    outcomes = compare([tiny(), tiny(seed=1), tiny(seed=2)], tmp_path, resume=True, progress=False)
+    assert all(outcome["finished"] for outcome in outcomes)
+    assert final(tmp_path / "hyla-seed0") == final(whole[1])
+
+
+def test_processes_begin_with_one_thread_and_the_environment_comes_back(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    with compare_module._quiet_start():
+        assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in os.environ
+
+
+# --- recipes ---------------------------------------------------------------------------------------------------------
+
+def test_the_paper_scale_is_the_papers():
+    settings = recipe("fuzzy_logic", "paper")
+    assert (settings.steps, settings.batch, settings.warmup, settings.length) == (50_000, 128, 100, 32)
+    assert settings.evaluation == 16_000 and settings.attention_dropout == 0.1 and settings.clip == 0
+    assert params.count(settings.build().parameters()) == 151_265
+    at = {count: settings.rate_at(count) / settings.rate for count in (0, 1, 100, 25_000, 49_900, 49_999)}
+    assert at == pytest.approx({0: 0, 1: 0.01, 100: 1, 25_000: 0.55, 49_900: 0.1, 49_999: 0.1})
+    assert len(settings.data().combinations("held_out")) == 46
+
+
+def test_published_figures_belong_to_variants():
+    assert set(VARIANTS) - set(published.FUZZY_LOGIC.figures) == {"hyla_and_softmax_reversed"}
+    assert set(published.FUZZY_LOGIC.figures) <= set(VARIANTS)
+    assert all(0.5 < mean < 0.9 and 0.02 < error < 0.08 for mean, error in published.FUZZY_LOGIC.figures.values())
+
+
+@pytest.mark.parametrize("steps, warmup", [(1, 0), (9, 0), (50, 5), (2_000, 100), (10_000, 100)])
+def test_fewer_steps_have_a_shorter_warm_up(steps, warmup):
+    assert recipe(steps=steps).warmup == warmup
+
+
+def test_every_recipe_goes_through_json(tmp_path):
+    for name, kind in recipes.RECIPES.items():
+        for scale in kind.SCALES:
+            settings = recipe(name, scale)
+            runs.begin(tmp_path / name / scale, settings)
+            assert runs.read_recipe(Path(tmp_path, name, scale)) == settings
+
+
+def test_the_table_gives_mean_and_spread_over_seeds_and_marks_the_papers_figures():
+    kind = recipes.RECIPES["fuzzy_logic"]
+    fields = runs.describe(tiny())["fields"]
+
+    def outcome(seed, r2, finished=True):
+        metrics = {split: {"mse": 0.01, "r2_per_task": r2, "r2_pooled": r2} for split in kind.SPLITS}
+        return {"task": "fuzzy_logic", "name": f"hyla-seed{seed}", "fields": {**fields, "seed": seed},
+                "finished": finished, "metrics": metrics, "seconds": 60, "step": 4}
+    text = tables.table(kind, [outcome(0, 0.4), outcome(1, 0.6), outcome(2, 0.9, finished=False)])
+    row = next(line for line in text.splitlines() if line.startswith("hyla"))
+    assert row.split("  ")[0] == "hyla" and "0.500 ± 0.141" in row and "0.811 ± 0.078" in row
+    assert "* held-out R², not measured here." in text and "hyla-seed2 is not complete: stopped at step 4 of 30" in text
