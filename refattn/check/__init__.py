@@ -1,11 +1,15 @@
 """Checks for forward and backward passes: this library's and yours.
 
     derivative(forward, backward, inputs)       is this backward the derivative of this forward?
+    compare(your_kernel, "hyla", ...)           which entry of which output or gradient is wrong, and by how much?
+    diagnose(your_kernel, "hyla", ...)          what was forgotten, in words
     run("loops", case)                          one of the house checks on a row of `refattn.cases`
 """
 
 from .derivative import Derivative, derivative
 from .gap import Gap, gap, gaps
 from .house import CHECKS, Wrong, run, tolerance
+from .kernels import Comparison, Diagnosis, compare, diagnose
 
-__all__ = ["CHECKS", "Derivative", "Gap", "Wrong", "derivative", "gap", "gaps", "run", "tolerance"]
+__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "compare", "derivative", "diagnose",
+           "gap", "gaps", "run", "tolerance"]
