@@ -109,7 +109,7 @@ BUGS: tuple[Bug, ...] = (
         "the second relu's slope is read from the first hidden layer"),
     Bug(ABLATIONS, 'dc += contract("bqkf,bqkhf->bhqk", dz2, u)', "pass", "dcode lacks the second of its three uses"),
     Bug(ABLATIONS, 'u = contract("bqke,hef->bqkhf", g, wv2)                 # (6) eq. 10',
-        'u = contract("bqke,hfe->bqkhf", g, wv2)  # (6) eq. 10', "wv2 is transposed"),
+        'u = contract("bqke,hfe->bqkhf", g, wv2)  # (6) eq. 10', "the second layer's weights wv2 are transposed"),
     # scores
     Bug("ops.py", "q * q.shape[-1] ** -0.5, k", "q, k", "the scores are not divided by sqrt(d)"),
     Bug("ops.py", "q * q.shape[-1] ** -0.5, k", "q / q.shape[-1], k", "the scores are divided by d instead of sqrt(d)"),

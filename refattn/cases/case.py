@@ -26,7 +26,8 @@ class Case:
     symmetric: str = ""        # letters whose permutation permutes inputs, output and gradients alike
     masked: str = ""           # of a query that keeps nothing: "zero" output, or zero "gradient" only
     analytic: bool = True      # takes complex input
-    views: Callable | None = None       # flat parameters -> them by name; layers and models only
+    layer: Any = None          # for layers and models
+    views: Callable | None = None       # flat parameters -> them by name
     recomputed: tuple | None = None     # (forward, backward) of the same layer under `recompute`
     xp: Any = np               # the array module that the checks run it on
 

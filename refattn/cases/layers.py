@@ -67,7 +67,7 @@ def row(name, layer, file, make, naive, *, source="H, released code", fixed=None
         return naive(views(arrays.pop("parameters")), **arrays)
 
     forward, backward = pair(layer, **(fixed or {}))
-    return Case(name, source, file, everything, forward, backward, loops, constants, views=views,
+    return Case(name, source, file, everything, forward, backward, loops, constants, layer=layer, views=views,
                 recomputed=pair(recompute(layer), **(fixed or {})), **facts)
 
 

@@ -104,7 +104,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
 def diagnose(theirs, variant="hyla", **options) -> Diagnosis:
     """Name the mistake: the planted bugs of `refattn.bugs` whose outputs and gradients are theirs.
 
-    Takes what `compare` takes; give `bias`, `keep` and `dropout` if the kernel takes them, since what is not used cannot
+    Takes what `compare` takes; give `bias`, `keep` and `dropout` if the kernel takes them: what is not used cannot
     be diagnosed.  A bug is named only if its results are theirs (root mean square of half an error bar, no entry beyond
     four) and ours are at least twice as far away; the best fit is named, together with those up to twice as far, which
     these inputs do not tell apart.

@@ -1,0 +1,123 @@
+"""Reference vectors for other languages: small float64 cases with inputs, output and every gradient.
+
+`write(directory)` makes one `.npz` (a zip of `.npy` arrays) for each case and `manifest.json`, which says of each file
+what is computed, what is special about it, and which planted bugs it reveals.  Output arrays are called `output`,
+upstream gradients `doutput`, gradients `d_` and the input's name.  `parameters` is one flat array; the manifest has its
+layout.  The same version on the same kind of machine writes the same bits.
+"""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from . import __version__
+from .attention import VARIANTS
+from .bugs import BUGS, load
+from .cases import find
+from .cases.case import normal, shape
+from .params import layout
+
+SEED = 2024
+SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7}
+EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
+SPECIAL = {                    # of the three pages: name -> (axes of bias, keep and dropout, what is special)
+    "plain": ((None, None, None), "nothing but q, k and v"),
+    "bias": (("bhqk", None, None), "a bias for every pair, whose gradient is that of the scores"),
+    "bias for heads": (("h1k", None, None), "a bias broadcast over batch and queries: its gradient is a sum"),
+    "padding": ((None, "b11k", None), "keys that are kept or not for a whole sequence"),
+    "nothing kept": ((None, "qk", None), "query 1 keeps nothing: its output and all gradients from it are zero"),
+    "dropout": ((None, None, "bhqk"), "dropout, which every use of the code sees"),
+}
+LAYERS = {                     # rows of `refattn.cases` -> what is special
+    "layers/MultiHead softmax": "projections with biases around softmax attention",
+    "layers/MultiHead hyla": "projections with biases around HYLA",
+    "layers/MultiHead hyla across, read": "queries from one sequence, keys and values from another, some queries only",
+    "layers/MultiHead softmax rotary": "rotary positions between the projections and the attention",
+    "layers/LayerNorm": "epsilon inside the root, variance divided by m",
+    "layers/FeedForward gelu": "GELU in the tanh form",
+    "layers/SwiGLU": "a gated unit without biases",
+    "layers/Block hyla, T5 in both directions": "a pre-LN block whose T5 table tells later keys from earlier ones",
+    "models/Transformer hyla, read": "two blocks, read at the last position only",
+    "models/Transformer softmax, token ids, tied, causal": "token ids, a tied read-out and a causal mask",
+    "losses/cross_entropy": "a weighted mean over targets",
+}
+
+
+def equation(knobs) -> str:
+    """A variant in one line."""
+    values = {1: "phi(v_h)", 2: "phi(sum_j a_j v_j)", 3: "phi(sum_j a_j phi(sum_i a_i v_i) wv2_j)"}[knobs.code_uses]
+    return (f"o[b,q,h] = sum_k a_h {values} with a = {knobs.normaliser}(q.k / sqrt(d) + bias) x dropout and phi = "
+            f"{knobs.phi}; inside phi, a and v are those of the pair q, k")
+
+
+def attention_inputs(rng, extras, forms) -> dict:
+    """q, k, v and extras; bias, keep and dropout in the given forms.  Query 1 keeps nothing where keep has queries."""
+    letters = {"q": "bqhd", "k": "bkhd", "v": "bkhe", **dict.fromkeys(extras, "hee")}
+    inputs = {name: normal(rng, x, SIZE) for name, x in letters.items()}
+    bias, keep, dropout = (None if form is None else rng.random(shape(form, SIZE)) for form in forms)
+    if keep is not None:
+        keep = keep < 0.7
+        if "q" in forms[1]:
+            keep[..., 1, :] = False
+    return {**inputs, "bias": None if bias is None else 4 * bias - 2, "keep": keep,
+            "dropout": None if dropout is None else (dropout < 0.75) / 0.75}
+
+
+def rows():
+    """(file name, case, inputs, what is special), in the order of the manifest."""
+    for name, variant in VARIANTS.items():
+        case = find(f"attention/{name}")
+        special = SPECIAL if variant.file != "ablations.py" else {"plain": SPECIAL["plain"]}
+        for title, (forms, words) in {**special, "everything": (("hqk", "bhqk", "bhqk"), EVERYWHERE)}.items():
+            rng = np.random.default_rng((SEED, sum(map(ord, name + title))))
+            yield f"{name}-{title}", case, attention_inputs(rng, variant.extras, forms), words
+    for name, words in LAYERS.items():
+        case = find(name)
+        yield name.split("/")[1], case, case.make(np.random.default_rng((SEED, sum(map(ord, name))))), words
+
+
+def results(case, inputs, rng=None, doutput=None) -> dict:
+    """Output, upstream gradient and every gradient, by their names in the file."""
+    output, saved = case.forward({name: x if x is None else x.copy() for name, x in inputs.items()})
+    doutput = rng.standard_normal(output.shape) if doutput is None else doutput
+    gradients = case.backward(saved, np.asarray(doutput))
+    return {"output": np.asarray(output), "doutput": np.asarray(doutput), **{f"d_{n}": g for n, g in gradients.items()}}
+
+
+def reveals(bug, case, inputs, expected) -> bool:
+    """Whether a planted bug changes any result by more than 1e-9 of its size, or cannot run."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            found = results(load(bug).cases.find(case.name), inputs, doutput=expected["doutput"])
+        except (ValueError, TypeError, IndexError):
+            return True
+    return any(found[n].shape != x.shape or not np.abs(found[n] - x).max() <= 1e-9 * np.abs(x).max() + 1e-12
+               for n, x in expected.items())
+
+
+def write(directory) -> list[Path]:
+    """Write all files, the manifest last; returns their paths.  An existing file of the same name is replaced."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    paths, entries = [], []
+    for name, case, inputs, words in rows():
+        given = {n: np.asarray(x) for n, x in inputs.items() if x is not None}
+        found = results(case, inputs, np.random.default_rng((SEED, len(entries))))
+        path = directory / f"{name.replace(', ', '-').replace(' ', '_')}.npz"
+        np.savez(path, **given, **found)
+        variant = VARIANTS.get(case.name.removeprefix("attention/"))
+        entries.append({
+            "file": path.name, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",
+            "equation": equation(variant.knobs) if variant else None,
+            "axes": {n: x for n, x in case.axes.items() if n in {*given, "output"}},
+            "parameters": layout(case.layer.parameters()) if case.layer else None,
+            "reveals": [f"{bug.file}: {bug.sentence}" for bug in BUGS if reveals(bug, case, inputs, found)],
+        })
+        paths.append(path)
+    manifest = directory / "manifest.json"
+    manifest.write_text(json.dumps({"library": f"refattn {__version__}", "seed": SEED, "dtype": "float64",
+                                    "cases": entries}, indent=1) + "\n", encoding="utf-8")
+    return [*paths, manifest]

@@ -1,0 +1,13 @@
+"""One BLAS thread, set before NumPy is imported, and the hypothesis profiles: quick, or `--hypothesis-profile deep`."""
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15, database=None,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", deadline=None, max_examples=500, print_blob=True,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("quick")

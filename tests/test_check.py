@@ -1,0 +1,287 @@
+"""`derivative`, `compare` and `diagnose`, as somebody uses them who tests other code than ours."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from refattn import bugs, check, ops, plain
+from refattn.attention import VARIANTS
+from refattn.check.kernels import EXAMPLE
+
+BANK = [(name, bug) for name in ("hyla", "softmax") for bug in bugs.BUGS
+        if bug.file in (f"attention/{name}.py", "ops.py", "contract.py")]
+EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
+
+
+def kernel(row, change=lambda results, inputs: results, precision=None):
+    """A kernel for `compare` from a variant; its inputs' dtype is computed in, its results are rounded."""
+    def run(q, k, v, *extras, do, **options):
+        o, saved = row.forward(q, k, v, *extras, **options)
+        results = [x for x in (o, *row.backward(saved, do)) if x is not None]
+        results = change(results, {"q": q, "k": k, "v": v, "do": do, **options})
+        return results if precision is None else [plain.rounded(x, precision) for x in results]
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------- derivative
+
+
+def test_derivative_accepts_a_right_pair_and_names_a_wrong_entry():
+    x = np.linspace(-1, 1, 6).reshape(2, 3)
+
+    def forward(inputs):
+        return inputs["x"] ** 3, inputs["x"]
+
+    assert check.derivative(forward, lambda x, dy: {"x": 3 * x**2 * dy}, {"x": x}).ok
+    report = check.derivative(forward, lambda x, dy: {"x": 3 * x**2 * dy + 0.1 * (x == 1)}, {"x": x})
+    assert not report.ok and "dx: relative error" in str(report) and "WRONG: dx entry [5] is" in str(report)
+
+
+def test_derivative_sees_a_relative_error_of_1e_11():
+    x = np.random.default_rng(0).standard_normal(5)
+    for method, factor in ("complex", 1e-11), ("finite", 1e-7):
+        def backward(x, dy, factor=factor):
+            return {"x": 2 * x * dy * (1 + factor)}
+        assert not check.derivative(lambda a: (a["x"] * a["x"], a["x"]), backward, {"x": x}, method=method).ok
+
+
+def test_derivative_in_directions_of_large_inputs_sees_one_wrong_entry():
+    x = np.random.default_rng(0).standard_normal((30, 30))
+    wrong = np.ones_like(x)
+    wrong[17, 4] = 1 + 1e-6
+
+    def backward(factor, dy):
+        return {"x": dy * factor}
+
+    assert check.derivative(lambda a: (a["x"] * 1, 1.0), backward, {"x": x}).ok
+    assert not check.derivative(lambda a: (a["x"] * 1, wrong), backward, {"x": x}).ok
+
+
+def test_derivative_refuses_what_it_cannot_check():
+    x = np.ones(2)
+    with pytest.raises(ValueError, match="method 'secant' is unknown; allowed: complex, finite"):
+        check.derivative(lambda a: (a["x"], None), lambda s, dy: {}, {"x": x}, method="secant")
+    with pytest.raises(ValueError, match="backward returned no gradient of x; it returned y"):
+        check.derivative(lambda a: (a["x"], None), lambda s, dy: {"y": dy}, {"x": x})
+    report = check.derivative(lambda a: (a["x"], None), lambda s, dy: {"x": dy[:1]}, {"x": x})
+    assert "dx has shape (1,), x has (2,)" in str(report) and not report.ok
+
+
+def test_a_failing_check_says_case_check_and_entry():
+    bug = next(bug for bug in bugs.BUGS if bug.sentence == "dk lacks 1/sqrt(d)")
+    with pytest.raises(check.Wrong, match=r"attention/hyla fails the check 'derivative' \(error .*\): dk"):
+        check.run("derivative", bugs.load(bug).cases.find("attention/hyla"))
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ours_agrees_with_itself_in_every_precision(variant, dtype):
+    storage = "float32" if dtype == "bfloat16" else dtype
+
+    def run(q, *rest, **options):
+        assert q.dtype == storage and np.array_equal(plain.rounded(q, dtype), q)
+        return kernel(plain.package(dtype).attention.VARIANTS[variant], precision=dtype)(q, *rest, **options)
+
+    report = check.compare(run, variant, dtype=dtype, **EVERYTHING)
+    assert report.ok and check.diagnose(run, variant, dtype=dtype, **EVERYTHING).sentences == (), str(report)
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd", "tbhd"])
+def test_every_layout(layout):
+    axes = ["bthd".index(x) for x in layout]
+
+    def run(q, k, v, do, bias):
+        assert q.shape == tuple({"b": 2, "t": 5, "h": 3, "d": 4}[x] for x in layout)
+        back = np.argsort(axes)
+        q, k, v, do = (x.transpose(back) for x in (q, k, v, do))
+        *arrays, dbias = kernel(VARIANTS["hyla"])(q, k, v, do=do, bias=bias)
+        return [*(x.transpose(axes) for x in arrays), dbias]
+
+    assert check.compare(run, "hyla", layout=layout, bias="1hqk").ok
+
+
+def test_a_wrong_entry_is_named_with_both_values():
+    def change(results, inputs):
+        results[1][1, 3, 2, 0] += 0.5
+        return results
+
+    report = check.compare(kernel(VARIANTS["softmax"], change), "softmax")
+    assert [entry.name for entry in report.entries if not entry.ok] == ["dq"]
+    entry = report.entries[1]
+    assert entry.where == "b=1, q=3, h=2, d=0" and entry.theirs - entry.ours == pytest.approx(0.5)
+    assert "dq     WRONG   at b=1, q=3, h=2, d=0: theirs" in str(report) and "o      agrees" in str(report)
+
+
+def test_an_error_of_a_few_bars_is_seen_in_each_row():
+    """The bar of a small query is small, although another query's gradients are a hundred times larger."""
+    for q in range(5):
+        def change(results, inputs, q=q):
+            results[1][:, q] *= 1 + 1e-3
+            return results
+        assert not check.compare(kernel(VARIANTS["hyla"], change), "hyla").ok
+
+
+def test_nan_and_a_wrong_shape_are_errors():
+    for spoil in lambda x: x * np.nan, lambda x: x[:, :-1], lambda x: x.swapaxes(2, 3):
+        report = check.compare(kernel(VARIANTS["hyla"], lambda r, _, f=spoil: [*r[:3], f(r[3])]), "hyla")
+        assert [entry.ok for entry in report.entries] == [True, True, True, False]
+
+
+def test_arrays_instead_of_a_function():
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.standard_normal(s).astype("float32") for n, s in
+              {"q": (2, 3, 5, 4), "k": (2, 3, 7, 4), "v": (2, 3, 7, 6), "do": (2, 3, 5, 6)}.items()}
+    q, k, v, do = (arrays[n].swapaxes(1, 2) for n in ("q", "k", "v", "do"))
+    o, dq, dk, dv = (x.swapaxes(1, 2) for x in kernel(VARIANTS["hyla"])(q, k, v, do=do))
+    assert check.compare({**arrays, "o": o, "dq": dq, "dk": dk, "dv": dv}, "hyla", layout="bhtd").ok
+    assert check.compare({**arrays, "o": o}, "hyla", layout="bhtd").ok
+    assert not check.compare({**arrays, "dv": -dv}, "hyla", layout="bhtd").ok
+    with pytest.raises(ValueError, match="theirs has q, o; q, k, v and at least one of o, dq, dk, dv are needed"):
+        check.compare({"q": q, "o": o}, "hyla")
+    with pytest.raises(ValueError, match="theirs gave dbias; known here: o, dq, dk, dv"):
+        check.compare({**arrays, "o": o, "dbias": o}, "hyla", layout="bhtd")
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"variant": "hayla"}, "attention 'hayla' is unknown; allowed: softmax"),
+    ({"dtype": "float8"}, "precision 'float8' is unknown; allowed: float64, float32, float16, bfloat16"),
+    ({"layout": "bhqd"}, "layout 'bhqd' is unknown; allowed: b, t, h, d in any order, as in 'bhtd'"),
+    ({"bias": "qkh"}, "bias is 'qkh'; allowed: the last axes of 'bhqk', or 1 for a stretched one: 'h1k'"),
+    ({"sizes": {"t": 3}}, "sizes has the unknown axis 't'; allowed: b, q, k, h, d, e"),
+])
+def test_bad_options_get_one_line(options, words):
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+        check.compare(kernel(VARIANTS["hyla"]), **{"variant": "hyla", **options})
+
+
+def test_a_wrong_number_of_results_and_an_unknown_option():
+    with pytest.raises(ValueError, match="theirs returned 2 arrays; o alone, or o, dq, dk, dv, is needed"):
+        check.compare(lambda q, k, v, do: (do, q), "hyla")
+    with pytest.raises(TypeError, match="diagnose does not take mask"):
+        check.diagnose(lambda q, k, v, do: do, "hyla", mask="qk")
+
+
+def test_bfloat16_is_rounded_to_nearest_even():
+    x = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.14159, 0.0])
+    assert plain.rounded(x, "bfloat16").tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, -3.140625, 0.0]
+
+
+# ------------------------------------------------------------------------------------------------------------ diagnose
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("variant", ["hyla", "softmax"])
+def test_nine_in_ten_planted_bugs_are_named(variant, dtype):
+    """float32: computed in float32; float16: gradients rounded to half precision."""
+    named = visible = 0
+    for bug in (bug for name, bug in BANK if name == variant):
+        row = bugs.load(bug).attention.VARIANTS[variant]
+
+        def run(*arrays, row=row, **options):
+            cast = [x.astype("float32" if dtype == "float32" else "float64") for x in arrays]
+            options = {n: x if x.dtype == bool else x.astype(cast[0].dtype) for n, x in options.items()}
+            with np.errstate(all="ignore"):
+                return kernel(row, precision=dtype)(*cast, **options)
+
+        diagnosis = check.diagnose(run, variant, dtype=dtype, **EVERYTHING)
+        if not diagnosis.comparison.ok:
+            visible += 1
+            named += bug.sentence in diagnosis.sentences and len(diagnosis.sentences) <= 2
+    assert visible >= (29 if variant == "hyla" else 20) and named >= 0.9 * visible, (named, visible)
+
+
+def rolled_heads(results, inputs):
+    results[3] = np.roll(results[3], 1, axis=2)
+    return results
+
+
+def last_key_lost(results, inputs):
+    results[0] = kernel(VARIANTS["softmax"])(inputs["q"], inputs["k"][:, :-1], inputs["v"][:, :-1], do=inputs["do"])[0]
+    return results
+
+
+def dk_without_the_last_query(results, inputs):
+    do = inputs["do"].copy()
+    do[:, -1] = 0
+    results[2] = kernel(VARIANTS["hyla"])(inputs["q"], inputs["k"], inputs["v"], do=do)[2]
+    return results
+
+
+def first_batch_for_all(results, inputs):
+    results[1][1:] = results[1][:1]
+    return results
+
+
+def dq_twice(results, inputs):
+    results[1] *= 2 ** 0.5
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("variant", ["hyla", "softmax"])
+@pytest.mark.parametrize("change", [rolled_heads, last_key_lost, dk_without_the_last_query, first_batch_for_all,
+                                    dq_twice])
+def test_bugs_that_are_not_in_the_bank_are_not_taken_for_others(change, variant, dtype):
+    diagnosis = check.diagnose(kernel(VARIANTS[variant], change, dtype), variant, dtype=dtype)
+    assert not diagnosis.comparison.ok and str(diagnosis) == "none of the known mistakes"
+
+
+def test_no_mistake_is_said_so():
+    assert str(check.diagnose(kernel(VARIANTS["hyla"]), "hyla")) == "no mistake: every output and gradient agrees"
+
+
+# ----------------------------------------------------------------------------------------------------- other libraries
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_the_documented_pytorch_example_runs(capsys):
+    exec(compile(EXAMPLE, "example", "exec"), {})
+    report, diagnosis = capsys.readouterr().out.rsplit("\n", 2)[:2]
+    assert report.count("agrees") == 5 and diagnosis == "no mistake: every output and gradient agrees"
+    wrong = EXAMPLE.replace('torch.einsum("bhqk,bqke->bhqe", a, z)', 'torch.einsum("bhqk,bqke->bhqe", a.detach(), z)')
+    exec(compile(wrong, "example", "exec"), {})
+    assert capsys.readouterr().out.endswith("dcode lacks the code's second use, the one that makes the output\n")
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_bfloat16_tensors_and_autograd_agree():
+    import torch
+
+    def run(q, k, v, do):
+        q, k, v = (torch.from_numpy(x).bfloat16().requires_grad_() for x in (q, k, v))
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        o.backward(torch.from_numpy(do).bfloat16())
+        return o, q.grad, k.grad, v.grad
+
+    report = check.compare(run, "softmax", dtype="bfloat16", layout="bhtd")
+    assert report.ok, str(report)
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
+def test_jax_arrays_agree():
+    import jax
+    import jax.numpy as jnp
+
+    def linear(q, k, v):
+        return jnp.einsum("bqhd,bkhd,bkhe->bqhe", q, k, v) / q.shape[-1] ** 0.5
+
+    def run(q, k, v, do):
+        o, pull = jax.vjp(linear, *map(jnp.asarray, (q, k, v)))
+        return o, *pull(jnp.asarray(do))
+
+    assert check.compare(run, "linear").ok
+
+
+def test_importing_the_checks_brings_no_framework():
+    import subprocess
+    import sys
+    code = "import sys, refattn.check; print({'torch', 'jax', 'scipy', 'hypothesis'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_ops_is_not_replaced_by_the_plain_copy():
+    assert plain.package().ops.softmax is not ops.softmax and plain.package().ops.relu is not ops.relu

@@ -1,0 +1,118 @@
+"""Every case passes every check: one table of functions, one table of checks, the product of both."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refattn import check, strategies
+from refattn.attention import VARIANTS
+from refattn.cases import CASES, ROUTINES, find
+from refattn.cases.attention import LETTERS, loops
+from refattn.cases.case import FORMS, shape
+from tests import strict_cupy
+
+ALL = CASES + ROUTINES
+NAMES = [case.name for case in ALL]
+ON_NUMPY = [name for name in check.CHECKS if name != "array_module"]
+
+
+@pytest.mark.parametrize("name", ON_NUMPY)
+@pytest.mark.parametrize("case", ALL, ids=NAMES)
+def test_case(case, name):
+    for seed in range(3):
+        check.run(name, case, np.random.default_rng(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON_NUMPY)
+@pytest.mark.parametrize("case", ALL, ids=NAMES)
+def test_case_in_fifty_draws(case, name):
+    for seed in range(50):
+        check.run(name, case, np.random.default_rng((1, seed)))
+
+
+@pytest.mark.parametrize("case", ALL, ids=NAMES)
+def test_case_under_the_rules_of_cupy(case):
+    for name in ("array_module", "untouched", "dtype"):
+        for seed in range(2):
+            check.run(name, case.on(strict_cupy), np.random.default_rng(seed))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", check.CHECKS)
+@pytest.mark.parametrize("case", ALL, ids=NAMES)
+def test_case_on_a_gpu(case, name):
+    cupy = pytest.importorskip("cupy")
+    for seed in range(2):
+        check.run(name, case.on(cupy), np.random.default_rng(seed))
+
+
+def test_every_case_has_a_derivative_and_loops():
+    rng = np.random.default_rng(0)
+    for case in CASES:
+        assert check.run("derivative", case, rng) is not None and check.run("loops", case, rng) is not None, case.name
+    for case in ROUTINES:
+        assert case.backward is None and check.run("loops", case, rng) is not None, case.name
+
+
+@pytest.mark.parametrize("name", check.CHECKS)
+def test_every_check_applies_to_several_cases(name):
+    cases = [case.on(strict_cupy) if name == "array_module" else case for case in ALL]
+    applies = [case.name for case in cases if check.run(name, case, np.random.default_rng(0)) is not None]
+    assert len(applies) >= 10, applies
+
+
+def test_all_rows_and_all_knobs_are_there():
+    names = set(NAMES)
+    assert len(names) == len(NAMES)
+    assert {f"attention/{name}" for name in VARIANTS} <= names
+    knobs = {row.knobs for row in VARIANTS.values() if row.file == "ablations.py"}
+    by_knobs = {name.removeprefix("attention/") for name in names if name.count("-") == 2}
+    assert len(by_knobs) + len(knobs) == 5 * 3 * 2
+
+
+def test_draws_have_every_broadcast_form():
+    case, rng = find("attention/hyla"), np.random.default_rng(0)
+    seen = {"bias": set(), "keep": set(), "dropout": set()}
+    for _ in range(300):
+        inputs = case.make(rng)
+        size = dict(zip("bqhdbkhe", inputs["q"].shape + inputs["v"].shape, strict=True))
+        assert len(set(size.values())) == len(size)
+        for name in seen:
+            x = inputs[name]
+            seen[name] |= {None if x is None else next(form for form in FORMS if shape(form, size) == x.shape)}
+    assert all(forms == {None, *FORMS} for forms in seen.values())
+
+
+def test_an_unknown_case_is_refused():
+    with pytest.raises(ValueError, match="no case is called 'attention/hayla'; allowed: contract/"):
+        find("attention/hayla")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@given(data=st.data())
+def test_generated_inputs_agree_with_the_loops(name, data):
+    row = VARIANTS[name]
+    inputs = data.draw(strategies.attention_inputs(row.extras, largest=6))
+    extras = [inputs[x] for x in row.extras]
+    options = {x: inputs[x] for x in ("bias", "keep", "dropout")}
+    o, saved = row.forward(inputs["q"], inputs["k"], inputs["v"], *extras, **options)
+    assert check.gap("o", o, loops(name, row)(**inputs)) <= 1e-11
+    gradients = dict(zip(["q", "k", "v", "bias", *row.extras], row.backward(saved, np.ones_like(o)), strict=False))
+    for x, gradient in gradients.items():
+        assert gradient is None and inputs[x] is None or gradient.shape == inputs[x].shape
+        assert gradient is None or np.isfinite(gradient).all()
+
+
+@given(data=st.data())
+def test_strategies_are_what_they_say(data):
+    size = data.draw(strategies.sizes())
+    assert list(size) == list("bqkhde") and len(set(size.values())) == 6
+    target = shape(LETTERS["bias"], size)
+    for draw in strategies.biases, strategies.masks, strategies.dropouts:
+        x = data.draw(draw(size))
+        assert np.broadcast_shapes(x.shape, target) == target
+    assert data.draw(strategies.masks(size, empty_rows=False)).any(axis=-1).all()
+    with pytest.raises(ValueError, match="6 axes need different sizes; those from 1 to 5 are too few"):
+        data.draw(strategies.sizes(largest=5))
