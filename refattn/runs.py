@@ -215,30 +215,3 @@ def load(path):
     except FileNotFoundError:
         raise ValueError(f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
     return recipe, model, params.view(arrays["parameters"], listed)
-
-
-def curves(path) -> bool:
-    """Draw curves.png from metrics.jsonl and result.json; False where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    recipe, history = read_recipe(path), lines(path)
-    final = {"step": recipe.steps, **(result(path) or {}).get("metrics", {})}
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    logged = [line for line in history if line.get("loss") is not None]
-    left.semilogy([line["step"] for line in logged], [line["loss"] for line in logged], label="training loss")
-    left.set(xlabel="steps", ylabel="loss", title=f"n = {recipe.batch} samples a step")
-    metric = recipe.TABLE[0][2]
-    for split in recipe.SPLITS:
-        measured = [line for line in [*history, final] if split in line]
-        right.plot([line["step"] for line in measured], [line[split][metric] for line in measured], marker="o",
-                   markersize=3, label=split.replace("_", " "))
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], title=f"n = {recipe.evaluation:,} tasks at the end")
-    for axes in left, right:
-        axes.legend()
-    figure.suptitle(f"{recipe.TASK}, {recipe.name} (seed {recipe.seed})")
-    figure.savefig(Path(path, f"curves.{os.getpid()}.tmp"), format="png", dpi=120)
-    os.replace(Path(path, f"curves.{os.getpid()}.tmp"), Path(path, "curves.png"))
-    return True

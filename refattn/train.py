@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from . import __version__, optim, params, runs
+from . import __version__, curves, optim, params, runs
 from .evaluation import evaluate, moved, stream
 from .record import NonFinite, Record, State
 from .runs import load
@@ -44,12 +44,11 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     threads     : of BLAS; another number can change the last bits of a result
     stop_file   : once this file exists the run stops like at Ctrl-C (for runs in other processes)
 
-    Raises NonFinite at a loss or gradient that is infinite or NaN (the last checkpoint is kept); Interrupted, which is
-    a KeyboardInterrupt, at Ctrl-C after a checkpoint; ValueError for a foreign checkpoint, or a run where none may be.
+    Raises NonFinite at an infinite or NaN loss or gradient (the last checkpoint is kept); Interrupted, a
+    KeyboardInterrupt, at Ctrl-C after a checkpoint; ValueError for a foreign checkpoint, or a run where none may be.
     """
     xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
-    listed = model.parameters()
-    state = State(recipe, listed, xp)
+    state = State(recipe, listed := model.parameters(), xp)
     flat, p = state.flat, state.parameters
     gradient, grads = params.allocate(listed, xp=xp)
     mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
@@ -105,5 +104,5 @@ def _finish(recipe, model, state: State, out, device: str) -> dict:
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
             "parameters": len(state.flat), "seconds": round(state.seconds, 1), "device": device,
             "platform": f"{platform.system()} {platform.machine()}", "versions": versions})
-        runs.curves(out)
+        curves.draw(out, recipe)
     return metrics
