@@ -169,7 +169,7 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     Raises ValueError, one line, when the file is truncated, foreign, or laid out for other parameters than given.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:        # closed even where it is cut off
             header = json.loads(str(file["header"]))
             arrays = {name: file[name] for name in file.files if name != "header"}
         if header["format"] != FORMAT:
