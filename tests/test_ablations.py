@@ -1,0 +1,73 @@
+"""What is particular to Table A1 as three knobs: values by hand, the named rows, bad knobs."""
+
+import numpy as np
+import pytest
+
+from refattn.attention import VARIANTS, variant
+from refattn.attention.ablations import Knobs, ablation, ablation_backward
+from tests.pages import check_bad_input, check_tags, inputs
+
+
+def test_tags_are_answered_in_reverse():
+    check_tags(ablation, ablation_backward)
+
+
+def test_bad_input():
+    check_bad_input(VARIANTS["hyla_and_softmax"].forward)
+
+
+def by_hand(normaliser, uses, phi, wv2=None):
+    """One pair with the scores (1, -7) and values (12, 1): the output."""
+    q, k, v = np.ones((1, 1, 2, 1)), np.array([[[[1.0], [-7.0]]]]), np.array([[[[12.0], [1.0]]]])
+    return ablation(q, k, v, *([] if wv2 is None else [wv2]), knobs=Knobs(normaliser, uses, phi))[0].ravel()
+
+
+def test_one_pair_by_hand():
+    assert np.allclose(by_hand("none", 1, "identity"), [12, -7])
+    assert np.allclose(by_hand("softmax", 1, "identity"), [12, 1])          # a single key has all the weight
+    assert np.allclose(by_hand("rms_head", 1, "relu"), [2.4, -1.4])
+    assert np.allclose(by_hand("none", 2, "identity"), [5, -35])            # z = 12 - 7
+    assert np.allclose(by_hand("softmax", 2, "relu"), [13, 13])
+    assert np.allclose(by_hand("softmax_rms_head", 2, "relu"), [13, 13])    # two equal weights have the mean square 1
+    assert np.allclose(by_hand("rms_head", 3, "relu", np.array([[[10.0]], [[-1.0]]])), [0.2 * 3.4, -1.4 * 3.4])
+
+
+def test_the_rows_of_table_a1():
+    rows = {name: tuple(row.knobs) for name, row in VARIANTS.items()}
+    assert len(rows) == 12 == len(set(rows.values()))
+    assert rows["linear_rms_head_relu_values"] == ("rms_head", 1, "relu")
+    assert rows["hyla_softmax_for_rms_head"] == ("softmax", 2, "relu")
+    assert rows["hyla_deep"] == ("rms_head", 3, "relu")
+    assert rows["hyla_and_softmax"] == ("softmax_rms_head", 2, "relu")
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "hyla"])
+def test_the_pages_are_special_cases(name):
+    q, k, v = inputs()
+    bias, keep = np.linspace(-1, 1, 12).reshape(3, 4), np.arange(12).reshape(3, 4) % 5 > 0
+    page, knobs = VARIANTS[name], variant(VARIANTS[name].knobs)
+    (o, saved), (o2, saved2) = (row.forward(q, k, v, bias=bias, keep=keep) for row in (page, knobs))
+    assert np.allclose(o, o2, rtol=1e-13)
+    for one, two in zip(page.backward(saved, o), knobs.backward(saved2, o), strict=False):
+        assert np.allclose(one, two, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("knobs, words", [
+    (("layer_norm", 2, "relu"), "normaliser is 'layer_norm'; allowed: softmax, none, rms_head, softmax_rms_head"),
+    (("none", 4, "relu"), "code_uses is 4; allowed: 1, 2, 3"),
+    (("none", 2, "gelu"), "phi is 'gelu'; allowed: identity, relu"),
+    (("none", 3, "relu"), "wv2 is missing; code_uses 3 needs it"),
+])
+def test_bad_knobs(knobs, words):
+    with pytest.raises(ValueError, match=words):
+        ablation(*inputs(), knobs=Knobs(*knobs))
+    if "wv2" not in words:
+        with pytest.raises(ValueError, match=words):
+            variant(Knobs(*knobs))
+
+
+def test_wv2_where_it_is_not_used_and_an_unknown_name():
+    with pytest.raises(ValueError, match="wv2 is given; code_uses 2 needs none"):
+        ablation(*inputs(), np.zeros((5, 7, 7)), knobs=Knobs("none", 2, "relu"))
+    with pytest.raises(ValueError, match="attention 'hayla' is unknown; allowed: softmax, linear, hyla"):
+        variant("hayla")

@@ -1,0 +1,82 @@
+"""contract: every spec the library uses, every order in memory, and its error messages."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refattn.contract import agree, contract, laid_out_like, multiply_adds, plan
+from refattn.rewrite import ROOT
+
+SPECS = sorted({spec for path in ROOT.rglob("*.py") for spec in re.findall(
+    r'contract\("([a-z]+,[a-z]+->[a-z]+)"', path.read_text(encoding="utf-8")) if "cases" not in path.parts})
+
+
+def operands(spec, rng):
+    a, b, _ = re.split(",|->", spec)
+    size = {x: n for x, n in zip(dict.fromkeys(a + b), rng.permutation([2, 3, 4, 5, 6, 7, 8]), strict=False)}
+    return (rng.standard_normal([size[x] for x in letters]) for letters in (a, b))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_spec_in_the_library_is_einsum(spec):
+    rng = np.random.default_rng(0)
+    a, b = operands(spec, rng)
+    c = contract(spec, a, b)
+    assert np.allclose(c, np.einsum(spec, a, b), rtol=1e-12, atol=1e-13)
+    out = np.empty_like(c)
+    assert contract(spec, a, b, out=out) is out and np.allclose(out, c, rtol=1e-12, atol=1e-13)
+
+
+@given(st.sampled_from(SPECS), st.randoms(use_true_random=False))
+def test_order_sets_memory_only(spec, random):
+    a, b = operands(spec, np.random.default_rng(random.randrange(1000)))
+    result = spec.split("->")[1]
+    order = "".join(random.sample(result, len(result)))
+    plain, ordered = contract(spec, a, b), contract(spec, a, b, order=order)
+    assert ordered.shape == plain.shape and np.allclose(ordered, plain, rtol=1e-12, atol=1e-13)
+    assert np.array_equal(contract(spec, a, b, order=ordered), ordered)
+
+
+def test_order_is_the_order_in_memory():
+    a, b = np.ones((2, 3, 4, 5)), np.ones((2, 6, 4, 5))
+    s = contract("bqhd,bkhd->bhqk", a, b, order="kbhq")
+    assert s.shape == (2, 4, 3, 6) and np.argsort(s.strides)[::-1].tolist() == [3, 0, 1, 2]
+    assert contract("bqhd,bkhd->bhqk", a, b, order=s).strides == s.strides
+
+
+def test_laid_out_like_changes_memory_only():
+    a = np.zeros((2, 3, 4, 5)).transpose(3, 0, 1, 2)
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    assert np.array_equal(laid_out_like(x, a), x)
+
+
+@pytest.mark.parametrize("spec, order, words", [
+    ("ab,bc", None, "contract spec 'ab,bc' is not of the form 'ab,bc->ac'"),
+    ("aab,bc->ac", None, "contract spec 'aab,bc->ac' repeats a letter in 'aab'"),
+    ("ab,bc->abd", None, "the letter 'c' must stand in two or three of the three places"),
+    ("ab,bc->ac", "ab", "contract order 'ab' does not have the letters of the result 'ac'"),
+])
+def test_bad_specs(spec, order, words):
+    with pytest.raises(ValueError, match=re.escape(words).replace("'c'", "'[acd]'")):
+        plan(spec, order)
+
+
+def test_bad_sizes_name_the_axis():
+    a, b = np.ones((2, 3)), np.ones((4, 5))
+    with pytest.raises(ValueError, match="axis b is 3 in the first operand but 4 in the second"):
+        contract("ab,bc->ac", a, b)
+    with pytest.raises(ValueError, match=r"'abc' names 3 axes, the array has shape \(2, 3\)"):
+        contract("abc,cd->abd", a, b)
+    with pytest.raises(ValueError, match=r"out has shape \(5, 2\), not \(2, 5\)"):
+        contract("ab,bc->ac", a, np.ones((3, 5)), out=np.ones((5, 2)))
+    with pytest.raises(ValueError, match="axis d is 3 in q but 5 in k"):
+        agree(q=(a, "qd"), k=(b, "kd"))
+    with pytest.raises(ValueError, match=r"q has shape \(2, 3\); 3 axes \(b, q, d\) are needed"):
+        agree(q=(a, "bqd"))
+
+
+def test_work_is_the_product_of_all_sizes():
+    assert multiply_adds("ab,bc->ac", (2, 3), (3, 5)) == 30

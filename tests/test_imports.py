@@ -1,0 +1,115 @@
+"""Imports point one way, importing is quick, and docstrings say what they promise: read from the sources."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import re
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from refattn.attention import VARIANTS
+from refattn.rewrite import ROOT
+
+LEVELS = [                     # a module imports modules of earlier entries and of its own
+    "xp", "contract params optim", "masks", "ops", "losses positions", "attention feed_forward recompute", "models",
+    "naive tasks", "cases", "rewrite", "plain check bugs vectors strategies",
+    "theorems analysis automata train compare bars curves evaluation options record runs stop tables",
+    "recipes", "cli", "__main__"]
+LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names.split()}
+FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.name != "__init__.py")
+OURS = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("analysis", "recipes", "tasks")]
+
+
+def imported(path, inside_functions=False):
+    """Dotted names below the package that a file imports, at its top or anywhere."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(tree) if inside_functions else tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1] + tuple(node.module.split(".") if node.module else ())
+            yield from [".".join(base)] if node.module else [".".join((*base, alias.name)) for alias in node.names]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            yield from (f"/{name}" for name in names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_point_one_way(path):
+    mine = path.relative_to(ROOT).with_suffix("").parts[0]
+    assert mine in LEVEL, f"{mine} has no level; add it to LEVELS"
+    for name in imported(path):
+        if not name.startswith("/"):
+            other = name.split(".")[0]
+            assert LEVEL.get(other, -1) <= LEVEL[mine], f"{mine} imports {other}"
+            if mine in ("naive", "tasks"):
+                assert other == mine, f"{mine} imports {other}; NumPy only"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_only_relative_imports_of_the_package(path):
+    assert not [name for name in imported(path, True) if name.startswith(f"/{ROOT.name}")]
+
+
+def test_variants_do_not_import_one_another():
+    pages = {row.file.removesuffix(".py") for row in VARIANTS.values()}
+    for page in pages:
+        assert not {f"attention.{other}" for other in pages} & set(imported(ROOT / "attention" / f"{page}.py", True))
+
+
+def test_only_xp_knows_cupy():
+    users = [path.name for path in FILES if any(name.split(".")[0] == "/cupy" for name in imported(path, True))]
+    assert set(users) <= {"xp.py"}
+
+
+@pytest.mark.parametrize("file, allowed", [("strategies.py", "hypothesis")])
+def test_hypothesis_is_imported_in_one_place(file, allowed):
+    users = {path.name for path in FILES if any(name.split(".")[0] == f"/{allowed}" for name in imported(path, True))}
+    assert users == {file}
+
+
+def test_importing_adds_less_than_a_tenth_of_a_second():
+    code = "import time, numpy; t = time.perf_counter(); import refattn; print(time.perf_counter() - t)"
+    seconds = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+               for _ in range(3)]
+    assert statistics.median(seconds) < 0.1
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_public_functions_have_docstrings_and_examples_run(path):
+    name = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+    if name.endswith("__main__"):
+        return
+    module = importlib.import_module(name)
+    assert module.__doc__ or not path.read_text(), f"{name} has no docstring"
+    assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
+
+
+@pytest.mark.parametrize("file", sorted({row.file for row in VARIANTS.values()}))
+def test_pages_name_their_source_and_what_differs(file):
+    words = (ROOT / "attention" / file).read_text(encoding="utf-8").split('"""')[1]
+    assert "Source:" in words and "Differs:" in words and "eq." in words
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_shapes_tables_are_executed_with_primes(name):
+    """Every axis letter of the Shapes table gets its own prime; the call must fit, and return what the table says."""
+    row = VARIANTS[name]
+    function = getattr(row.forward, "func", row.forward)
+    table = re.findall(r"^ +(\w+) +: ((?:[a-z] )*[a-z])(?: |$)", inspect.getdoc(function).split("Shapes")[1], re.M)
+    table = dict(table or re.findall(r"^(\w+) +: ((?:[a-z] )*[a-z])(?: |$)", inspect.getdoc(function), re.M))
+    size, rng = dict(zip("bqkhde", (2, 3, 5, 7, 11, 13), strict=True)), np.random.default_rng(0)
+    arrays = {n: rng.standard_normal([size[x] for x in letters.split()]) for n, letters in table.items()}
+    arrays["keep"] = arrays["keep"] > -1
+    expected = arrays.pop("returns").shape
+    if not row.extras:
+        arrays.pop("wv2", None)
+    positional = [arrays.pop(n) for n in ("q", "k", "v", *row.extras)]
+    o, saved = row.forward(*positional, **arrays)
+    assert o.shape == expected
+    gradients = [g for g in row.backward(saved, o) if g is not None]
+    assert [g.shape for g in gradients] == [x.shape for x in (*positional[:3], arrays["bias"], *positional[3:])]

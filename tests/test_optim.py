@@ -1,0 +1,66 @@
+"""AdamW, clipping and schedules: values by hand, published check values, bad settings."""
+
+import numpy as np
+import pytest
+
+from refattn import optim
+
+
+def test_the_first_step_by_hand():
+    """m = 0.4, v = 0.016; corrected 4 and 16; so 1 - 0.1 (4 / 4 + 0.5 * 1) where decay acts, 1 - 0.1 elsewhere."""
+    flat, grads = np.array([1.0, 1.0]), np.array([4.0, 4.0])
+    state = optim.moments(flat)
+    optim.adamw_step(flat, grads, state, step=1, rate=0.1, decay=0.5, mask=np.array([1.0, 0.0]))
+    assert np.allclose(flat, [0.85, 0.9], rtol=1e-8)
+    assert np.allclose(state.first, 0.4) and np.allclose(state.second, 0.016)
+
+
+def test_epsilon_stands_outside_the_root():
+    flat, grads = np.zeros(1), np.full(1, 1e-8)
+    optim.adamw_step(flat, grads, optim.moments(flat), step=1, rate=1.0)
+    assert flat[0] == pytest.approx(-0.5, rel=1e-6)             # 1e-8 / (1e-8 + 1e-8)
+
+
+def test_a_rate_of_zero_moves_the_moments_only():
+    flat = np.ones(3)
+    state = optim.moments(flat)
+    optim.adamw_step(flat, flat * 2, state, step=1, rate=0.0, decay=0.5)
+    assert (flat == 1).all() and (state.first != 0).all()
+
+
+def test_gradients_are_not_written_and_float32_stays():
+    flat, grads = np.ones(3, "float32"), np.arange(3, dtype="float32")
+    state = optim.moments(flat)
+    optim.adamw_step(flat, grads, state, step=1, rate=0.1, decay=0.1)
+    assert grads.tolist() == [0, 1, 2] and flat.dtype == state.first.dtype == np.float32
+
+
+@pytest.mark.parametrize("limit, factor", [(10.0, 1.0), (2.5, 0.5)])
+def test_clipping_by_hand(limit, factor):
+    grads = np.array([3.0, 4.0])
+    assert optim.clip_by_global_norm(grads, limit) == 5 and np.allclose(grads, [3 * factor, 4 * factor])
+
+
+def test_clipping_zero_is_zero():
+    grads = np.zeros(3, "float32")
+    optim.clip_by_global_norm(grads, 1.0)
+    assert not grads.any()
+
+
+@pytest.mark.parametrize("steps, warmup, count, rate", [
+    (50_000, 100, 0, 0.0), (50_000, 100, 1, 1e-5), (50_000, 100, 100, 1e-3), (50_000, 100, 25_000, 5.5e-4),
+    (50_000, 100, 49_900, 1e-4), (50_000, 100, 49_999, 1e-4), (156_250, 1000, 78_125, 5.5e-4)])
+def test_the_published_check_values(steps, warmup, count, rate):
+    assert optim.warmup_cosine(count, rate=1e-3, steps=steps, warmup=warmup) == pytest.approx(rate, rel=1e-12)
+
+
+def test_the_text_reaches_the_floor_at_the_end():
+    rates = [optim.warmup_cosine(c, rate=1.0, steps=100, warmup=10, length="text") for c in (99, 100)]
+    assert rates[0] > 0.1 and rates[1] == pytest.approx(0.1)
+
+
+def test_bad_schedules():
+    with pytest.raises(ValueError, match="schedule length 'code' is unknown; allowed: released, text"):
+        optim.warmup_cosine(0, rate=1.0, steps=10, warmup=1, length="code")
+    with pytest.raises(ValueError, match="warmup 5 leaves no step of 10 for the cosine; steps must exceed 10"):
+        optim.warmup_cosine(0, rate=1.0, steps=10, warmup=5)

@@ -1,0 +1,73 @@
+"""Positions: T5's buckets against their scalar formula, rotary's invariances, bad settings."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refattn.naive.positions import bucket
+from refattn.positions import T5, Rotary, sinusoidal, t5_buckets
+
+
+@given(st.integers(2, 40), st.integers(1, 200), st.booleans())
+def test_buckets_are_those_of_the_scalar_formula(buckets, beyond, bidirectional):
+    buckets += 2 * bidirectional
+    distance = buckets // 2 + beyond
+    ours = t5_buckets(30, 50, buckets, distance, bidirectional)
+    assert ours.dtype == np.int32 and ours.min() >= 0 and ours.max() < buckets
+    assert ours.tolist() == [[bucket(q - k, buckets, distance, bidirectional) for k in range(50)] for q in range(30)]
+
+
+def test_released_buckets_do_not_see_later_keys():
+    ours = t5_buckets(32, 32, 32, 32)
+    assert (ours[np.triu_indices(32)] == 0).all() and ours[19, 0] == 19 and ours[31, 0] == 31
+
+
+def test_bias_depends_on_the_distance_only():
+    layer = T5(3, 8, 16, bidirectional=True)
+    p = type("P", (), {"table": np.arange(24.0).reshape(3, 8)})
+    bias, index = layer.forward(p, 9, 9)
+    assert all(len(set(np.diagonal(bias[1], offset))) == 1 for offset in range(-8, 9)) and index.shape == (3, 9, 9)
+    assert not np.array_equal(bias[0], bias[0].T)
+
+
+@pytest.mark.parametrize("pairing", ["interleaved", "half"])
+def test_rotary_keeps_lengths_and_depends_on_distances(pairing):
+    rng = np.random.default_rng(0)
+    one, two = rng.standard_normal((2, 6))
+    x = np.broadcast_to(one, (1, 12, 1, 6)).copy()
+    q, k, _ = Rotary(pairing=pairing).forward(None, x, np.broadcast_to(two, x.shape).copy())
+    products = np.einsum("bqhd,bkhd->qk", q, k)
+    assert np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(one), rtol=1e-13)
+    assert all(np.ptp(np.diagonal(products, offset)) < 1e-12 for offset in range(-8, 9))
+    assert products[0, 0] == pytest.approx(one @ two)
+
+
+def test_rotary_starts_where_the_queries_are_read():
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 1, 7, 2, 4))
+    rotary = Rotary()
+    whole = rotary.forward(None, q, k)
+    for read in slice(2, 5), slice(-1, None), slice(3, None):
+        part = rotary.forward(None, q[:, read], k, read)
+        assert np.array_equal(part[0], whole[0][:, read]) and np.array_equal(part[1], whole[1])
+
+
+def test_the_pairings_are_the_same_up_to_the_order_of_features():
+    x = np.random.default_rng(0).standard_normal((1, 5, 2, 6))
+    order = [0, 2, 4, 1, 3, 5]
+    half = Rotary(pairing="half").forward(None, x[..., order], x)[0]
+    assert np.allclose(half, Rotary().forward(None, x, x)[0][..., order], rtol=1e-14)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: Rotary(pairing="split"), "pairing 'split' is unknown; allowed: interleaved, half"),
+    (lambda: Rotary().forward(None, np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 3))), "head width 3 is odd"),
+    (lambda: t5_buckets(2, 2, 1, 8), "1 buckets with max_distance 8 are too few"),
+    (lambda: t5_buckets(2, 2, 8, 4), "8 buckets with max_distance 4 are too few"),
+    (lambda: t5_buckets(2, 2, 2, 8, bidirectional=True), "2 buckets with max_distance 8 are too few; at least 4"),
+    (lambda: sinusoidal(4, 3), "sinusoidal positions come in pairs; width 3 is odd"),
+])
+def test_bad_settings(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,75 @@
+"""Reference vectors: complete, reproducible bit for bit, and about what their manifest claims."""
+
+import json
+
+import numpy as np
+import pytest
+
+from refattn import vectors
+from refattn.attention import VARIANTS
+from refattn.bugs import BUGS
+from refattn.cases import find
+from refattn.cases.attention import loops
+from refattn.check import gap
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("vectors")
+    paths = vectors.write(directory)
+    return paths, json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+
+
+def entry(written, file):
+    return next(case for case in written[1]["cases"] if case["file"] == file)
+
+
+def test_manifest_and_files_belong_together(written):
+    paths, manifest = written
+    assert [path.name for path in paths] == [case["file"] for case in manifest["cases"]] + ["manifest.json"]
+    assert len({path.name for path in paths}) == len(paths) and all(path.exists() for path in paths)
+    assert {case["case"] for case in manifest["cases"]} >= {f"attention/{name}" for name in VARIANTS}
+    for case in manifest["cases"]:
+        assert case["what"] and (case["equation"] or not case["case"].startswith("attention/"))
+
+
+def test_every_array_is_there_and_small(written):
+    for path, case in zip(written[0], written[1]["cases"], strict=False):
+        with np.load(path, allow_pickle=False) as file:
+            inputs = {n for n in file.files if n not in ("output", "doutput") and not n.startswith("d_")}
+            constants = set(find(case["case"]).constants)
+            floats = {n for n in inputs if file[n].dtype == np.float64 and n not in constants}
+            assert {n.removeprefix("d_") for n in file.files if n.startswith("d_")} == floats
+            assert all(file[f"d_{n}"].shape == file[n].shape for n in floats)
+            assert file["doutput"].shape == file["output"].shape
+            assert sum(file[n].nbytes for n in file.files) < 100_000
+
+
+def test_attention_agrees_with_the_loops(written):
+    for path, case in zip(written[0], written[1]["cases"], strict=False):
+        name = case["case"].removeprefix("attention/")
+        if name in VARIANTS:
+            with np.load(path) as file:
+                inputs = {n: file[n] for n in file.files if n not in ("output", "doutput") and not n.startswith("d_")}
+                assert gap("output", file["output"], loops(name, VARIANTS[name])(**inputs)) <= 1e-12
+
+
+def test_what_is_special_is_so(written):
+    with np.load(next(p for p in written[0] if p.name == "hyla-nothing_kept.npz")) as file:
+        assert not file["keep"][1].any() and not file["output"][:, 1].any() and not file["d_q"][:, 1].any()
+    with np.load(next(p for p in written[0] if p.name == "softmax-bias_for_heads.npz")) as file:
+        assert file["bias"].shape == file["d_bias"].shape == (4, 1, 5)
+
+
+def test_the_bugs_that_it_reveals_are_computed(written):
+    plain, everything = (set(entry(written, f"hyla-{name}.npz")["reveals"]) for name in ("plain", "everything"))
+    assert plain < everything <= {f"{bug.file}: {bug.sentence}" for bug in BUGS}
+    assert "ops.py: dq lacks 1/sqrt(d)" in plain
+    dropout = {name for name in everything if "dropout" in name}
+    assert dropout and not dropout & plain
+    assert all(case["reveals"] for case in written[1]["cases"])
+
+
+def test_a_second_writing_gives_the_same_bytes(written, tmp_path):
+    for one, two in zip(written[0], vectors.write(tmp_path), strict=True):
+        assert one.name == two.name and one.read_bytes() == two.read_bytes()
