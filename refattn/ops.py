@@ -43,10 +43,10 @@ def column_sums(x):
 
 
 def unbroadcast(dx, shape):
-    """Gradient of a broadcast: dx summed to `shape`."""
+    """Gradient of a broadcast: dx summed to `shape`, never dx itself."""
     dx = dx.sum(axis=tuple(range(dx.ndim - len(shape)))) if dx.ndim > len(shape) else dx
     stretched = tuple(i for i, n in enumerate(shape) if n == 1 and dx.shape[i] != 1)
-    return dx.sum(axis=stretched, keepdims=True) if stretched else dx
+    return dx.sum(axis=stretched, keepdims=True) if stretched else dx.copy()
 
 
 # ------------------------------------------------------------------------------------------------- linear and tables
