@@ -27,6 +27,8 @@ def page(name, row, naive) -> Case:
 
     def make(rng):
         size = sizes(rng, "bqkhde")
+        while size["h"] < 3:                # one head alone, the other masked: RMSHead's gradient is but rounding
+            size = sizes(rng, "bqkhde")
         return {**{x: normal(rng, letters[x], size) for x in arrays}, **maybe(rng, size)}
 
     def forward(inputs):
