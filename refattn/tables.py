@@ -69,7 +69,8 @@ def table(kind, outcomes) -> str:
                       shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
-             f"decay {fields['decay']:g}, {fields['evaluation']:,} samples per split; seed"
+             f"decay {fields['decay']:g}, " + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
+             + f"{fields['evaluation']:,} samples per split; seed"
              + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard deviation")]
     ends = [f"* {kind.PUBLISHED.metric}, not measured here. {kind.PUBLISHED.source}"]
     for outcome in outcomes:

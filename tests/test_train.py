@@ -56,7 +56,7 @@ def test_streams_are_functions_of_seed_purpose_and_step():
 
 
 @pytest.mark.parametrize("changes", [{}, {"attention": "softmax"}, {"attention": "linear"}, {"read": False},
-                                     {"clip": 0.1}, {"attention_dropout": 0.0}])
+                                     {"clip": 0.0}, {"attention_dropout": 0.0}])
 def test_training_is_repeatable_and_a_directory_changes_nothing(changes, tmp_path):
     one = fit(tiny(**changes), tmp_path / "run", progress=False)
     two = fit(tiny(**changes), progress=False)
@@ -228,8 +228,8 @@ def test_a_state_that_overflows_in_the_update_is_never_saved(tmp_path):
             return value, np.full_like(dy, 1e30)
     path = tmp_path / "hyla-seed0"
     with pytest.raises(NonFinite, match=r"second of \S+ is not finite after the update; the checkpoint of step 0"):
-        fit(Huge(**tiny().__dict__), path, progress=False)
-    assert refattn.load(path)[0] == tiny()
+        fit(Huge(**tiny(clip=0.0).__dict__), path, progress=False)
+    assert refattn.load(path)[0] == tiny(clip=0.0)
 
 
 def test_health_waits_for_the_device_only_when_asked():
