@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .xp import array_module
+
 
 def causal(queries: int, keys: int | None = None, xp=np):
     """keep[q, k] = k <= q + (keys - queries): the last query sees every key.
@@ -24,7 +26,6 @@ def window(queries: int, size: int, xp=np):
 
 def padding(lengths, keys: int):
     """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries."""
-    from .xp import array_module
     return (array_module(lengths).arange(keys, dtype=np.int32) < lengths[:, None])[:, None, None, :]
 
 

@@ -308,7 +308,7 @@ def reading_one_position_equals_slicing(rng):
 
 def _gradient(case) -> Theorem:
     statement = "the backward is the derivative of the forward, by the complex step"
-    return Theorem(f"gradient of {case.name}", statement, case.source,
+    return Theorem(f"gradient of {case.name}", statement, case.source or "this library",
                    check.tolerance(case), lambda rng: check.CHECKS["derivative"](case, rng))
 
 

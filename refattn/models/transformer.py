@@ -6,7 +6,7 @@ Source: H, appendix C and released code.  Differs from H's text: the final Layer
 no causal mask unless asked for (code: none for fuzzy logic and SRAVEN, although the text says decoder).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import masks, ops
@@ -189,9 +189,5 @@ def decoder(attention: MultiHead, *, hidden: int, layers: int, buckets: int | No
             **options) -> Transformer:
     """The paper's model around an attention layer: GELU MLP of width `hidden`, T5 tables of `buckets` buckets."""
     position = None if buckets is None else T5(attention.heads, buckets, buckets)
-    return Transformer(Block(attention, feed_forward or FeedForward(attention.width, hidden), position), layers, **options)
-
-
-def with_attention(model: Transformer, variant) -> Transformer:
-    """The same model with another attention variant."""
-    return replace(model, block=replace(model.block, attention=replace(model.block.attention, variant=variant)))
+    block = Block(attention, feed_forward or FeedForward(attention.width, hidden), position)
+    return Transformer(block, layers, **options)
