@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import refattn
-from refattn import runs
-from refattn.train import fit
+from refattn.train import fit, runs
 from tests.tiny import FLAGS, final, tiny
 
 pytestmark = [pytest.mark.kill, pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")]

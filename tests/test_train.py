@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import refattn
-from refattn import compare as compare_module
-from refattn import evaluation, params, recipes, record, runs, stop, tables, train
+from refattn import params, recipes, train
 from refattn.attention import VARIANTS
-from refattn.compare import compare
+from refattn.cli import tables
 from refattn.recipes import published, recipe
-from refattn.train import Interrupted, NonFinite, evaluate, fit, stream
+from refattn.train import Interrupted, NonFinite, evaluate, evaluation, fit, record, runs, stop, stream
+from refattn.train import compare as compare_module
+from refattn.train.compare import compare
 from tests import strict_cupy
 from tests.tiny import Disturbed, disturbed, final, tiny
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import __version__, params
+from .. import __version__, params
 
 try:
     import fcntl
@@ -195,7 +195,7 @@ def find(path) -> list[Path]:
 
 def read_recipe(path):
     """The recipe of a run directory.  Raises ValueError when it is not one of ours."""
-    from . import recipes  # the one look upwards: a run names its recipe
+    from .. import recipes  # the one look upwards: a run names its recipe
     file = Path(path, "recipe.json")
     if not file.exists():
         raise ValueError(f"{str(path)!r} holds no run; allowed: a directory with recipe.json in it")

@@ -5,9 +5,10 @@ import time
 
 import numpy as np
 
-from . import optim, params, runs
+from .. import optim, params
+from ..xp import array_module, to_device, to_host
+from . import runs
 from .evaluation import evaluate, stream
-from .xp import array_module, to_device, to_host
 
 ANNOUNCE = 20                  # steps after which the expected minutes are said
 

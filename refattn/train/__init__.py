@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from . import __version__, curves, optim, params, runs
+from .. import __version__, optim, params
+from ..xp import device as find_device
+from . import curves, runs
 from .evaluation import evaluate, moved, stream
 from .record import NonFinite, Record, State
 from .runs import load
 from .stop import Interrupted, Stop
-from .xp import device as find_device
 
 __all__ = ["Fitted", "Interrupted", "NonFinite", "evaluate", "fit", "load", "stream"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .xp import array_module, to_device, to_host
+from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
 

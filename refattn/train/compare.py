@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
-from . import runs
+from ..xp import keep_freed_memory
+from . import NonFinite, fit, runs
 from .bars import Bars
 from .stop import Interrupted
-from .train import NonFinite, fit
-from .xp import keep_freed_memory
 
 THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 

@@ -12,7 +12,7 @@ import time
 from difflib import get_close_matches
 from pathlib import Path
 
-from . import __version__
+from .. import __version__
 from .options import BESIDE_RESUME, Parser, Usage, fits, flag, train_parser, whole, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
@@ -32,7 +32,7 @@ def as_option(error: ValueError, names) -> str:
 
 def plan(argv):
     """(recipes, out, resume, options) of a `train` command line."""
-    from .recipes import RECIPES, recipe, unknown
+    from ..recipes import RECIPES, recipe, unknown
     named = bool(argv) and not argv[0].startswith("-")
     task = argv[0] if named else "fuzzy_logic"
     if task not in RECIPES:
@@ -61,7 +61,7 @@ def plan(argv):
 
 def resumed(source: str, out: str | None):
     """(recipes, directory) of the runs in `source`, copied to `out` where it is given."""
-    from . import runs
+    from ..train import runs
     try:
         found = runs.find(source)
     except ValueError as error:
@@ -85,10 +85,10 @@ def train(argv) -> int:
     """Train and compare; 1 if a run met a bad number."""
     from concurrent.futures import BrokenExecutor
 
-    from .compare import compare
-    from .recipes import RECIPES
+    from ..recipes import RECIPES
+    from ..train.compare import compare
+    from ..xp import device, keep_freed_memory
     from .tables import summary, table
-    from .xp import device, keep_freed_memory
     keep_freed_memory()
     recipes, out, resume, options = plan(argv)
     as_json = options.pop("json", False)
@@ -132,7 +132,7 @@ def verify(argv) -> int:
     options = parser.parse(argv)
     if options.get("seed", 0) < 0:
         raise Usage(f"--seed is {options['seed']}, allowed are whole numbers of at least 0")
-    from . import theorems
+    from .. import theorems
     results = []
     for result in theorems.verify(options.get("names", ()), options.get("seed", 0)):
         results.append(result)
@@ -149,9 +149,9 @@ def verify(argv) -> int:
 
 def listing() -> dict:
     """{section: rows}, the first row being the heading."""
-    from . import theorems
-    from .attention import VARIANTS
-    from .recipes import RECIPES
+    from .. import theorems
+    from ..attention import VARIANTS
+    from ..recipes import RECIPES
     paper = "Schug et al. 2025"
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
@@ -186,7 +186,7 @@ def vectors(argv) -> int:
     parser.add_argument("--out", required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
     writable(Path(options["out"]))
-    from . import vectors as module
+    from .. import vectors as module
     module.write(options["out"])
     print(f"the vectors are in {options['out']}", file=sys.stderr)
     return 0

@@ -3,7 +3,8 @@
 import sys
 import time
 
-from . import params, runs
+from .. import params
+from . import runs
 from .record import ANNOUNCE
 
 
