@@ -253,13 +253,13 @@ print("generated first layer W", nonlinear.inner.shape, " second layer W'", nonl
 # held out from training, single terms are not. H looks at the code with which the *question attends to
 # itself*, eight numbers in each of two layers.
 #
-# Here is a small version: width 64 instead of 128, batch 64, 1,200 steps instead of 50,000, no dropout, half
-# of the combinations held out, one run each of softmax attention and HYLA, seed 0. It is a demonstration, no
-# reproduction.
+# Here is a small version: width 64 instead of 128, batch 64, 1,200 steps instead of 50,000, a peak rate of
+# 0.01, gradients clipped to norm 1, no dropout, half of the combinations held out, one run each of softmax
+# attention and HYLA, seed 0. It is a demonstration, no reproduction.
 
 # %%
-settings = dict(width=64, hidden=128, batch=64, steps=1_200, rate=1e-2, held_out=0.5, attention_dropout=0.0,
-                seed=0, evaluation=2_560, log_every=20, evaluate_every=1_200)
+settings = dict(width=64, hidden=128, batch=64, steps=1_200, rate=1e-2, clip=1.0, held_out=0.5,
+                attention_dropout=0.0, seed=0, evaluation=2_560, log_every=20, evaluate_every=1_200)
 fitted = {name: fit(recipe("fuzzy_logic", "quick", attention=name, **settings), progress=False)
           for name in ("softmax", "hyla")}
 for name, result in fitted.items():
@@ -318,8 +318,7 @@ for name in fitted:
         print(f"  {name:8s} layer {layer_number + 1}                  {text}")
 
 assert share["hyla", 0][0] < 1e-5 < share["softmax", 0][0]
-assert share["hyla", 1][1] > 0.4 and share["softmax", 1][1] > 0.3
-assert all(share[name, 1][1] > 1.5 * share[name, 1][3] for name in fitted)      # more than before training
+assert share["hyla", 1][1] > 2 * share["hyla", 1][3] and share["softmax", 1][1] > share["softmax", 1][3]
 
 # %% [markdown]
 # **The first layer of HYLA is blind, exactly.** The score of the question with itself is a function of the
@@ -379,16 +378,18 @@ figure.suptitle(f"Codes of the question attending to itself: one question, {TASK
                 "held-out functions, one training run each (seed 0)")
 
 # %% [markdown]
-# **What is seen.** On functions that were never trained on, the second layer's codes are organised, far more
-# than before training (third column of the table). In HYLA the first component runs along the answer, and the
-# answer explains nearly all that the function explains: most of what this code says is "how large", little of
-# it "which function". In softmax attention the function explains clearly more than the answer does.
+# **What is seen.** On functions that were never trained on, the second layer's codes differ from function to
+# function, and more than before training (third column of the table): clearly so in HYLA, less so in softmax.
+# In this run HYLA's first component follows the answer, and the answer explains nearly all that the function
+# explains: what this code says is mostly "how large", and little of "which function".
 #
-# **What is not seen.** No clusters, one to a function, as H shows them (figure 2D): ours are clouds. If the
-# question is varied instead, with the examples fixed, as H does it, functions explain a few per cent (last
-# column); the question moves the code far more. Our models are small, trained for a fortieth of the steps,
-# once each, and H uses t-SNE, which separates groups that a linear projection leaves together. And a code
-# that *shows* the function does not prove that the network *uses* it.
+# **What is not seen.** That it must be so: with `seed=1` and `seed=2` we measured for HYLA's second layer
+# 0.31 and 0.74 between functions, of which 0.12 and 0.68 between answers, and for softmax 0.32 and 0.64, of
+# which 0.22 and 0.51. Nor clusters, one to a function, as H shows them (figure 2D): ours are clouds. If the
+# question is varied instead, with the examples fixed, as H does it, functions explain a few per cent here
+# (last column); the question moves the code far more. Our models are small, trained for a fortieth of the
+# steps, and H uses t-SNE, which separates groups that a linear projection leaves together. And a code that
+# *shows* the function does not prove that the network *uses* it.
 #
 # ## 7. Change this
 #
