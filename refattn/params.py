@@ -10,6 +10,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from math import prod, sqrt
 from typing import NamedTuple
@@ -144,23 +145,26 @@ def layout(parameters) -> list[list]:
     return [[name, p.axes, list(p.shape), p.role] for name, p in entries(parameters)]
 
 
-def save(path, parameters, arrays: dict, **meta) -> None:
-    """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.
-
-    The file appears whole or not at all: it is written under a temporary name, synced, then renamed.
-    """
-    path = os.fspath(path)
-    header = json.dumps({"format": FORMAT, "layout": layout(parameters), "meta": meta})
-    temporary = f"{path}.{os.getpid()}.tmp"
+@contextmanager
+def whole_file(path, mode: str = "w"):
+    """A file that appears whole or not at all: written under a temporary name, synced, then renamed."""
+    temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "wb") as file:
-            np.savez(file, header=np.array(header), **{name: to_host(x) for name, x in arrays.items()})
+        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+def save(path, parameters, arrays: dict, **meta) -> None:
+    """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.  See `whole_file`."""
+    header = json.dumps({"format": FORMAT, "layout": layout(parameters), "meta": meta})
+    with whole_file(path, "wb") as file:
+        np.savez(file, header=np.array(header), **{name: to_host(x) for name, x in arrays.items()})
 
 
 def load(path, parameters=None) -> tuple[dict, dict]:

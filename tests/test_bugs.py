@@ -8,6 +8,7 @@ import pytest
 import refattn.ops
 from refattn import bugs, check
 from refattn.bugs import BUGS, Bug
+from refattn.check import planted
 from refattn.rewrite import ROOT, rewritten
 from tests import strict_cupy
 
@@ -16,13 +17,13 @@ IDS = [f"{bug.file}: {bug.sentence}" for bug in BUGS]
 
 @pytest.mark.parametrize("bug", BUGS, ids=IDS)
 def test_is_caught(bug):
-    assert next(bugs.catches(bug, xp=strict_cupy), None)
+    assert next(planted.catches(bug, xp=strict_cupy), None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", check.CHECKS)
 def test_every_check_catches_something(name):
-    assert any(next(bugs.catches(bug, [name], xp=strict_cupy), None) for bug in BUGS)
+    assert any(next(planted.catches(bug, [name], xp=strict_cupy), None) for bug in BUGS)
 
 
 def test_an_unchanged_copy_passes():
@@ -30,7 +31,7 @@ def test_an_unchanged_copy_passes():
     table = rewritten({}).cases
     for case in table.CASES + table.ROUTINES:
         for name in check.CHECKS:
-            assert not bugs.verdict(name, case.on(strict_cupy) if name == "array_module" else case)
+            assert not planted.verdict(name, case.on(strict_cupy) if name == "array_module" else case)
 
 
 def test_rows_are_distinct_and_speak():

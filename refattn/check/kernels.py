@@ -25,6 +25,7 @@ import numpy as np
 
 from .. import plain
 from ..attention import variant as variant_row
+from ..bugs import BUGS, load
 from ..cases.attention import EXTRAS, LETTERS
 from ..cases.case import normal, shape
 
@@ -109,7 +110,6 @@ def diagnose(theirs, variant="hyla", **options) -> Diagnosis:
     four) and ours are at least twice as far away; the best fit is named, together with those up to twice as far, which
     these inputs do not tell apart.
     """
-    from ..bugs import BUGS, load
     settings = {"dtype": "float32", "layout": "bthd", "bias": None, "keep": None, "dropout": None, "sizes": None,
                 "seed": 0, **options}
     unknown = settings.keys() - {"dtype", "layout", "bias", "keep", "dropout", "sizes", "seed"}

@@ -1,8 +1,8 @@
 """The curves of a run, where matplotlib is installed."""
 
-import os
 from pathlib import Path
 
+from ..params import whole_file
 from . import runs
 
 
@@ -28,7 +28,6 @@ def draw(path, recipe) -> bool:
     for axes in left, right:
         axes.legend()
     figure.suptitle(f"{recipe.TASK}, {recipe.name} (seed {recipe.seed})")
-    temporary = Path(path, f"curves.{os.getpid()}.tmp")
-    figure.savefig(temporary, format="png", dpi=120)
-    os.replace(temporary, Path(path, "curves.png"))
+    with whole_file(Path(path, "curves.png"), "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
     return True

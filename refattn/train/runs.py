@@ -44,16 +44,8 @@ def plain(x):
 
 def write_json(path, document) -> None:
     """Write a JSON file that appears whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(json.dumps(plain(document), indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with params.whole_file(path) as file:
+        file.write(json.dumps(plain(document), indent=1) + "\n")
 
 
 def read_json(path) -> dict:
@@ -139,9 +131,8 @@ def tidy(path, step: int) -> None:
     for leftover in Path(path).glob("*.tmp"):
         leftover.unlink(missing_ok=True)
     kept = [line for line in lines(path) if line["step"] <= step]
-    temporary = Path(path, f"metrics.jsonl.{os.getpid()}.tmp")
-    temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-    os.replace(temporary, Path(path, "metrics.jsonl"))
+    with params.whole_file(Path(path, "metrics.jsonl")) as file:
+        file.writelines(json.dumps(line) + "\n" for line in kept)
 
 
 def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float) -> None:
