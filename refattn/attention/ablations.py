@@ -144,7 +144,7 @@ def ablation_backward(saved, do):
         dz = phi_backward(z, dg)                                # (5)
         dc += contract("bqke,bkhe->bhqk", dz, v, order=a)       # (4)
         dv = contract("bhqk,bqke->bkhe", c, dz)                 # (4)
-    da = ops.drop(dc, dropout, out=dc)                           # (3)
+    da = ops.drop(dc, dropout, out=dc)                          # (3)
     ds = normalise_backward(kept, keep, NORMALISERS[knobs.normaliser][0], da)   # (2)
     dq, dk, dbias = ops.scores_backward(q, k, bias, ds)         # (1)
     return dq, dk, dv, dbias, dwv2

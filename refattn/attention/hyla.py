@@ -63,7 +63,7 @@ def hyla_backward(saved, do):
     dz = ops.relu_backward(z, dg)                               # (6)
     dc += contract("bqke,bkhe->bhqk", dz, v, order=a)           # (5) the code's first use
     dv = contract("bhqk,bqke->bkhe", c, dz)                     # (5)
-    da = ops.drop(dc, dropout, out=dc)                           # (4)
+    da = ops.drop(dc, dropout, out=dc)                          # (4)
     ds = ops.rms_head_backward(a, rho, da)                      # (3)
     ds = ops.dropped_to_zero(ds, keep)                          # (2)
     dq, dk, dbias = ops.scores_backward(q, k, bias, ds)         # (1)

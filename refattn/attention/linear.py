@@ -53,7 +53,7 @@ def linear_backward(saved, do):
     c = ops.drop(a, dropout)                                    # (3) again
     dc = contract("bqhe,bkhe->bhqk", do, v, order=a)            # (4)
     dv = contract("bhqk,bqhe->bkhe", c, do)                     # (4)
-    da = ops.drop(dc, dropout, out=dc)                           # (3)
+    da = ops.drop(dc, dropout, out=dc)                          # (3)
     ds = ops.dropped_to_zero(da, keep)                          # (2)
     dq, dk, dbias = ops.scores_backward(q, k, bias, ds)         # (1)
     return dq, dk, dv, dbias
