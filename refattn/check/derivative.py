@@ -91,7 +91,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method="com
         whole = x.size > entries
         steps = rng.standard_normal((directions, x.size)) / x.size ** 0.5 if whole else np.eye(x.size)
         slopes = np.array([slope(forward, weights, inputs, name, step.reshape(x.shape)) for step in steps])
-        errors[name] = gap(f"d{name} {'along a direction' if whole else 'entry'} ", steps @ g.ravel(), slopes)
+        errors[name] = (gap(f"d{name} along direction ", steps @ g.ravel(), slopes) if whole else
+                        gap(f"d{name}", g, slopes.reshape(x.shape)))
     return Derivative(errors, TOLERANCE[method] if tolerance is None else tolerance)
 
 
