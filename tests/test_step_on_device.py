@@ -20,7 +20,7 @@ def a_model(variant):
 
 
 def a_step(module, variant, read):
-    """step(count) -> loss on the module's arrays; batches and dropout are on the device before it is called."""
+    """step(count) -> loss and flat gradient on the module's arrays; batches and dropout are on the device before it is called."""
     model = a_model(variant)
     layout = model.parameters()
     rng = np.random.default_rng(0)
@@ -39,7 +39,7 @@ def a_step(module, variant, read):
         model.backward(p, saved, dy, grads)
         optim.clip_by_global_norm(flat_grads, 1.0)
         optim.adamw_step(flat, flat_grads, state, step=count + 1, rate=1e-3, decay=0.1, mask=mask)
-        return loss, flat
+        return loss, flat_grads
 
     return step
 
@@ -67,12 +67,14 @@ def test_launches_do_not_grow(variant):
 
 
 def agree_on(module):
+    """Losses of three steps and the gradient of the first; not the parameters, since AdamW blows up rounding of zero."""
     for variant in VARIANTS:
         ours, theirs = (a_step(m, variant, None) for m in (np, module))
         for count in range(3):
-            (loss, flat), (loss2, flat2) = ours(count), theirs(count)
-        assert abs(float(loss) - float(loss2.get())) < 1e-5
-        assert np.abs(flat - flat2.get()).max() < 1e-4
+            (loss, gradient), (loss2, gradient2) = ours(count), theirs(count)
+            assert abs(float(loss) - float(loss2.get())) < 1e-5
+            if count == 0:
+                assert np.abs(gradient - gradient2.get()).max() < 1e-5 * np.abs(gradient).max()
 
 
 def test_three_steps_agree_with_numpy():
