@@ -20,7 +20,7 @@ def a_model(variant):
 
 
 def a_step(module, variant, read):
-    """step(count) -> loss and flat gradient on the module's arrays; batches and dropout are on the device before it is called."""
+    """step(count) -> loss and flat gradient in the module; batch and dropout are on the device before it is called."""
     model = a_model(variant)
     layout = model.parameters()
     rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_launches_do_not_grow(variant):
 
 
 def agree_on(module):
-    """Losses of three steps and the gradient of the first; not the parameters, since AdamW blows up rounding of zero."""
+    """Losses of three steps, gradient of the first; not the parameters, since AdamW blows up the rounding of zero."""
     for variant in VARIANTS:
         ours, theirs = (a_step(m, variant, None) for m in (np, module))
         for count in range(3):
