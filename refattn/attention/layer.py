@@ -33,6 +33,48 @@ class Saved(NamedTuple):
     o: Any                     # (b, q, h, e)
 
 
+def check_tokens(width, **inputs):
+    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m."""
+    for name, x in inputs.items():
+        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
+            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
+
+
+def maps(p, names):
+    """The weight and bias (None where the layer has none) of each map: wq and bq for "q"."""
+    return [(getattr(p, f"w{n}"), getattr(p, f"b{n}", None)) for n in names]
+
+
+def project(p, x, context, read, of_queries, of_keys):
+    """The maps `of_queries` of x[:, read] and `of_keys` of the context (x where None), one product where possible."""
+    if context is None and read is None:
+        return ops.linears(x, *maps(p, of_queries + of_keys))
+    return (ops.linears(x if read is None else x[:, read], *maps(p, of_queries))
+            + ops.linears(x if context is None else context, *maps(p, of_keys)))
+
+
+def project_backward(p, x, context, read, of_queries, of_keys, dys, grads):
+    """dx, dcontext of `project`; the maps' gradients are added into `grads`."""
+    if context is None and read is None:
+        return _maps_backward(p, x, of_queries + of_keys, dys, grads), None
+    n = len(of_queries)
+    dx = _maps_backward(p, x if read is None else x[:, read], of_queries, dys[:n], grads)
+    source = _maps_backward(p, x if context is None else context, of_keys, dys[n:], grads)
+    if context is None:
+        source[:, read] += dx
+        return source, None
+    return dx if read is None else ops.scatter_slice(dx, x.shape, read, axis=1), source
+
+
+def _maps_backward(p, x, names, dys, grads):
+    dx, pairs = ops.linears_backward(x, [w for w, _ in maps(p, names)], dys)
+    for name, (dw, db) in zip(names, pairs, strict=True):
+        for view, value in zip(maps(grads, name)[0], (dw, db), strict=True):
+            if view is not None:
+                view += value
+    return dx
+
+
 def queries(x, read):
     """The part of an array that broadcasts to (b, h, q, k) which belongs to the queries in `read`."""
     return x if x is None or read is None or x.ndim < 2 or x.shape[-2] == 1 else x[..., read, :]
@@ -73,27 +115,14 @@ class MultiHead:
             names["position"] = self.position.parameters()
         return names
 
-    def _maps(self, p, names):
-        return [(getattr(p, f"w{n}"), getattr(p, f"b{n}") if self.biases else None) for n in names]
-
-    def _check(self, **inputs):
-        for name, x in inputs.items():
-            if x is not None and (x.ndim != 3 or x.shape[-1] != self.width):
-                raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {self.width} is needed")
-
     def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
         """y (b, q, m) from x (b, t, m).  Returns y and Saved.
 
         Keys and values come from `context` (b, k, m) where given.  `bias`, `keep`, `dropout` broadcast to (b, h, q, k)
         of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
         """
-        self._check(x=x, context=context)
-        xq = x if read is None else x[:, read]
-        if context is None and read is None:
-            q, k, v = ops.linears(x, *self._maps(p, "qkv"))
-        else:
-            q, = ops.linears(xq, *self._maps(p, "q"))
-            k, v = ops.linears(x if context is None else context, *self._maps(p, "kv"))
+        check_tokens(self.width, x=x, context=context)
+        q, k, v = project(p, x, context, read, "q", "kv")
         at = None
         if self.position is not None:
             q, k, at = self.position.forward(getattr(p, "position", None), q, k, read)
@@ -119,26 +148,7 @@ class MultiHead:
             view += extra
         if self.position is not None:
             dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, getattr(grads, "position", None))
-        dcontext = None
-        if context is None and read is None:
-            dx = self._linears_backward(p, x, "qkv", (dq, dk, dv), grads)
-        else:
-            dx = self._linears_backward(p, x if read is None else x[:, read], "q", (dq,), grads)
-            source = self._linears_backward(p, x if context is None else context, "kv", (dk, dv), grads)
-            if context is None:
-                source[:, read] += dx
-                dx = source
-            else:
-                dcontext = source
-                dx = dx if read is None else ops.scatter_slice(dx, x.shape, read, axis=1)
+        dx, dcontext = project_backward(p, x, context, read, "q", "kv", (dq, dk, dv), grads)
         if dbias is not None and dbias.shape != bias.shape:
             dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)
         return Gradients(dx, dcontext, dbias)
-
-    def _linears_backward(self, p, x, names, dys, grads):
-        dx, pairs = ops.linears_backward(x, [w for w, _ in self._maps(p, names)], dys)
-        for name, (dw, db) in zip(names, pairs, strict=True):
-            for kind, value in (("w", dw), ("b", db))[: 1 + self.biases]:
-                view = getattr(grads, f"{kind}{name}")
-                view += value
-        return dx

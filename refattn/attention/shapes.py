@@ -12,9 +12,13 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
     """
     xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
+    check_pairs(xp, tuple(size[letter] for letter in "bhqk"), bias, keep, dropout)
+
+
+def check_pairs(xp, target, bias=None, keep=None, dropout=None) -> None:
+    """Nothing, if each given array broadcasts to `target`, (b, h, q, k) or (b, s, q, k), and `keep` is boolean."""
     if bias is keep is dropout:
         return
-    target = tuple(size[letter] for letter in "bhqk")
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):

@@ -1,0 +1,192 @@
+"""Compositional attention: searches and retrievals are separate, and every query pairs them anew by value scores.
+
+    a[s, q, k]  = softmax over k of (q_sq . k_sk / sqrt(d) + bias)                    search scores          eq. (8)
+    t[q, s, r]  = sum_k a[s, q, k] v[r, k]                                            all s r retrievals    eq. (10)
+    g[q, s, r]  = softmax over r of selector_qs . (t_qsr W^key) / sqrt(c)             value scores     eq. (11)-(13)
+    o[q, s]     = sum_r g[q, s, r] t[q, s, r]                                                               eq. (13)
+
+Source: C, section 3; `scoring` names the three ways to g (value_scores.py).  Differs: `bias`, `keep` and `dropout` act
+on the search scores as in softmax attention; of these the released code has a mask.
+Symbols: s = search, r = retrieval; selector = the retrieval query Q-bar, one for each search, made from the query's
+token; W^key (e, c) = the retrieval key map, one for all searches and retrievals; c = d_r, e = d_v.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .. import ops
+from ..contract import agree, contract
+from ..params import Parameter
+from ..xp import check_alike
+from .layer import Gradients, check_tokens, project, project_backward, queries
+from .shapes import check_pairs
+from .value_scores import scoring as row
+
+
+class Saved(NamedTuple):
+    q: Any
+    k: Any
+    v: Any
+    selector: Any
+    score: tuple               # the arrays of the scoring
+    scoring: str
+    bias: Any
+    dropout: Any
+    search_scores: Any         # (b, s, q, k), before dropout
+    retrievals: Any            # (b, q, s, r, e)
+    value_scores: Any          # (b, q, s, r)
+    inside: Any                # what the scoring keeps
+
+
+def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None, dropout=None):
+    """o[b, q, s, e] = sum_r g_qsr sum_k a_sqk v_rk, a a softmax over keys, g one over retrievals.  Returns o and Saved.
+
+    Shapes
+    ------
+    q        : b q s d
+    k        : b k s d
+    v        : b k r e
+    selector : b q s c
+    score    : the key map e c (dot);  e, c, 1 (linear);  e f, c f, f, f, 1 (nonlinear)
+    bias     : b s q k     (finite, broadcasts)
+    keep     : b s q k     (bool, broadcasts; False = not attended to)
+    dropout  : b s q k     (broadcasts; already divided by 1 - p)
+    returns  : b q s e
+
+    A query that keeps nothing gets exactly zero.  Raises ValueError for an unknown scoring or shapes that do not fit
+    together, TypeError for mixed dtypes or devices.
+    """
+    check(q, k, v, selector, score, scoring, bias, keep, dropout)
+    s = ops.scores(q, k, bias, over="k")                                # (1) eq. 8
+    a = ops.softmax(s, keep, out=s)                                     # (2) eq. 8, search scores
+    c = ops.drop(a, dropout)                                            # (3)
+    t = contract("bsqk,bkre->bqsre", c, v)                              # (4) eq. 10, retrievals
+    l, inside = row(scoring).forward(selector, t, *score)               # (5) eq. 11-13
+    g = ops.softmax(l, out=l)                                           # (6) eq. 13, value scores
+    o = contract("bqsr,bqsre->bqse", g, t)                              # (7) eq. 13
+    return o, Saved(q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside)
+
+
+def compositional_backward(saved, do):
+    """dq, dk, dv, dbias, dselector, *dscore from do (b, q, s, e); dbias is None without bias."""
+    q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside = saved
+    c = ops.drop(a, dropout)                                            # (3) again
+    dg = contract("bqse,bqsre->bqsr", do, t)                            # (7)
+    dl = ops.softmax_backward(g, dg, out=dg)                            # (6)
+    dselector, dt, dscore = row(scoring).backward(selector, t, *score, inside, dl)      # (5)
+    dt += contract("bqsr,bqse->bqsre", g, do)                           # (7) the retrievals' other use
+    dc = contract("bqsre,bkre->bsqk", dt, v, order=a)                   # (4)
+    dv = contract("bsqk,bqsre->bkre", c, dt)                            # (4)
+    da = ops.drop(dc, dropout)                                          # (3)
+    ds = ops.softmax_backward(a, da, out=da)                            # (2)
+    dq, dk, dbias = ops.scores_backward(q, k, bias, ds)                 # (1)
+    return dq, dk, dv, dbias, dselector, *dscore
+
+
+def check(q, k, v, selector, score, scoring, bias, keep, dropout):
+    """Nothing, if the arrays fit together."""
+    each = row(scoring)
+    if len(score) != len(each.names):
+        raise ValueError(f"scoring {scoring!r} got {len(score)} arrays; {', '.join(each.names)} are needed")
+    xp = check_alike(q=q, k=k, v=v, selector=selector, bias=bias, dropout=dropout,
+                     **dict(zip(each.names, score, strict=True)))
+    size = agree(q=(q, "bqsd"), k=(k, "bksd"), v=(v, "bkre"), selector=(selector, "bqsc"),
+                 **{name: (x, axes) for name, x, axes in zip(each.names, score, each.axes, strict=True)})
+    if size.get("1", 1) != 1:
+        raise ValueError(f"{each.names[-1]} of scoring {scoring!r} has {size['1']} entries; 1 is needed")
+    check_pairs(xp, tuple(size[letter] for letter in "bsqk"), bias, keep, dropout)
+
+
+class LayerSaved(NamedTuple):
+    x: Any
+    context: Any
+    bias: Any
+    read: slice | None
+    attention: Saved           # search_scores, retrievals, value_scores, ...
+    o: Any                     # (b, q, s, e)
+
+
+@dataclass(frozen=True)
+class Compositional:
+    """y_q = sum_s o_qs W_s^out + b around `compositional`; every width is that of one search or retrieval.
+
+    The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
+    (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).
+    `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and
+    of the retrieval key, which SCAN keeps alone.  The retrieval key's bias `br` exists to be counted: its gradient is 0.
+    """
+    width: int
+    searches: int
+    retrievals: int
+    search_width: int
+    retrieval_width: int
+    selector_width: int
+    scoring: str = "dot"
+    biases: bool = True
+    selector_biases: bool | None = None
+
+    def __post_init__(self):
+        if self.selector_biases is None:
+            object.__setattr__(self, "selector_biases", self.biases)
+        for name in ("width", "searches", "retrievals", "search_width", "retrieval_width", "selector_width"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least 1 is needed")
+        row(self.scoring)
+
+    @property
+    def heads(self) -> int:
+        """The number of score maps, as a table of positional biases needs it."""
+        return self.searches
+
+    def parameters(self):
+        m, e, c = self.width, self.retrieval_width, self.selector_width
+        size = {"s": self.searches, "r": self.retrievals, "d": self.search_width, "e": e, "c": c, "f": c, "1": 1}
+        names = {}
+        for name, axes, biased in (("q", "sd", self.biases), ("k", "sd", self.biases), ("v", "re", self.biases),
+                                   ("s", "sc", self.selector_biases)):
+            shape = tuple(size[x] for x in axes)
+            names[f"w{name}"] = Parameter(f"m{axes}", (m, *shape), m, "weight")
+            if biased:
+                names[f"b{name}"] = Parameter(axes, shape, m, "bias")
+        listed = dict(zip(row(self.scoring).names, row(self.scoring).axes, strict=True))
+        if self.scoring == "dot" and self.selector_biases:
+            listed["br"] = "c"
+        for name, axes in listed.items():
+            fan_in = e if self.scoring == "dot" else c if name in ("w2", "b2") else c + e
+            role = "weight" if name[0] == "w" else "bias"
+            names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role)
+        names["wo"] = Parameter("sem", (self.searches, e, m), self.searches * e, "weight")
+        if self.biases:
+            names["bo"] = Parameter("m", (m,), self.searches * e, "bias")
+        return names
+
+    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
+        """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
+
+        Keys and values come from `context` (b, k, m) where given; queries and selectors always from x.  `bias`, `keep`,
+        `dropout` broadcast to (b, s, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read].
+        """
+        check_tokens(self.width, x=x, context=context)
+        q, selector, k, v = project(p, x, context, read, "qs", "kv")
+        score = [getattr(p, name) for name in row(self.scoring).names]
+        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=queries(bias, read),
+                                 keep=queries(keep, read), dropout=queries(dropout, read))
+        y = contract("bqse,sem->bqm", o, p.wo)
+        if self.biases:
+            y += p.bo
+        return y, LayerSaved(x, context, bias, read, saved, o)
+
+    def backward(self, p, saved, dy, grads):
+        """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
+        x, context, bias, read, inner, o = saved
+        if self.biases:
+            grads.bo += dy.sum(axis=(0, 1))
+        grads.wo += contract("bqse,bqm->sem", o, dy)
+        dq, dk, dv, dbias, ds, *dscore = compositional_backward(inner, contract("bqm,sem->bqse", dy, p.wo))
+        for name, value in zip(row(self.scoring).names, dscore, strict=True):
+            view = getattr(grads, name)
+            view += value
+        dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)
+        if dbias is not None and dbias.shape != bias.shape:
+            dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)
+        return Gradients(dx, dcontext, dbias)

@@ -1,0 +1,95 @@
+"""Compositional attention, one query and one search at a time."""
+
+import numpy as np
+
+from .arguments import complete, exact
+from .layer import part
+from .ops import linear as linear_map
+from .ops import relu
+
+
+def weights(s, kept):
+    """{j: exp(s_j) / sum of exp(s_j') over the kept j'} for the kept j."""
+    top = max((s[j].real for j in kept), default=0.0)           # a common factor of every exp: it changes no ratio
+    total = sum(np.exp(s[j] - top) for j in kept)
+    return {j: np.exp(s[j] - top) / total for j in kept}
+
+
+def dot(selector, retrieval, wr, br=None):
+    """(retrieval wr + br) . selector / sqrt(c): the retrieval query against the retrieval key."""
+    return np.dot(linear_map(retrieval, wr, br), selector) / np.sqrt(len(selector))
+
+
+def linear(selector, retrieval, wr, wc, br):
+    """One map of the retrieval query and the retrieval side by side."""
+    return np.dot(np.concatenate([wc, wr]), np.concatenate([selector, retrieval])) + br[0]
+
+
+def nonlinear(selector, retrieval, wr, wc, br, w2, b2):
+    """A map of the two side by side, relu, and a map to one number."""
+    hidden = relu(linear_map(np.concatenate([selector, retrieval]), np.concatenate([wc, wr]), br))
+    return np.dot(hidden, w2) + b2[0]
+
+
+SCORINGS = {"dot": (dot, ("wr", "br")), "linear": (linear, ("wr", "wc", "br")),
+            "nonlinear": (nonlinear, ("wr", "wc", "br", "w2", "b2"))}
+
+
+def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None, dropout=None):
+    """o_is = sum_r g_isr t_isr with t_isr = sum_j a_sij v_jr, a a softmax over keys, g a softmax over retrievals.
+
+    Source: Compositional Attention, eq. 7-13.  The retrieval key of every retrieval is made as eq. 11 has it, not
+    absorbed into the selector.  Differs: a bias on the search scores, a mask, and dropout factors on the search scores.
+
+    Shapes
+    ------
+    q, k, v             : (b, q, s, d), (b, k, s, d), (b, k, r, e)
+    selector            : (b, q, s, c)
+    score               : wr (e, c) and perhaps br (c); or wr (e) wc (c) br (1) of `linear`; or wr (e, f) wc (c, f)
+                          br (f) w2 (f) b2 (1) of `nonlinear`
+    bias, keep, dropout : broadcast to (b, s, q, k)
+    returns             : (b, q, s, e)
+
+    One key, so t = v; two retrievals 8 and 4, whose value scores are 3/4 and 1/4:
+
+    >>> one, selector = np.ones((1, 1, 1, 1)), np.full((1, 1, 1, 1), np.log(3) / 4)
+    >>> round(compositional(one, one, np.array([[[[8.0], [4.0]]]]), selector, np.ones((1, 1))).item(), 12)
+    7.0
+    """
+    if scoring not in SCORINGS:
+        raise ValueError(f"scoring is {scoring!r}, allowed are {', '.join(SCORINGS)}")
+    selector, score = exact(selector), [None if x is None else exact(x) for x in score]
+    q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
+    o = o.astype(np.result_type(o, selector, *(x for x in score if x is not None)))
+    for b, i, s in np.ndindex(o.shape[:3]):
+        kept = [j for j in range(k.shape[1]) if keep[b, s, i, j]]
+        a = weights({j: np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in kept}, kept)
+        retrievals = [sum((a[j] * dropout[b, s, i, j] * v[b, j, r] for j in kept), np.zeros(v.shape[3]))
+                      for r in range(v.shape[2])]
+        l = [SCORINGS[scoring][0](selector[b, i, s], retrieval, *score) for retrieval in retrievals]
+        g = weights(l, range(len(l)))
+        for r, retrieval in enumerate(retrievals):
+            o[b, i, s] += g[r] * retrieval
+    return o
+
+
+def layer(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropout=None):
+    """y_i = bo + sum_s o_is wo_s, with q and the selector from x, k and v from the context (x unless given).
+
+    Source: Compositional Attention, eq. 7-14, and the authors' code for the biases.
+
+    Shapes
+    ------
+    x, context : (b, q, m), (b, k, m)
+    p          : wq (m, s, d)  bq (s, d)  wk  bk alike  wv (m, r, e)  bv (r, e)  ws (m, s, c)  bs (s, c)
+                 the arrays of the scoring  wo (s, e, m)  bo (m); absent biases are 0
+    returns    : (b, q, m)
+    """
+    context = x if context is None else context
+    q, selector = (linear_map(x, part(p, f"w{n}"), part(p, f"b{n}")) for n in "qs")
+    k, v = (linear_map(context, part(p, f"w{n}"), part(p, f"b{n}")) for n in "kv")
+    score = [part(p, name) for name in SCORINGS[scoring][1]]
+    o = compositional(q, k, v, selector, *score, scoring=scoring, bias=bias, keep=keep, dropout=dropout)
+    wo = exact(part(p, "wo"))
+    joined = o.reshape(*o.shape[:2], -1)                        # the searches side by side, as eq. 14 has them
+    return linear_map(joined, wo.reshape(-1, wo.shape[2]), part(p, "bo"))
