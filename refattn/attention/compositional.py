@@ -113,7 +113,7 @@ class Compositional:
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
     (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).
     `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and
-    of the retrieval key, which SCAN keeps alone.  The retrieval key's bias `br` exists to be counted: its gradient is 0.
+    of the retrieval key, which SCAN keeps alone.  The bias `br` of the latter exists to be counted: its gradient is 0.
     """
     width: int
     searches: int
