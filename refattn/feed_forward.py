@@ -27,10 +27,11 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class FeedForward:
-    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu."""
+    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu; `outputs` wide, or like x."""
     width: int
     hidden: int
     activation: str = "gelu"
+    outputs: int | None = None
 
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
@@ -38,11 +39,12 @@ class FeedForward:
 
     def parameters(self):
         m, f = self.width, self.hidden
+        o, letter = (m, "m") if self.outputs is None else (self.outputs, "o")
         return {"w1": Parameter("mf", (m, f), m, "weight"), "b1": Parameter("f", (f,), m, "bias"),
-                "w2": Parameter("fm", (f, m), f, "weight"), "b2": Parameter("m", (m,), f, "bias")}
+                "w2": Parameter(f"f{letter}", (f, o), f, "weight"), "b2": Parameter(letter, (o,), f, "bias")}
 
     def forward(self, p, x):
-        """y (..., m) from x (..., m).  Returns y and Saved."""
+        """y (..., m or o) from x (..., m).  Returns y and Saved."""
         hidden = ops.linear(x, p.w1, p.b1)                      # (1)
         active = ACTIVATIONS[self.activation][0](hidden)        # (2)
         return ops.linear(active, p.w2, p.b2), Saved(x, hidden, active)         # (3)

@@ -26,7 +26,7 @@ class Parameter(NamedTuple):
     axes: str                  # one letter per axis, e.g. "mhd"
     shape: tuple[int, ...]
     fan_in: int                # the standard deviation of random schemes is 1/sqrt(fan_in)
-    role: str                  # weight | bias | scale | table
+    role: str                  # weight | bias | scale and shift (of LayerNorm) | table
 
 
 class Views:
@@ -96,6 +96,10 @@ def _lecun(rng, p: Parameter):
     return x / (0.87962566103423978 * sqrt(p.fan_in))       # the deviation of a standard normal cut at +-2
 
 
+def _uniform(rng, p: Parameter):
+    return rng.uniform(-1, 1, p.shape) / sqrt(p.fan_in)
+
+
 def _zeros(rng, p: Parameter):
     return np.zeros(p.shape)
 
@@ -107,9 +111,13 @@ def _ones(rng, p: Parameter):
 SCHEMES = {
     # H: Flax defaults of the released code.  Truncated at two sigma, then rescaled: final deviation 1/sqrt(fan_in).
     # Tables (T5 buckets, token embeddings) are untruncated normal; fan_in is the number of buckets, or the width.
-    "lecun_normal": {"weight": _lecun, "bias": _zeros, "scale": _ones, "table": _normal},
+    "lecun_normal": {"weight": _lecun, "bias": _zeros, "scale": _ones, "shift": _zeros, "table": _normal},
+    # C: PyTorch defaults, weights and biases of linear maps uniform in +-1/sqrt(fan_in); embeddings standard normal
+    "pytorch": {"weight": _uniform, "bias": _uniform, "scale": _ones, "shift": _zeros,
+                "table": lambda rng, p: rng.standard_normal(p.shape)},
     # every array random, biases and scales too: for tests and reference vectors, never for training
-    "random": {"weight": _normal, "bias": _normal, "scale": lambda rng, p: 1 + 0.3 * _normal(rng, p), "table": _normal},
+    "random": {"weight": _normal, "bias": _normal, "scale": lambda rng, p: 1 + 0.3 * _normal(rng, p), "shift": _normal,
+               "table": _normal},
 }
 
 

@@ -25,7 +25,7 @@ class LayerNorm:
 
     def parameters(self):
         m = self.width
-        return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "bias")}
+        return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 
     def forward(self, p, x):
         """y like x.  Returns y and what the backward needs."""
