@@ -1,0 +1,43 @@
+"""The network of the contextual retrieval task, written as the authors' code has it."""
+
+import numpy as np
+
+from .arguments import exact
+from .compositional import SCORINGS, compositional
+from .feed_forward import mlp
+from .layer import attention, part
+from .ops import linear
+
+
+def network(p, x, *, scoring=None, variant="softmax", dropout=None):
+    """y = decoder(concatenate(attention outputs, own value) W + b) with h = encoder(x), no object seeing itself.
+
+    Source: Compositional Attention, appendix C.1 and the authors' code.
+
+    scoring  : of compositional attention, or None for multi-head attention of the `variant`
+
+    Shapes
+    ------
+    x        : (b, t, i)
+    p        : encoder.w1 (i, m) .b1 (m) .w2 (m, m) .b2 (m)   decoder.w1 (m, m) .b1 (m) .w2 (m, 1) .b2 (1)
+               attention as in `layer.multi_head` or `compositional.layer`   own.wv (m, e) .bv (e) .wo (e, m), or no own
+    returns  : (b, t, 1)
+    """
+    encoder, decoder, inner, own = (part(p, name) for name in ("encoder", "decoder", "attention", "own"))
+    h = mlp(x, *(part(encoder, name) for name in ("w1", "b1", "w2", "b2")), activation="relu")
+    objects = range(h.shape[1])
+    keep = np.array([[i != j for j in objects] for i in objects])
+    q, k, v = (linear(h, part(inner, f"w{n}"), part(inner, f"b{n}")) for n in "qkv")
+    if scoring is None:
+        o = attention(variant, q, k, v, part(inner, "wv2"), keep=keep, dropout=dropout)
+    else:
+        selector = linear(h, part(inner, "ws"), part(inner, "bs"))
+        score = [part(inner, name) for name in SCORINGS[scoring][1]]
+        o = compositional(q, k, v, selector, *score, scoring=scoring, keep=keep, dropout=dropout)
+    wo = exact(part(inner, "wo"))
+    joined, w = o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2])
+    if own is not None:
+        joined = np.concatenate([joined, linear(h, part(own, "wv"), part(own, "bv"))], axis=-1)
+        w = np.concatenate([w, exact(part(own, "wo"))])
+    return mlp(linear(joined, w, part(inner, "bo")), *(part(decoder, name) for name in ("w1", "b1", "w2", "b2")),
+               activation="relu")
