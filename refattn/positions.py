@@ -133,3 +133,26 @@ def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
         raise ValueError(f"sinusoidal positions come in pairs; width {width} is odd")
     angle = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width)
+
+
+def image_table(length: int, width: int) -> np.ndarray:
+    """table[t, i] = c sin(t 10000^(-2i/m)) for even i, c cos of the same expression for odd i; c = 1 / (1 + 1/e).
+
+    Source: C, released code of the image tasks, where i counts features, not pairs: exponents run to 2, and the sine
+    and cosine of a pair turn at different speeds.
+    """
+    i = np.arange(width)
+    angle = np.arange(length)[:, None] * 10000.0 ** (-2 * i / width)
+    return np.where(i % 2, np.cos(angle), np.sin(angle)) / (1 + np.exp(-1))
+
+
+def halves_table(length: int, width: int, start: int = 2) -> np.ndarray:
+    """Sines in the first half of the features, cosines in the second, both at the speeds 10000^(-j / (m/2 - 1)).
+
+    Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width or 2.
+    """
+    if width % 2 or width < 4:
+        raise ValueError(f"sines and cosines in halves need an even width of at least 4; width is {width}")
+    speed = 10000.0 ** (-np.arange(width // 2) / (width // 2 - 1))
+    angle = np.arange(start, start + length)[:, None] * speed
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)

@@ -6,13 +6,14 @@ Attention rows are read from `attention.VARIANTS` and the three knobs, so a new 
 
 from .attention import pages
 from .case import Case
+from .compositional import compositional_rows
 from .layers import layers
 from .models import models
 from .operations import operations
 from .routines import routines
 
-CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models())    # each has a forward and a backward
-ROUTINES: tuple[Case, ...] = tuple(routines())                                # these have a forward only
+CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows())  # with a backward
+ROUTINES: tuple[Case, ...] = tuple(routines())                                          # with a forward only
 
 
 def find(name: str) -> Case:

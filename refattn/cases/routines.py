@@ -1,5 +1,7 @@
 """Rows for what has no backward: the optimiser, schedules, masks and tables."""
 
+from functools import partial
+
 import numpy as np
 
 from .. import masks, optim, positions
@@ -66,6 +68,9 @@ def routines():
                 lambda: rates(naive_optim.schedule, "decay_length"), "H, released code")
     yield table("positions/sinusoidal", "positions.py", lambda: positions.sinusoidal(5, 6),
                 lambda: naive_positions.sinusoidal(5, 6), "Vaswani et al. 2017, section 3.5")
+    for name in "image_table", "halves_table":
+        yield table(f"positions/{name}", "positions.py", partial(getattr(positions, name), 5, 6),
+                    partial(getattr(naive_positions, name), 5, 6), "C, released code")
     yield table("masks/causal", "masks.py", lambda: masks.causal(4, 7), lambda: pairs(lambda q, k: k <= q + 3, 4, 7))
     yield table("masks/window", "masks.py", lambda: masks.window(6, 3), lambda: pairs(
         lambda q, k: k in (q - 2, q - 1, q), 6, 6))

@@ -78,7 +78,8 @@ class RetrievalNetwork:
         dh = self.attention.backward(p.attention, saved.attention, do, grads.attention).x       # (2)
         if self.own_width:
             down, dwo, _ = ops.linear_backward(saved.own, p.own.wo, do)                         # (4)
-            of_own, dwv, dbv = ops.linear_backward(saved.h if read is None else saved.h[:, read], p.own.wv, down)   # (3)
+            h = saved.h if read is None else saved.h[:, read]
+            of_own, dwv, dbv = ops.linear_backward(h, p.own.wv, down)                           # (3)
             grads.own.wo += dwo
             grads.own.wv += dwv
             grads.own.bv += dbv

@@ -95,3 +95,28 @@ def sinusoidal(length, width, base=10000.0):
         angle = t * base ** (-2 * (m // 2) / width)
         table[t, m] = math.sin(angle) if m % 2 == 0 else math.cos(angle)
     return table
+
+
+def image_table(length, width):
+    """table_t,i = c sin(t / 10000^(2 i / m)) for even features i, c cos(t / 10000^(2 i / m)) for odd ones.
+
+    c = 1 / (1 + e^-1).  Source: Compositional Attention, the authors' code of the image tasks: i, not i / 2.
+    Shapes: returns (t, m).
+    """
+    table = np.zeros((length, width))
+    for t, m in np.ndindex(table.shape):
+        angle = t / 10000 ** (2 * m / width)
+        table[t, m] = (math.sin(angle) if m % 2 == 0 else math.cos(angle)) / (1 + math.exp(-1))
+    return table
+
+
+def halves_table(length, width, start=2):
+    """table_t,c = sin((t + start) w_c) and table_t,c+m/2 = cos((t + start) w_c), w_c = exp(-c ln(10000) / (m / 2 - 1)).
+
+    Source: Compositional Attention, the authors' code of the language model.  Shapes: returns (t, m).
+    """
+    table = np.zeros((length, width))
+    for t, c in np.ndindex(length, width // 2):
+        angle = (t + start) * math.exp(-c * math.log(10000) / (width // 2 - 1))
+        table[t, c], table[t, c + width // 2] = math.sin(angle), math.cos(angle)
+    return table

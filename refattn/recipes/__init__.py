@@ -8,9 +8,11 @@ from dataclasses import fields
 from difflib import get_close_matches
 
 from .base import Recipe
+from .contextual_retrieval import ContextualRetrievalRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
 
-RECIPES: dict[str, type[Recipe]] = {"fuzzy_logic": FuzzyLogicRecipe}
+RECIPES: dict[str, type[Recipe]] = {
+    "fuzzy_logic": FuzzyLogicRecipe, "contextual_retrieval": ContextualRetrievalRecipe}
 
 
 def unknown(what: str, name, allowed) -> str:

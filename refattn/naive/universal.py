@@ -1,0 +1,51 @@
+"""The weight-shared transformer of Compositional Attention, whole."""
+
+from . import compositional, positions
+from .feed_forward import mlp
+from .layer import multi_head, part
+from .ops import layer_norm, linear
+
+TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
+
+
+def attention(p, x, scoring, keep, dropout):
+    """Compositional attention with a scoring, softmax attention where it is None."""
+    if scoring is None:
+        return multi_head(p, x, keep=keep, dropout=dropout)
+    return compositional.layer(p, x, scoring=scoring, keep=keep, dropout=dropout)
+
+
+def universal(p, x, *, layers, scoring=None, norm="pre", table="none", keep=None, dropout=None):
+    """y = readout(block(... block(x w + b + table))), always the same block.
+
+    Source: Compositional Attention, section 4, and the authors' code.
+
+    norm     : pre, y = x + attention(norm1(x)) and y + feed_forward(norm2(y)); or
+               post, y = norm1(x + attention(x)) and norm2(y + feed_forward(y)); every epsilon is 1e-5
+    scoring  : of compositional attention; None is softmax attention
+
+    Shapes
+    ------
+    x        : (b, t, i);  keep broadcasts to (b, s, t, t), dropout has one such array for each application
+    p        : embed.w (i, m) .b (m)   block.norm1 .norm2 .attention .feed_forward   norm, or none   readout.w .b
+    returns  : (b, t, o)
+    """
+    def normed(group, x):
+        return layer_norm(x, part(group, "scale"), part(group, "shift"), epsilon=1e-5)
+
+    block = part(p, "block")
+    forward = [part(part(block, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2")]
+    inner, norm1, norm2 = part(block, "attention"), part(block, "norm1"), part(block, "norm2")
+    x = linear(x, part(part(p, "embed"), "w"), part(part(p, "embed"), "b"))
+    if table != "none":
+        x = x + TABLES[table](*x.shape[1:])
+    for number in range(layers):
+        factors = None if dropout is None else dropout[number]
+        if norm == "pre":
+            x = x + attention(inner, normed(norm1, x), scoring, keep, factors)
+            x = x + mlp(normed(norm2, x), *forward, "relu")
+        else:
+            x = normed(norm1, x + attention(inner, x, scoring, keep, factors))
+            x = normed(norm2, x + mlp(x, *forward, "relu"))
+    x = x if part(p, "norm") is None else normed(part(p, "norm"), x)
+    return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
