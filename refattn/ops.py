@@ -237,8 +237,9 @@ def softmax(s, keep=None, axis: int = -1, *, out=None):
     `keep` is boolean and broadcasts; `out` may be `s` itself.
     """
     xp = array_module(s)
-    if keep is not None:
-        s = xp.where(keep, s, -xp.inf)
+    if keep is not None:                                # not `where`, whose result forgets the memory order of s
+        penalty = xp.where(keep, xp.zeros((), dtype=s.real.dtype), -xp.inf)
+        s = xp.add(s, laid_out_like(penalty, s), out=out)
     top = s.real.max(axis=axis, keepdims=True)
     if keep is not None:
         top = xp.where(top == -xp.inf, 0, top)          # -inf minus -inf would be NaN

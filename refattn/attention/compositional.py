@@ -71,7 +71,7 @@ def compositional_backward(saved, do):
     """dq, dk, dv, dbias, dselector, *dscore from do (b, q, s, e); dbias is None without bias."""
     q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside = saved
     c = ops.drop(a, dropout)                                            # (3) again
-    dg = contract("bqse,bqsre->bqsr", do, t)                            # (7)
+    dg = contract("bqse,bqsre->bqsr", do, t, order=g)                   # (7)
     dl = ops.softmax_backward(g, dg, out=dg)                            # (6)
     dselector, dt, dscore = row(scoring).backward(selector, t, *score, inside, dl)      # (5)
     dt += contract("bqsr,bqse->bqsre", g, do)                           # (7) the retrievals' other use

@@ -17,11 +17,13 @@ from typing import NamedTuple
 from .. import ops
 from ..contract import contract
 
+RETRIEVAL_FIRST = "rbqs"       # in memory: the softmax over r then runs over whole slices
+
 
 def dot(selector, ret, key_map):
     """l (b, q, s, r) from selector (b, q, s, c), ret (b, q, s, r, e), key_map (e, c).  Returns l and u (b, q, s, e)."""
     u = contract("bqsc,ec->bqse", selector * selector.shape[-1] ** -0.5, key_map)   # (1)
-    return contract("bqse,bqsre->bqsr", u, ret), u                                  # (2)
+    return contract("bqse,bqsre->bqsr", u, ret, order=RETRIEVAL_FIRST), u           # (2)
 
 
 def dot_backward(selector, ret, key_map, u, dl):
