@@ -4,8 +4,8 @@ A setting of table 6 is a scale (task and width, its eight cells) and an attenti
 searches and retrievals as the task has, or `softmax` with `heads` heads.  The total widths of queries, keys and values
 are the model's: head width is width / heads or / searches, value width is width / heads or / retrievals.
 Source: C, section 4.1, table 6, and the released code: Adam at a constant rate, no decay or clipping, batches of 256.
-Differs: not at the scales of table 6, each cell of which is two trainings, in-distribution (held_out False) and held-out
-(True); the paper does not say so, nor how many seeds it took.  Scale quick has fewer steps at a higher rate.
+Differs: not at the scales of table 6, each cell of which is two trainings, in-distribution (held_out False) and
+held-out (True); the paper does not say so, nor how many seeds it took.  Scale quick has fewer steps at a higher rate.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,156 @@
+"""Compositional attention: values by hand, parameter counts of table 6, and what page, layer and networks refuse."""
+
+import numpy as np
+import pytest
+
+from refattn import params
+from refattn.attention.compositional import Compositional, compositional
+from refattn.attention.layer import MultiHead
+from refattn.feed_forward import FeedForward
+from refattn.models.contextual_retrieval import RetrievalNetwork
+from refattn.models.universal import Universal
+from refattn.recipes import recipe
+
+CELLS = {                # table 6: scale -> {heads, or None for the compositional model: parameters}
+    "2s4r-64": {2: 30_113, 4: 28_049, 8: 27_017, None: 30_705},
+    "2s4r-128": {2: 117_569, 4: 109_345, 8: 105_233, None: 119_777},
+    "4s8r-128": {4: 113_185, 8: 109_073, 32: 105_989, None: 117_937},
+    "4s8r-256": {4: 439_361, 8: 422_945, 32: 410_633, None: 458_081},
+    "4s8r-512": {4: 1_730_689, 8: 1_665_089, 32: 1_615_889, None: 1_804_993},
+    "4s16r-128": {4: 118_305, 16: 112_137, 64: 110_595, None: 116_649},
+    "4s16r-256": {4: 449_601, 16: 424_977, 64: 418_821, None: 442_705},
+    "4s16r-512": {4: 1_751_169, 16: 1_652_769, 64: 1_628_169, None: 1_723_041},
+}
+
+
+def arrays(rng, b=2, q=3, k=5, s=2, r=4, d=3, e=6, c=7):
+    shapes = (b, q, s, d), (b, k, s, d), (b, k, r, e), (b, q, s, c), (e, c)
+    return [rng.standard_normal(shape) for shape in shapes]
+
+
+def test_one_query_by_hand():
+    """Two keys of equal score, so the retrievals are means: 2, 3 and 10; the selector prefers the third e to one."""
+    q, k = np.zeros((1, 1, 1, 1)), np.ones((1, 2, 1, 1))
+    v = np.array([[[[1.0], [3.0], [10.0]], [[3.0], [3.0], [10.0]]]])
+    o, saved = compositional(q, k, v, np.full((1, 1, 1, 4), 0.5), np.full((1, 4), 1 / 7))
+    np.testing.assert_allclose(saved.retrievals.ravel(), [2, 3, 10])
+    weights = np.exp(np.array([2, 3, 10]) / 7)              # selector . key / sqrt(4) = 4 x 0.5 x t / 7 / 2
+    np.testing.assert_allclose(saved.value_scores.ravel(), weights / weights.sum())
+    np.testing.assert_allclose(o.item(), (weights * [2, 3, 10]).sum() / weights.sum())
+
+
+def test_saved_names_what_the_paper_names():
+    o, saved = compositional(*arrays(np.random.default_rng(0)))
+    assert saved.search_scores.shape == (2, 2, 3, 5) and saved.retrievals.shape == (2, 3, 2, 4, 6)
+    assert saved.value_scores.shape == (2, 3, 2, 4) and o.shape == (2, 3, 2, 6)
+    np.testing.assert_allclose(saved.search_scores.sum(-1), 1)
+    np.testing.assert_allclose(saved.value_scores.sum(-1), 1)
+
+
+@pytest.mark.parametrize(("scale", "heads"), [(scale, heads) for scale, row in CELLS.items() for heads in row])
+def test_parameters_of_table_6(scale, heads):
+    setting = {"attention": "compositional"} if heads is None else {"attention": "softmax", "heads": heads}
+    built = recipe("contextual_retrieval", scale, **setting).build()
+    assert params.count(built.parameters()) == CELLS[scale][heads]
+
+
+def test_the_two_conventions_of_retrieval_width():
+    def count(retrievals, retrieval_width):
+        layer = Compositional(64, 4, retrievals, 16, retrieval_width, 8)
+        return params.count({name: p for name, p in layer.parameters().items() if name in ("wv", "bv")})
+
+    assert count(2, 64 // 4) * 4 == count(8, 64 // 4)        # d/S: more retrievals, more parameters
+    assert count(2, 64 // 2) == count(8, 64 // 8)            # D/R: as many, thinner
+
+
+def test_initial_values_have_the_fan_in_of_the_concatenated_output_map():
+    network = RetrievalNetwork(14, MultiHead(64, 4, 16), 16)
+    fan_in = {name: p.fan_in for name, p in params.entries(network.parameters())}
+    assert fan_in["attention.wo"] == fan_in["attention.bo"] == fan_in["own.wo"] == 80
+    flat, p = params.allocate(network.parameters())
+    params.initialise(flat, network.parameters(), np.random.default_rng(0), "pytorch")
+    assert 0.98 * 80**-0.5 < np.abs(p.attention.wo).max() <= 80**-0.5 and np.abs(p.encoder.b1).max() <= 14**-0.5
+    norm = Universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), 1, inputs=3)
+    flat, p = params.allocate(norm.parameters())
+    params.initialise(flat, norm.parameters(), np.random.default_rng(0), "pytorch")
+    assert (p.block.norm1.scale == 1).all() and (p.block.norm1.shift == 0).all()
+
+
+# ---------------------------------------------------------------- refusals
+
+LAYER = {"width": 8, "searches": 2, "retrievals": 4, "search_width": 3, "retrieval_width": 5, "selector_width": 6}
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"searches": 0}, "searches is 0; an integer of at least 1 is needed"),
+    ({"retrievals": 0}, "retrievals is 0; an integer"),
+    ({"retrievals": 1.5}, "retrievals is 1.5; an integer"),
+    ({"selector_width": -1}, "selector_width is -1; an integer"),
+    ({"scoring": "mlp"}, "scoring is 'mlp'; allowed: dot, linear, nonlinear"),
+])
+def test_layers_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Compositional(**{**LAYER, **change})
+
+
+@pytest.mark.parametrize(("place", "shape", "message"), [
+    (1, (2, 5, 3, 3), "axis s is 2 in q but 3 in k"),
+    (2, (2, 4, 4, 6), "axis k is 5 in k but 4 in v"),
+    (3, (2, 3, 4, 7), "axis s is 2 in q but 4 in selector"),
+    (4, (5, 7), "axis e is 6 in v but 5 in wr"),
+    (4, (6, 7, 1), "wr has shape"),
+])
+def test_pages_refuse_arrays_that_do_not_fit(place, shape, message):
+    given = arrays(np.random.default_rng(0))
+    given[place] = np.ones(shape)
+    with pytest.raises(ValueError, match=message):
+        compositional(*given)
+
+
+def test_pages_refuse_masks_scorings_and_dtypes():
+    given = arrays(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"bias has shape \(4, 3, 5\), which does not broadcast"):
+        compositional(*given, bias=np.zeros((4, 3, 5)))
+    with pytest.raises(TypeError, match="keep .* booleans"):
+        compositional(*given, keep=np.ones((3, 5)))
+    with pytest.raises(ValueError, match="scoring 'linear' got 1 arrays; wr, wc, br are needed"):
+        compositional(*given, scoring="linear")
+    with pytest.raises(ValueError, match="br of scoring 'linear' has 2 entries; 1 is needed"):
+        compositional(*given[:4], np.ones(6), np.ones(7), np.ones(2), scoring="linear")
+    given[3] = given[3].astype(np.float32)
+    with pytest.raises(TypeError, match="q is float64 but selector is float32"):
+        compositional(*given)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"attention": "softmax", "heads": 5}, "width is 64, allowed are multiples of heads, 5"),
+    ({"searches": 3}, "width is 64, allowed are multiples of searches, 3"),
+    ({"retrievals": 5}, "width is 64, allowed are multiples of retrievals, 5"),
+    ({"retrievals": 1}, "leaves 0 to train on"),
+    ({"searches": 5}, "allowed with the published alpha"),
+    ({"searches": 0}, "searches is 0, allowed are whole numbers from 1 to 64"),
+    ({"attention": "soft"}, "attention is 'soft', allowed are compositional, softmax"),
+    ({"scoring": "mlp"}, "scoring is 'mlp', allowed are dot, linear, nonlinear"),
+    ({"initialise": "random"}, "initialise is 'random', allowed are pytorch, lecun_normal"),
+])
+def test_recipes_are_refused(change, message):
+    with pytest.raises(ValueError) as error:
+        recipe("contextual_retrieval", "quick", **change)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post"),
+    ({"table": "rotary"}, "table is 'rotary'; allowed: none, image, interleaved, halves"),
+    ({"layers": 0}, "layers is 0; an integer of at least 1"),
+])
+def test_universal_transformers_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), **{"layers": 2, "inputs": 3, **change})
+
+
+def test_networks_are_refused():
+    with pytest.raises(ValueError, match="inputs is 0; an integer of at least 1 is needed"):
+        RetrievalNetwork(0, MultiHead(8, 2, 4), 4)
+    with pytest.raises(ValueError, match="own_width is -1; an integer of at least 0 is needed"):
+        RetrievalNetwork(3, MultiHead(8, 2, 4), -1)
