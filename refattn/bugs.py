@@ -8,6 +8,7 @@ from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
+from . import bugs_compositional as compositional
 from .rewrite import rewritten
 
 
@@ -235,4 +236,5 @@ BUGS: tuple[Bug, ...] = (
         "the cosine is stretched over steps - warmup, where the released code has steps - 2 warmup"),
     Bug("optim.py", "return rate * count / warmup", "return rate * (count + 1) / warmup",
         "the first learning rate is not 0"),
+    *map(Bug._make, compositional.ROWS),
 )

@@ -77,7 +77,7 @@ def compositional_backward(saved, do):
     dt += contract("bqsr,bqse->bqsre", g, do)                           # (7) the retrievals' other use
     dc = contract("bqsre,bkre->bsqk", dt, v, order=a)                   # (4)
     dv = contract("bsqk,bqsre->bkre", c, dt)                            # (4)
-    da = ops.drop(dc, dropout)                                          # (3)
+    da = ops.drop(dc, dropout, out=dc)                                  # (3)
     ds = ops.softmax_backward(a, da, out=da)                            # (2)
     dq, dk, dbias = ops.scores_backward(q, k, bias, ds)                 # (1)
     return dq, dk, dv, dbias, dselector, *dscore
