@@ -190,7 +190,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(LAYER, 'y = contract("bqhe,hem->bqm", o, p.wo)',
         'y = contract("bqhe,hem->bqm", o.swapaxes(2, 3).reshape(o.shape), '
         "p.wo)", "heads and features are exchanged before the output projection"),
-    Bug(LAYER, 'for kind, value in (("w", dw), ("b", db))[: 1 + self.biases]:', 'for kind, value in (("w", dw),):',
+    Bug(LAYER, "maps(grads, name)[0], (dw, db), strict=True)", "maps(grads, name)[0], (dw, 0 * db), strict=True)",
         "the gradients of bq, bk and bv are forgotten"),
     Bug(LAYER, "source[:, read] += dx", "source[:, read] = dx",
         "the queries' part of dx replaces that of keys and values, instead of being added"),
