@@ -70,6 +70,7 @@ class Counts:
     out_copies: int = 0             # matrix products that copy their result into a non-contiguous out
     pointer_gemms: int = 0          # products over broadcast batches, one pointer for every matrix
     einsum: int = 0
+    multiply_adds: int = 0          # of matrix products
     dispatches: int = 0             # np.f(x) in place of xp.f(x)
 
 
@@ -452,6 +453,8 @@ def count_product(x, y, out):
     batches = [(1,) * (batch_axes + 2 - max(z.ndim, 2)) + z.shape[:-2] for z in (x, y)]
     copies = sum([not (z.flags.c_contiguous or not batch_axes and z.flags.f_contiguous) for z in (x, y)])
     pointers, kept = int(batches[0] != batches[1]), int(out is not None and not out._host.flags.c_contiguous)
+    sizes = (*np.broadcast_shapes(*batches), *x.shape[-2:], *(y.shape[-1:] if y.ndim > 1 else ()))
+    counts.multiply_adds += math.prod(sizes)
     counts.launches += 1 + copies + kept + 3 * batch_axes * pointers
     for kind, times in ("operand_copies", copies), ("out_copies", kept), ("pointer_gemms", pointers):
         if times:

@@ -34,7 +34,7 @@ def plan(argv):
     """(recipes, out, resume, options) of a `train` command line."""
     from ..recipes import RECIPES, recipe, unknown
     named = bool(argv) and not argv[0].startswith("-")
-    task = argv[0] if named else "fuzzy_logic"
+    task = argv[0].replace("-", "_") if named else "fuzzy_logic"
     if task not in RECIPES:
         raise Usage(unknown("TASK", task, list(RECIPES)))
     options = train_parser(RECIPES[task]).parse(argv[named:])
@@ -111,8 +111,9 @@ def train(argv) -> int:
         return 1
     kind = RECIPES[outcomes[0]["task"]]
     if as_json:
+        source = kind.published(outcomes[0]["fields"]).source
         print(json.dumps({"task": kind.TASK, "out": str(out), "runs": outcomes, "table": summary(kind, outcomes),
-                          "published_source": kind.PUBLISHED.source}, indent=1, ensure_ascii=False))
+                          "published_source": source}, indent=1, ensure_ascii=False))
     else:
         print(table(kind, outcomes))
     failed = [outcome for outcome in outcomes if outcome.get("error")]
@@ -155,14 +156,16 @@ def listing() -> dict:
     paper = "Schug et al. 2025"
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
-            (name, paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in VARIANTS.items()],
+            (name, paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in VARIANTS.items()] + [
+            ("compositional", "Mittal et al. 2022", "eq. 7-14", "-", "refattn/attention/compositional.py")],
         "tasks": [("name", "paper", "file")] + [
             (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
             (name, scale, f"{kind(**kind.SCALES[scale]).steps:,}", kind.PUBLISHED.source.split(":")[0],
              f"refattn/recipes/{name}.py") for name, kind in RECIPES.items() for scale in kind.SCALES],
         "theorems": [("name", "source", "file", "statement")] + [
-            (t.name, t.source, "refattn/theorems.py", t.statement) for t in theorems.THEOREMS.values()],
+            (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)
+            for t in theorems.THEOREMS.values()],
     }
 
 

@@ -52,8 +52,9 @@ def summary(kind, outcomes) -> list[dict]:
             mean, spread = mean_and_spread([outcome["metrics"][split][metric] for outcome in done])
             row["metrics"].append({"heading": heading, "split": split, "metric": metric, "mean": mean,
                                    "spread": spread})
-        figure = kind.PUBLISHED.figures.get(name)
-        row["published"] = figure and {"metric": kind.PUBLISHED.metric, "mean": figure[0], "standard_error": figure[1]}
+        theirs = kind.published(mine[0]["fields"])
+        figure = theirs.figures.get(name)
+        row["published"] = figure and {"metric": theirs.metric, "mean": figure[0], "standard_error": figure[1]}
         rows.append(row)
     return rows
 
@@ -72,7 +73,8 @@ def table(kind, outcomes) -> str:
              f"decay {fields['decay']:g}, " + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
              + f"{fields['evaluation']:,} samples per split; seed"
              + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard deviation")]
-    ends = [f"* {kind.PUBLISHED.metric}, not measured here. {kind.PUBLISHED.source}"]
+    theirs = kind.published(outcomes[0]["fields"])
+    ends = [f"* {theirs.metric}, not measured here. {theirs.source}"]
     for outcome in outcomes:
         if not outcome["finished"]:
             reason = outcome.get("error") or f"stopped at step {outcome['step']:,} of {outcome['fields']['steps']:,}"

@@ -38,9 +38,9 @@ class ContextualRetrievalRecipe(Recipe):
     COMPARED = "softmax", "compositional"
     LABELS = {"loss": "mean absolute error"}
     TABLE = (("loss", "train", "loss"), ("held-out loss", "held_out", "loss"))
-    PUBLISHED = published.CONTEXTUAL_RETRIEVAL
+    PUBLISHED = published.contextual_retrieval(2, 4, 64, 4, True)
     SCALES = {
-        "quick": {"steps": 3_000, "rate": 1e-3},
+        "quick": {"steps": 3_000, "batch": 64, "rate": 2e-3, "evaluation": 12_800, "probe": 1_280},
         "paper": cell(2, 4, 64),
         "2s4r-64": cell(2, 4, 64), "2s4r-128": cell(2, 4, 128),
         "4s8r-128": cell(4, 8, 128), "4s8r-256": cell(4, 8, 256), "4s8r-512": cell(4, 8, 512),
@@ -74,6 +74,11 @@ class ContextualRetrievalRecipe(Recipe):
         for name, parts in named.items():
             if self.width % parts:
                 raise ValueError(f"width is {self.width}, allowed are multiples of {name}, {parts}")
+
+    @classmethod
+    def published(cls, settings: dict):
+        return published.contextual_retrieval(*(settings[x] for x in ("searches", "retrievals", "width", "heads",
+                                                                      "held_out")))
 
     @property
     def name(self) -> str:

@@ -1,0 +1,105 @@
+"""Who retrieves what: value scores by search and retrieval, against what the contextual retrieval task asks for.
+
+    pairing           mean value score of each search and retrieval                             C, figures 4 and 15
+    specialisation    mean value score of each retrieval, by the retrieval that is asked for     C, figures 5, 11, 12
+
+Source: C, sections 4.1 and appendix.  Retrievals and searches have no order, so learned ones are aligned with true ones
+by the permutation of the largest sum.  Differs: the authors' code has no function for the figures; `matched` is ours.
+"""
+
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+
+from ..xp import to_host
+
+
+class Observed(NamedTuple):
+    """What one forward pass saw, on the host."""
+    value_scores: np.ndarray   # (b, t, s, r)
+    search_scores: np.ndarray  # (b, s, t, t)
+    preference: np.ndarray     # (b, t, s) the true retrieval of each true search
+    winner: np.ndarray         # (b, t, s) the object that each true search finds
+
+
+def observe(recipe, model, parameters, rng, sets: int = 2_000, split: str = "train") -> Observed:
+    """The scores of a trained network on fresh sets; recipe, model, parameters as `refattn.load` returns them.
+
+    Raises ValueError for attention that has no value scores.
+    """
+    batch = recipe.sample(rng, split, sets)
+    _, saved = model.forward(parameters, recipe.inputs(batch)[0])
+    page = saved.attention.attention
+    if not hasattr(page, "value_scores"):
+        raise ValueError(f"attention is {recipe.attention!r}, which has no value scores; allowed: compositional")
+    return Observed(to_host(page.value_scores), to_host(page.search_scores), batch.preference, batch.winner)
+
+
+def pairing(seen: Observed) -> np.ndarray:
+    """(s, r): mean value score; rows sum to 1."""
+    return seen.value_scores.mean(axis=(0, 1))
+
+
+def best_order(score) -> tuple[int, ...]:
+    """For each row its column, all different, with the largest sum; of at most 8 rows, or row by row greedily beyond.
+
+    >>> best_order(np.array([[0.1, 0.9], [0.2, 0.8]]))
+    (1, 0)
+    """
+    rows, columns = score.shape
+    if rows <= 8 and columns <= 8:
+        return max(permutations(range(columns), rows), key=lambda order: sum(score[range(rows), order]))
+    left, order = np.array(score, dtype=float), [-1] * rows
+    for _ in range(rows):
+        row, column = np.unravel_index(left.argmax(), left.shape)
+        order[row] = int(column)
+        left[row], left[:, column] = -np.inf, -np.inf
+    return tuple(order)
+
+
+def searches_found(seen: Observed) -> np.ndarray:
+    """(true search, learned search): mean probability that the learned one gives to the true winner."""
+    at_winner = np.take_along_axis(seen.search_scores[:, None], seen.winner.transpose(0, 2, 1)[:, :, None, :, None], -1)
+    return at_winner[..., 0].mean(axis=(0, 3))
+
+
+def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True) -> np.ndarray:
+    """(true retrieval, learned retrieval): mean value score where the true retrieval is asked for; rows sum to 1.
+
+    matched : each true search looks at the learned search that finds its winner; else at all of them (`aggregated`)
+    aligned : columns permuted to bring the largest entries to the diagonal
+    """
+    b, t, s, r = seen.value_scores.shape
+    asked = (seen.preference[..., None] == np.arange(seen.preference.max() + 1)).astype(seen.value_scores.dtype)
+    scores = seen.value_scores
+    if matched:
+        scores = scores[:, :, list(best_order(searches_found(seen)))]
+    else:
+        scores = np.broadcast_to(scores.mean(axis=2, keepdims=True), (b, t, asked.shape[2], r))
+    total = np.tensordot(asked, scores, ([0, 1, 2], [0, 1, 2])) / asked.sum(axis=(0, 1, 2))[:, None]
+    if aligned and total.shape[0] <= r:
+        first = best_order(total)
+        total = total[:, [*first, *(column for column in range(r) if column not in first)]]
+    return total
+
+
+def diagonality(matrix) -> float:
+    """Mean of the diagonal: 1 for a permutation after alignment, 1 / r for no specialisation."""
+    return float(np.diagonal(matrix).mean())
+
+
+def figure(matrices: dict[str, np.ndarray], xlabel: str = "learned retrieval", ylabel: str = "true retrieval"):
+    """One heat map for each title, on one scale from 0 to 1; a matplotlib Figure.  Needs the extra `plots`."""
+    from matplotlib.figure import Figure
+    made = Figure(figsize=(0.8 + 2.6 * len(matrices), 2.7), layout="constrained")
+    for axes, (title, matrix) in zip(made.subplots(1, len(matrices), squeeze=False)[0], matrices.items(), strict=True):
+        image = axes.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+        axes.set(xticks=range(matrix.shape[1]), yticks=range(matrix.shape[0]))
+        if matrix.size <= 64:
+            for (row, column), value in np.ndenumerate(matrix):
+                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8,
+                          color="black" if value > 0.5 else "white")
+    made.colorbar(image, ax=made.axes, label="mean value score", shrink=0.8)
+    return made

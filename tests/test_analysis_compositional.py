@@ -1,0 +1,96 @@
+"""Costs counted by the stand-in, and matrices of value scores on observations whose answer is known."""
+
+import numpy as np
+import pytest
+
+from refattn import params
+from refattn.analysis import complexity, searches
+from refattn.attention.compositional import Compositional
+from refattn.attention.layer import MultiHead
+from refattn.recipes import recipe
+from tests import strict_cupy
+
+LAYERS = [MultiHead(12, 2, 3, 5), MultiHead(12, 3, 4, variant="linear"), Compositional(12, 2, 5, 3, 4, 7),
+          Compositional(12, 3, 1, 4, 6, 2)]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("cross", [False, True])
+def test_lines_are_the_products_of_the_forward(layer, cross):
+    flat, p = params.allocate(layer.parameters(), np.float32, strict_cupy)
+    params.initialise(flat, layer.parameters(), np.random.default_rng(0), "random")
+    x, context = (strict_cupy.asarray(np.ones((3, t, 12), np.float32)) for t in (5, 7))
+    with strict_cupy.count() as counted:
+        layer.forward(p, x, context=context if cross else None)
+    assert counted.multiply_adds == sum(complexity.lines(layer, 3, 5, 7 if cross else None).values())
+
+
+def test_weights_are_those_of_the_layer():
+    assert sum(complexity.maps(LAYERS[2]).values()) == 12 * (2 * 3 * 2 + 5 * 4 + 2 * 7) + 4 * 7 + 2 * 4 * 12
+
+
+@pytest.mark.parametrize(("s", "r"), [(1, 1), (2, 4), (4, 4), (8, 2)])
+def test_the_papers_terms_are_ours_under_its_assumptions(s, r):
+    """One width w for all parts: (3h, 2h) and (2s + r, s (1 + r)) exactly; what the selector adds falls as 1 / N."""
+    w, m = 16, 64
+    assert complexity.leading_terms(heads=s) == tuple(complexity.in_units(MultiHead(m, s, w), w, 50).values())[::2]
+    ours = complexity.in_units(Compositional(m, s, r, w, w, w), w, 50)
+    assert complexity.leading_terms(searches=s, retrievals=r) == (ours["parameters"], ours["work"])
+    assert ours["selector_parameters"] == s + w / m
+    assert np.isclose(ours["selector_work"], s * (m + w + 2 * r) / 50)
+
+
+def test_costs_are_refused():
+    with pytest.raises(ValueError, match="has no line count; allowed: MultiHead softmax or linear"):
+        complexity.lines(MultiHead(8, 2, 4, variant="hyla"), 1, 2)
+    with pytest.raises(ValueError, match="either heads, or searches and retrievals, are needed"):
+        complexity.leading_terms(searches=2)
+
+
+# ---------------------------------------------------------------- value scores
+
+def an_observation(rng, order_of_searches=(1, 0), order_of_retrievals=(2, 0, 3, 1), b=50, t=6):
+    """A network that does what the task asks, its searches and retrievals numbered differently."""
+    s, r = len(order_of_searches), len(order_of_retrievals)
+    preference, winner = rng.integers(r, size=(b, t, s)), rng.integers(t, size=(b, t, s))
+    value_scores, search_scores = np.zeros((b, t, s, r)), np.zeros((b, s, t, t))
+    for i, j, true in np.ndindex(b, t, s):
+        value_scores[i, j, order_of_searches[true], order_of_retrievals[preference[i, j, true]]] = 1
+        search_scores[i, order_of_searches[true], j, winner[i, j, true]] = 1
+    return searches.Observed(value_scores, search_scores, preference, winner)
+
+
+def test_a_perfect_network_is_recognised_behind_its_permutations():
+    seen = an_observation(np.random.default_rng(0))
+    assert searches.best_order(searches.searches_found(seen)) == (1, 0)
+    np.testing.assert_array_equal(searches.specialisation(seen), np.eye(4))
+    np.testing.assert_array_equal(searches.specialisation(seen, aligned=False), np.eye(4)[:, [1, 3, 0, 2]])
+    pooled = searches.specialisation(seen, matched=False)
+    assert 0.5 < searches.diagonality(pooled) < 0.7           # half of each row is what the other search asks for
+    np.testing.assert_allclose(searches.pairing(seen).sum(axis=1), 1)
+    np.testing.assert_allclose(pooled.sum(axis=1), 1)
+
+
+def test_large_alignments_are_greedy():
+    order = np.random.default_rng(0).permutation(16)
+    assert searches.best_order(np.eye(16)[order] + 0.01) == tuple(order)
+
+
+def test_scores_of_a_network_are_read_off_its_saved_tuple():
+    one = recipe("contextual_retrieval", "quick", width=8, retrievals=4)
+    model = one.build()
+    flat, p = params.allocate(model.parameters())
+    params.initialise(flat, model.parameters(), np.random.default_rng(0), "pytorch")
+    seen = searches.observe(one, model, p, np.random.default_rng(1), sets=30)
+    assert seen.value_scores.shape == (30, 10, 2, 4) and seen.search_scores.shape == (30, 2, 10, 10)
+    assert (np.diagonal(seen.search_scores, axis1=2, axis2=3) == 0).all()
+    assert abs(searches.diagonality(searches.specialisation(seen)) - 0.25) < 0.05
+    other = recipe("contextual_retrieval", "quick", width=8, attention="softmax")
+    with pytest.raises(ValueError, match="attention is 'softmax', which has no value scores; allowed: compositional"):
+        searches.observe(other, other.build(), params.allocate(other.build().parameters())[1], np.random.default_rng(0))
+
+
+def test_figures_are_drawn():
+    pytest.importorskip("matplotlib")
+    made = searches.figure({"matched": np.eye(4), "pooled": np.full((4, 4), 0.25)})
+    assert [axes.get_title() for axes in made.axes[:2]] == ["matched", "pooled"]
