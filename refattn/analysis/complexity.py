@@ -4,7 +4,6 @@
     compositional    parameters ~ 2 s + r      work ~ s (1 + r) N^2
 
 The paper assumes one width everywhere and N so long that N^2 decides.  It leaves out the output map, which both
-The paper's assumptions: one width everywhere, N so long that N^2 decides.  It leaves out the output map, which both
 have, and all that the selector costs: its own map, the key map, and N s (e c + 2 r e) products for logits and mixture,
 which `lines` counts.
 """
