@@ -13,16 +13,20 @@ from pathlib import Path
 import numpy as np
 
 from . import __version__
-from .attention import VARIANTS
+from .attention.pages import PAGES
 from .bugs import BUGS, load
 from .cases import find
 from .cases.case import normal, shape
 from .params import layout
 
 SEED = 2024
-SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7}
+SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "1": 1}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
-SPECIAL = {                    # of the three pages: name -> (axes of bias, keep and dropout, what is special)
+COMPOSITIONAL = ("o[b,q,s] = sum_r g_sr t_sr with t_sr = sum_k softmax_k(q.k / sqrt(d) + bias) dropout v_r and "
+                 "g = softmax_r({})")
+LOGITS = {"dot": "selector.(t wr) / sqrt(c)", "linear": "selector.wc + t.wr + br",
+          "nonlinear": "relu(selector wc + t wr + br).w2 + b2"}
+SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
     "plain": ((None, None, None), "nothing but q, k and v"),
     "bias": (("bhqk", None, None), "a bias for every pair, whose gradient is that of the scores"),
     "bias for heads": (("h1k", None, None), "a bias broadcast over batch and queries: its gradient is a sum"),
@@ -30,6 +34,7 @@ SPECIAL = {                    # of the three pages: name -> (axes of bias, keep
     "nothing kept": ((None, "qk", None), "query 1 keeps nothing: its output and all gradients from it are zero"),
     "dropout": ((None, None, "bhqk"), "dropout, which every use of the code sees"),
 }
+WHOLE = "softmax", "linear", "hyla", "compositional"
 LAYERS = {                     # rows of `refattn.cases` -> what is special
     "layers/MultiHead softmax": "projections with biases around softmax attention",
     "layers/MultiHead hyla": "projections with biases around HYLA",
@@ -42,19 +47,25 @@ LAYERS = {                     # rows of `refattn.cases` -> what is special
     "models/Transformer hyla, read": "two blocks, read at the last position only",
     "models/Transformer softmax, token ids, tied, causal": "token ids, a tied read-out and a causal mask",
     "losses/cross_entropy": "a weighted mean over targets",
+    "layers/Compositional dot across": "queries and selector from one sequence, keys and values from another",
+    "models/RetrievalNetwork dot": "the one-layer network of the contextual retrieval task, with its own value",
+    "models/Universal dot, pre, image table": "one pre-LN block applied twice; its gradients add up",
 }
 
 
-def equation(knobs) -> str:
-    """A variant in one line."""
+def equation(row) -> str:
+    """A page in one line."""
+    if row.knobs is None:
+        return COMPOSITIONAL.format(LOGITS[row.forward.keywords["scoring"]])
+    knobs = row.knobs
     values = {1: "phi(v_h)", 2: "phi(sum_j a_j v_j)", 3: "phi(sum_j a_j phi(sum_i a_i v_i) wv2_j)"}[knobs.code_uses]
     return (f"o[b,q,h] = sum_k a_h {values} with a = {knobs.normaliser}(q.k / sqrt(d) + bias) x dropout and phi = "
             f"{knobs.phi}; inside phi, a and v are those of the pair q, k")
 
 
-def attention_inputs(rng, extras, forms) -> dict:
+def attention_inputs(rng, row, forms) -> dict:
     """q, k, v and extras; bias, keep and dropout in the given forms.  Query 1 keeps nothing where keep has queries."""
-    letters = {"q": "bqhd", "k": "bkhd", "v": "bkhe", **dict.fromkeys(extras, "hee")}
+    letters = {"q": "bqhd", "k": "bkhd", "v": "bkhe", **dict.fromkeys(row.extras, "hee"), **row.letters}
     inputs = {name: normal(rng, x, SIZE) for name, x in letters.items()}
     bias, keep, dropout = (None if form is None else rng.random(shape(form, SIZE)) for form in forms)
     if keep is not None:
@@ -67,12 +78,12 @@ def attention_inputs(rng, extras, forms) -> dict:
 
 def rows():
     """(file name, case, inputs, what is special), in the order of the manifest."""
-    for name, variant in VARIANTS.items():
+    for name, row in PAGES.items():
         case = find(f"attention/{name}")
-        special = SPECIAL if variant.file != "ablations.py" else {"plain": SPECIAL["plain"]}
+        special = SPECIAL if name in WHOLE else {"plain": SPECIAL["plain"]}
         for title, (forms, words) in {**special, "everything": (("hqk", "bhqk", "bhqk"), EVERYWHERE)}.items():
             rng = np.random.default_rng((SEED, sum(map(ord, name + title))))
-            yield f"{name}-{title}", case, attention_inputs(rng, variant.extras, forms), words
+            yield f"{name}-{title}", case, attention_inputs(rng, row, forms), words
     for name, words in LAYERS.items():
         case = find(name)
         yield name.split("/")[1], case, case.make(np.random.default_rng((SEED, sum(map(ord, name))))), words
@@ -108,10 +119,10 @@ def write(directory) -> list[Path]:
         found = results(case, inputs, np.random.default_rng((SEED, len(entries))))
         path = directory / f"{name.replace(', ', '-').replace(' ', '_')}.npz"
         np.savez(path, **given, **found)
-        variant = VARIANTS.get(case.name.removeprefix("attention/"))
+        row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": path.name, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",
-            "equation": equation(variant.knobs) if variant else None,
+            "equation": equation(row) if row else None,
             "axes": {n: x for n, x in case.axes.items() if n in {*given, "output"}},
             "parameters": layout(case.layer.parameters()) if case.layer else None,
             "reveals": [f"{bug.file}: {bug.sentence}" for bug in BUGS if reveals(bug, case, inputs, found)],

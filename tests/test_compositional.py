@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from refattn import params
+from refattn import check, params
 from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.layer import MultiHead
+from refattn.attention.pages import PAGES, page
 from refattn.feed_forward import FeedForward
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.universal import Universal
@@ -154,3 +155,42 @@ def test_networks_are_refused():
         RetrievalNetwork(0, MultiHead(8, 2, 4), 4)
     with pytest.raises(ValueError, match="own_width is -1; an integer of at least 0 is needed"):
         RetrievalNetwork(3, MultiHead(8, 2, 4), -1)
+
+
+# ---------------------------------------------------------------- other people's kernels
+
+def kernel(row, wrong=()):
+    """A kernel that is ours, the named gradients three times too large."""
+    def theirs(q, k, v, *extras, do, **options):
+        o, saved = row.forward(q, k, v, *extras, **options)
+        names = ["q", "k", "v", "bias", *row.extras]
+        gradients = dict(zip(names, row.backward(saved, do), strict=True))
+        return o, *(3 * g if name in wrong else g for name, g in gradients.items() if g is not None)
+    return theirs
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("compositional")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_right_kernels_agree(name, dtype):
+    """Also where theory says zero and rounding leaves something: the selector of linear scoring, b2."""
+    for seed in range(3):
+        assert check.compare(kernel(page(name)), name, dtype=dtype, bias="hqk", keep="bhqk", seed=seed).ok
+
+
+def test_a_wrong_kernel_is_told_its_mistake():
+    """With c = 9 the factor 3 is the root of the selector's width."""
+    found = check.diagnose(kernel(page("compositional"), wrong=("selector", "wr")), "compositional", bias="hqk")
+    assert found.sentences == ("the selector's gradient lacks the division by the root of its width",)
+    assert not check.diagnose(kernel(page("compositional"), wrong=("v",)), "compositional").sentences
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("compositional")])
+def test_the_shapes_table_is_executed_with_primes(name):
+    row = PAGES[name]
+    size = dict(zip("bqkhrdecf1", (2, 3, 5, 7, 11, 13, 17, 19, 23, 1), strict=True))
+    letters = {"q": "bqhd", "k": "bkhd", **row.letters}
+    given = [np.random.default_rng(0).standard_normal([size[x] for x in axes]) for axes in letters.values()]
+    o, saved = row.forward(*given, bias=np.zeros((7, 1, 5)), keep=np.ones((2, 1, 1, 5), bool))
+    assert o.shape == (2, 3, 7, 17)
+    dq, dk, dv, dbias, *rest = row.backward(saved, o)
+    assert dbias.shape == (7, 1, 5) and [g.shape for g in (dq, dk, dv, *rest)] == [x.shape for x in given]

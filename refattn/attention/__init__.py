@@ -17,11 +17,14 @@ from .softmax import softmax, softmax_backward
 class Variant(NamedTuple):
     forward: Callable          # (q, k, v, *extras, bias, keep, dropout) -> o, Saved
     backward: Callable         # (saved, do) -> dq, dk, dv, dbias, *dextras
-    knobs: Knobs               # what the variant is in table A1
+    knobs: Knobs | None        # what the variant is in table A1
     equation: str
     file: str                  # page below refattn/attention
     row: str = ""              # the row's name in table A1 of H
     extras: tuple[str, ...] = ()
+    letters: dict = {}         # input -> axes, where they are not those of multi-head attention; h is search, too
+    parts: tuple[str, ...] = ()     # other files that the page is made of
+    paper: str = "Schug et al. 2025"
 
 
 def _knobs(normaliser: str, code_uses: int, phi: str, row: str) -> Variant:

@@ -1,7 +1,8 @@
 """Rows for compositional attention: the page, the layer (m 8, s 3, r 4, d 4, e 2, c 5) and the networks around it."""
 
-from ..attention.compositional import Compositional, compositional, compositional_backward
+from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
+from ..attention.pages import PAGES
 from ..attention.value_scores import SCORINGS
 from ..feed_forward import FeedForward
 from ..models.contextual_retrieval import RetrievalNetwork
@@ -13,30 +14,29 @@ from .case import Case, maybe, named, normal, sizes
 from .layers import row
 from .models import dropout_for
 
-LETTERS = {"q": "bqsd", "k": "bksd", "v": "bkre", "selector": "bqsc"}
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
 
 
-def page(scoring) -> Case:
+def page(name) -> Case:
     """The row of one scoring."""
-    names, axes = SCORINGS[scoring].names, SCORINGS[scoring].axes
-    letters = LETTERS | dict(zip(names, axes, strict=True))
+    row, scoring = PAGES[name], PAGES[name].forward.keywords["scoring"]
+    letters = {"q": "bqsd", "k": "bksd", **{x: axes.replace("h", "s") for x, axes in row.letters.items()}}
 
     def make(rng):
-        size = sizes(rng, "bqksrdec" + "f" * ("f" in "".join(axes))) | {"1": 1}
+        size = sizes(rng, "bqksrdec" + "f" * (scoring == "nonlinear")) | {"1": 1}
         return {**{x: normal(rng, letters[x], size) for x in letters}, **maybe(rng, size | {"h": size["s"]})}
 
     def forward(inputs):
         options = {x: value for x, value in inputs.items() if x not in letters}
-        return compositional(*(inputs[x] for x in letters), scoring=scoring, **options)
+        return row.forward(*(inputs[x] for x in letters), **options)
 
     def naive(inputs):
         options = {x: value for x, value in inputs.items() if x not in letters}
         return loops.compositional(*(inputs[x] for x in letters), scoring=scoring, **options)
 
-    return Case(f"attention/compositional {scoring}", "C, eq. (7)-(13)", "attention/compositional.py", make, forward,
-                lambda saved, do: named(("q", "k", "v", "bias", "selector", *names), compositional_backward(saved, do)),
-                naive, constants=("dropout",), axes={**letters, **PAIRS, "output": "bqse"}, independent="bq",
+    return Case(f"attention/{name}", "C, eq. (7)-(13)", "attention/compositional.py", make, forward,
+                lambda saved, do: named(("q", "k", "v", "bias", *row.extras), row.backward(saved, do)), naive,
+                constants=("dropout",), axes={**letters, **PAIRS, "output": "bqse"}, independent="bq",
                 symmetric="bqksrdec", masked="zero")
 
 
@@ -104,7 +104,7 @@ def shared(name, scoring, *, read=None, **fields) -> Case:
 
 def compositional_rows():
     """All rows of this file."""
-    yield from map(page, SCORINGS)
+    yield from (page(name) for name in PAGES if name.startswith("compositional"))
     yield from (layer(scoring, scoring) for scoring in SCORINGS)
     yield layer("dot across", "dot", cross=True)
     yield layer("dot read", "dot", read=slice(1, 3))

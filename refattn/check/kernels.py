@@ -24,13 +24,13 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import plain
-from ..attention import variant as variant_row
+from ..attention.pages import page as variant_row
 from ..bugs import BUGS, load
 from ..cases.attention import EXTRAS, LETTERS
 from ..cases.case import normal, shape
 
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
-SIZES = {"b": 2, "q": 5, "k": 7, "h": 3, "d": 4, "e": 6}
+SIZES = {"b": 2, "q": 5, "k": 7, "h": 3, "d": 4, "e": 6, "r": 8, "c": 9, "f": 10, "1": 1}
 WORST, MEAN = 4, 0.5           # how far, in error bars, results may be from those of the bug that is named
 ROWS = {"o": 1, "dq": 1, "dk": 1, "dv": 1, "dbias": -2}     # the axis whose entries are judged by themselves
 
@@ -91,7 +91,8 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do and their gradients, "bhtd" say
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
-    sizes   : sizes other than b 2, q 5, k 7, h 3, d 4, e 6, as in {"q": 16, "d": 64}
+    sizes   : sizes other than b 2, q 5, k 7, h 3, d 4, e 6, as in {"q": 16, "d": 64}; of compositional attention also
+              r 8, c 9, its h being s and the h of its values r; selector (b, q, s, c) and wr (e, c) follow v
 
     One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The error bar of
     each row (a query of o, dq and dbias, a key of dk and dv) is eight times the error of our own plain formulas with
@@ -120,9 +121,11 @@ def diagnose(theirs, variant="hyla", **options) -> Diagnosis:
     ours = _ours(inputs, variant_row(variant))
     own = _distance(results, ours, ours, noise, settings["dtype"])[1]
     fits = []
+    row = variant_row(variant)
+    files = {"ops.py", "contract.py", *(f"attention/{file}" for file in (row.file, *row.parts))}
     for bug in () if comparison.ok else BUGS:
-        if bug.file in (f"attention/{variant_row(variant).file}", "ops.py", "contract.py"):
-            wrong = _quietly(lambda package: _ours(inputs, package.attention.variant(_name(variant))), load(bug))
+        if bug.file in files:
+            wrong = _quietly(lambda package: _ours(inputs, package.attention.pages.page(_name(variant))), load(bug))
             worst, mean = _distance(results, wrong, ours, noise, settings["dtype"]) if wrong else (np.inf, np.inf)
             if worst <= WORST and mean <= min(MEAN, own / 2):
                 fits.append((mean, bug.sentence))
@@ -146,13 +149,18 @@ def _quietly(f, x):
 # --------------------------------------------------------------------------------------------------- inputs and results
 
 
+def _letters(row) -> dict:
+    """Input -> axes, of one page."""
+    return LETTERS | EXTRAS | row.letters
+
+
 def _draw(row, dtype, forms, sizes, seed):
     """Inputs by name, float64 with values of `dtype`; None where there is none."""
     unknown = (sizes or {}).keys() - SIZES.keys()
     if unknown:
         raise ValueError(f"sizes has the unknown axis {', '.join(map(repr, unknown))}; allowed: {', '.join(SIZES)}")
     size, rng = {**SIZES, **(sizes or {})}, np.random.default_rng(seed)
-    inputs = {x: normal(rng, (LETTERS | EXTRAS)[x], size) for x in ("q", "k", "v", *row.extras)}
+    inputs = {x: normal(rng, _letters(row)[x], size) for x in ("q", "k", "v", *row.extras)}
     inputs["do"] = normal(rng, LETTERS["output"], size)
     for name, form in forms.items():
         if form is None:
@@ -237,8 +245,10 @@ def _largest(name, x):
 
 def _noise(inputs, variant, dtype, ours) -> dict:
     """The error of the plain formulas when every contraction is rounded to the precision, row by row."""
-    rough = _ours(inputs, plain.package(dtype).attention.variant(_name(variant)))
-    return {n: _largest(n, rough[n] - x) for n, x in ours.items()}
+    rough = _ours(inputs, plain.package(dtype).attention.pages.page(_name(variant)))
+    whole = max(np.abs(x).max() for x in ours.values())
+    zero = {n: np.abs(x).max() <= 1e-12 * whole for n, x in ours.items()}       # by theory: only rounding is left of it
+    return {n: _largest(n, rough[n] - x) + zero[n] * 4 * plain.EPSILON[dtype] * whole for n, x in ours.items()}
 
 
 def _allowed(name, expected, ours, noise, dtype):
@@ -264,9 +274,10 @@ def _distance(results, expected, ours, noise, dtype):
 
 def _report(inputs, results, variant, dtype):
     """The Comparison, and the noise that it rests on."""
-    ours = _ours(inputs, variant_row(variant))
+    row = variant_row(variant)
+    ours = _ours(inputs, row)
     noise = _noise(inputs, variant, dtype, ours)
-    letters = {"o": "bqhe", "dbias": "bhqk", **{f"d{n}": x for n, x in (LETTERS | EXTRAS).items() if n != "bias"}}
+    letters = {"o": "bqhe", "dbias": "bhqk", **{f"d{n}": x for n, x in _letters(row).items() if n != "bias"}}
     entries = []
     for name, x in results.items():
         if name not in ours:

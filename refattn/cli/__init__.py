@@ -151,13 +151,11 @@ def verify(argv) -> int:
 def listing() -> dict:
     """{section: rows}, the first row being the heading."""
     from .. import theorems
-    from ..attention import VARIANTS
+    from ..attention.pages import PAGES
     from ..recipes import RECIPES
-    paper = "Schug et al. 2025"
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
-            (name, paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in VARIANTS.items()] + [
-            ("compositional", "Mittal et al. 2022", "eq. 7-14", "-", "refattn/attention/compositional.py")],
+            (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
         "tasks": [("name", "paper", "file")] + [
             (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [

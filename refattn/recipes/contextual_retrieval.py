@@ -40,7 +40,7 @@ class ContextualRetrievalRecipe(Recipe):
     TABLE = (("loss", "train", "loss"), ("held-out loss", "held_out", "loss"))
     PUBLISHED = published.contextual_retrieval(2, 4, 64, 4, True)
     SCALES = {
-        "quick": {"steps": 3_000, "batch": 64, "rate": 2e-3, "evaluation": 12_800, "probe": 1_280},
+        "quick": {"steps": 5_000, "batch": 64, "rate": 2e-3, "width": 32, "evaluation": 12_800, "probe": 1_280},
         "paper": cell(2, 4, 64),
         "2s4r-64": cell(2, 4, 64), "2s4r-128": cell(2, 4, 128),
         "4s8r-128": cell(4, 8, 128), "4s8r-256": cell(4, 8, 256), "4s8r-512": cell(4, 8, 512),

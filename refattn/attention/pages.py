@@ -1,0 +1,32 @@
+"""Every page as one table: the variants of multi-head attention, and those that take more than q, k and v.
+
+    forward(q, k, v, *extras, bias, keep, dropout) -> o, Saved        backward(saved, do) -> dq, dk, dv, dbias, *dextras
+"""
+
+from functools import partial
+
+from . import VARIANTS, Variant, variant
+from .compositional import compositional, compositional_backward
+from .value_scores import SCORINGS
+
+
+def _compositional(scoring: str) -> Variant:
+    names, axes = SCORINGS[scoring].names, SCORINGS[scoring].axes
+    letters = {"v": "bkre", "selector": "bqhc", **dict(zip(names, axes, strict=True))}
+    return Variant(partial(compositional, scoring=scoring), compositional_backward, None, "eq. 7-13",
+                   "compositional.py", extras=("selector", *names), letters=letters, parts=("value_scores.py",),
+                   paper="Mittal et al. 2022")
+
+
+PAGES: dict[str, Variant] = VARIANTS | {
+    "compositional": _compositional("dot"),
+    "compositional_linear": _compositional("linear"),
+    "compositional_nonlinear": _compositional("nonlinear"),
+}
+
+
+def page(name) -> Variant:
+    """The row of a name or of Knobs.  Raises ValueError listing the names."""
+    if isinstance(name, str) and name not in PAGES:
+        raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(PAGES)}")
+    return PAGES[name] if isinstance(name, str) else variant(name)
