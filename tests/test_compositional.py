@@ -136,7 +136,7 @@ def test_pages_refuse_masks_scorings_and_dtypes():
 ])
 def test_recipes_are_refused(change, message):
     with pytest.raises(ValueError) as error:
-        recipe("contextual_retrieval", "quick", **change)
+        recipe("contextual_retrieval", "paper", **change)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
