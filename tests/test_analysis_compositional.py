@@ -71,6 +71,15 @@ def test_a_perfect_network_is_recognised_behind_its_permutations():
     np.testing.assert_allclose(pooled.sum(axis=1), 1)
 
 
+def test_a_retrieval_that_nobody_asks_for_has_a_row_of_zeros():
+    seen = an_observation(np.random.default_rng(0))
+    seen.value_scores[seen.preference == 0] = 0.25
+    seen.preference[seen.preference == 0] = 1
+    matrix = searches.specialisation(seen)
+    assert not matrix[0].any() and (matrix[1:].sum(axis=1) > 0.99).all()
+    assert np.isclose(searches.diagonality(matrix), np.diagonal(matrix)[1:].mean())
+
+
 def test_large_alignments_are_greedy():
     order = np.random.default_rng(0).permutation(16)
     assert searches.best_order(np.eye(16)[order] + 0.01) == tuple(order)

@@ -65,7 +65,9 @@ def searches_found(seen: Observed) -> np.ndarray:
 
 
 def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True) -> np.ndarray:
-    """(true retrieval, learned retrieval): mean value score where the true retrieval is asked for; rows sum to 1.
+    """(true retrieval, learned retrieval): mean value score where the true retrieval is asked for.
+
+    Rows sum to 1; the row of a retrieval that nobody asks for, as held-out tuples may leave one, is 0.
 
     matched : each true search looks at the learned search that finds its winner; else at all of them (`aggregated`)
     aligned : columns permuted to bring the largest entries to the diagonal
@@ -77,7 +79,7 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
         scores = scores[:, :, list(best_order(searches_found(seen)))]
     else:
         scores = np.broadcast_to(scores.mean(axis=2, keepdims=True), (b, t, asked.shape[2], r))
-    total = np.tensordot(asked, scores, ([0, 1, 2], [0, 1, 2])) / asked.sum(axis=(0, 1, 2))[:, None]
+    total = np.tensordot(asked, scores, ([0, 1, 2], [0, 1, 2])) / np.maximum(asked.sum(axis=(0, 1, 2)), 1)[:, None]
     if aligned and total.shape[0] <= r:
         first = best_order(total)
         total = total[:, [*first, *(column for column in range(r) if column not in first)]]
@@ -85,8 +87,8 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
 
 
 def diagonality(matrix) -> float:
-    """Mean of the diagonal: 1 for a permutation after alignment, 1 / r for no specialisation."""
-    return float(np.diagonal(matrix).mean())
+    """Mean of the diagonal over rows that are not 0: 1 for a permutation after alignment, 1 / r for none."""
+    return float(np.diagonal(matrix)[matrix.any(axis=1)[:min(matrix.shape)]].mean())
 
 
 def figure(matrices: dict[str, np.ndarray], xlabel: str = "learned retrieval", ylabel: str = "true retrieval"):
