@@ -197,17 +197,14 @@ def a_shared_block_gets_the_sum_of_the_gradients(rng):
     shared = Universal(attention, feed_forward, n, i, final_norm=True)
     whole = Transformer(Block(attention, feed_forward, epsilon=1e-5), n, inputs=i)
     p, x = filled(shared, rng), rng.standard_normal((b, t, i))
-    flats = [np.concatenate([z.ravel() for z in leaves(part)]) for part in (p.embed, p.block, p.norm, p.readout)]
-    embed, block, norm, readout = flats
+    embed, block, norm, readout = map(joined, (p.embed, p.block, p.norm, p.readout))
     q = params.view(np.concatenate([embed, *[block] * n, norm, readout]), whole.parameters())
     dy = rng.standard_normal((b, t, 1))
     y, g, dx = passes(shared, p, x, dy)
     y2, g2, dx2 = passes(whole, q, x, dy)
-    total = sum(np.concatenate([z.ravel() for z in leaves(each)]) for each in g2.blocks)
-    return gaps([y, dx, np.concatenate([z.ravel() for z in leaves(g.block)])], [y2, dx2, total])
+    return gaps([y, dx, joined(g.block)], [y2, dx2, sum(map(joined, g2.blocks))])
 
 
-def leaves(views):
-    """The arrays of a group of parameters, in layout order."""
-    for _, x in views:
-        yield from leaves(x) if isinstance(x, params.Views) else (x,)
+def joined(views):
+    """All entries of a group of parameters, in layout order."""
+    return np.concatenate([joined(x) if isinstance(x, params.Views) else x.ravel() for _, x in views])

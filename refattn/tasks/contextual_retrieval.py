@@ -52,8 +52,6 @@ class ContextualRetrieval:
     ((256, 10, 14), (256, 10), (256, 10, 2), (256, 10, 2))
     >>> bool((truth(tokens, task.alpha, task.retrievals) == target).all())      # every target can be recomputed
     True
-    >>> round(task.zero_predictor, 2)
-    0.75
     >>> ContextualRetrieval(searches=5)
     Traceback (most recent call last):
     ValueError: searches is 5, allowed with the published alpha are whole numbers from 1 to 4; or give an alpha_seed
@@ -66,9 +64,8 @@ class ContextualRetrieval:
     alpha_seed: int | None = None
 
     def __post_init__(self):
-        check_integer("searches", self.searches, 1, 64)
-        check_integer("retrievals", self.retrievals, 1, 1024)
-        check_integer("objects", self.objects, 2, 1024)
+        for name, least, most in ("searches", 1, 64), ("retrievals", 1, 1024), ("objects", 2, 1024):
+            check_integer(name, getattr(self, name), least, most)
         check_fraction("share", self.share)
         if self.alpha_seed is not None:
             check_integer("alpha_seed", self.alpha_seed, 0)
@@ -146,9 +143,8 @@ class ContextualRetrieval:
     def sample(self, rng, batch, split="all"):
         """A Batch of sets; each object's tuple is drawn uniformly, with replacement, from the split.
 
-        The features are drawn first: one generator state gives the same features in every split.
-
-        Raises: ValueError for an unknown or empty split, or a batch below 1.
+        The features are drawn first: one generator state gives the same features in every split.  Raises ValueError
+        for an unknown or empty split, or a batch below 1.
         """
         size = self.size(split)
         check_integer("batch", batch, 1)
