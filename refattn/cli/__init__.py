@@ -109,11 +109,10 @@ def train(argv) -> int:
     except BrokenExecutor:
         print(f"refattn train: a run's process died; checkpoints are in {out}, go on with: {on}", file=sys.stderr)
         return 1
-    kind = RECIPES[outcomes[0]["task"]]
+    kind, fields = RECIPES[outcomes[0]["task"]], outcomes[0]["fields"]
     if as_json:
-        source = kind.published(outcomes[0]["fields"]).source
         print(json.dumps({"task": kind.TASK, "out": str(out), "runs": outcomes, "table": summary(kind, outcomes),
-                          "published_source": source}, indent=1, ensure_ascii=False))
+                          "published_source": kind.published(fields).source}, indent=1, ensure_ascii=False))
     else:
         print(table(kind, outcomes))
     failed = [outcome for outcome in outcomes if outcome.get("error")]
