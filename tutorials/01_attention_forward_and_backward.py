@@ -224,7 +224,7 @@ assert not report.ok and report.errors["q"] > 0.5 and report.errors["k"] < 1e-12
 
 # %% [markdown]
 # A gradient check says nothing about a forward that is consistently wrong, a softmax over queries say. For
-# that there are the loops. The tests of the library use both, and plant mistakes (`refattn/bugs.py`) to see
+# that there are the loops. The tests of the library use both, and plant mistakes (`refattn/bugs/`) to see
 # that they are found.
 #
 # ## 6. Why not finite differences? A dropped epsilon

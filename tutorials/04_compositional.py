@@ -50,7 +50,7 @@ from refattn.attention.layer import MultiHead
 from refattn.attention.softmax import softmax, softmax_backward
 from refattn.attention.value_scores import dot, dot_backward
 from refattn.recipes import recipe
-from refattn.theorems_compositional import as_compositional
+from refattn.theorems.compositional import as_compositional
 from refattn.train import fit, runs
 
 threadpool_limits(1)                        # products this small are fastest on one thread

@@ -4,8 +4,9 @@ A row is all that a new variant needs besides its page and its naive loop: the l
 reference vectors and the command line read this table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .ablations import Knobs, ablation, ablation_backward
@@ -22,7 +23,7 @@ class Variant(NamedTuple):
     file: str                  # page below refattn/attention
     row: str = ""              # the row's name in table A1 of H
     extras: tuple[str, ...] = ()
-    letters: dict = {}         # input -> axes, where they are not those of multi-head attention; h is search, too
+    letters: Mapping = MappingProxyType({})     # input -> axes, where they are not those of multi-head attention; h is search, too
     parts: tuple[str, ...] = ()     # other files that the page is made of
     paper: str = "Schug et al. 2025"
 

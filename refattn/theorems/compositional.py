@@ -1,17 +1,17 @@
-"""The theorems of compositional attention; `theorems` enters them into its table."""
+"""The theorems of compositional attention."""
 
 import numpy as np
 
-from . import ops, params
-from .attention.compositional import Compositional, compositional, compositional_backward
-from .attention.layer import MultiHead
-from .attention.softmax import softmax, softmax_backward
-from .attention.value_scores import SCORINGS
-from .feed_forward import FeedForward
-from .models.transformer import Block, Transformer
-from .models.universal import Universal
-from .naive import compositional as loops
-from .theorems import gap, gaps, sizes, theorem
+from .. import ops, params
+from ..attention.compositional import Compositional, compositional, compositional_backward
+from ..attention.layer import MultiHead
+from ..attention.softmax import softmax, softmax_backward
+from ..attention.value_scores import SCORINGS
+from ..feed_forward import FeedForward
+from ..models.transformer import Block, Transformer
+from ..models.universal import Universal
+from ..naive import compositional as loops
+from .statement import gap, gaps, sizes, theorem
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float64
 

@@ -1,72 +1,17 @@
-"""What the papers claim, and what this library promises, as statements that are checked at random sizes in float64.
-
-A theorem is a function from a random generator to the largest error found; its statement, conditions and source stand
-beside it.  `refattn verify` runs all of them, and behind them every gradient against its derivative; tutorials and
-tests only call them.  Errors are relative, max |a - b| / max |b|; a claim of exactness has tolerance 0.
-"""
-
-import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+"""The theorems of attention as a hypernetwork, and what every variant promises."""
 
 import numpy as np
 
-from . import cases, check, masks, ops, params
-from .attention import VARIANTS, as_hypernetwork, variant
-from .attention.ablations import ablation, ablation_backward
-from .attention.layer import MultiHead
-from .attention.tiled import tiled, tiled_backward
-from .contract import contract
-from .models.transformer import decoder
-from .naive import as_hypernetwork as loops
-from .recompute import Recompute
-
-
-class Theorem(NamedTuple):
-    name: str
-    statement: str             # with its conditions
-    source: str
-    tolerance: float
-    error: Callable            # rng -> the largest error
-
-
-class Result(NamedTuple):
-    name: str
-    statement: str
-    source: str
-    error: float
-    tolerance: float
-    ok: bool
-    seconds: float
-
-
-THEOREMS: dict[str, Theorem] = {}
-
-
-def theorem(statement: str, source: str, tolerance: float = 1e-12):
-    """Enters a function into THEOREMS under its own name."""
-    def enter(f):
-        THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, f)
-        return f
-    return enter
-
-
-def gap(a, b) -> float:
-    """max |a - b| / max |b|, or max |a - b| where b is zero; infinite for NaN or another shape."""
-    if a.shape != b.shape or not np.isfinite(a).all():
-        return np.inf
-    return float(np.abs(a - b).max(initial=0) / (np.abs(b).max(initial=0) or 1))
-
-
-def gaps(ours, theirs) -> float:
-    """The largest gap of two lists of arrays; None matches None only."""
-    return max(np.inf if (a is None) != (b is None) else 0.0 if a is None else gap(a, b)
-               for a, b in zip(ours, theirs, strict=True))
-
-
-def sizes(rng, n: int) -> list[int]:
-    """n different sizes from 2 to 7, so that no swapped axis can hide."""
-    return [int(x) for x in rng.permutation(np.arange(2, 8))[:n]]
+from .. import masks, ops, params
+from ..attention import VARIANTS, as_hypernetwork, variant
+from ..attention.ablations import ablation, ablation_backward
+from ..attention.layer import MultiHead
+from ..attention.tiled import tiled, tiled_backward
+from ..contract import contract
+from ..models.transformer import decoder
+from ..naive import as_hypernetwork as loops
+from ..recompute import Recompute
+from .statement import gap, gaps, sizes, theorem
 
 
 def inputs(rng, *, heads=None, same=False):
@@ -304,31 +249,3 @@ def reading_one_position_equals_slicing(rng):
     (flat1, g1), (flat2, g2) = (params.allocate(model.parameters(), np.float64) for _ in range(2))
     dx, dx_part = model.backward(p, saved, dy, g1), model.backward(p, saved_part, dy[:, read], g2)
     return gaps([part, dx_part, flat2], [whole[:, read], dx, flat1])
-
-
-def _gradient(case) -> Theorem:
-    statement = "the backward is the derivative of the forward, by the complex step"
-    return Theorem(f"gradient of {case.name}", statement, case.source or "this library",
-                   check.tolerance(case), lambda rng: check.CHECKS["derivative"](case, rng))
-
-
-def every() -> dict[str, Theorem]:
-    """Name -> Theorem: the statements above, then one gradient check for every case."""
-    return THEOREMS | {t.name: t for t in map(_gradient, cases.CASES)}
-
-
-def verify(names=(), seed: int = 0) -> Iterator[Result]:
-    """Results one by one, each from its own random numbers.  Raises ValueError for a name that matches no theorem."""
-    table = every()
-    chosen = [t for t in table.values() if not names or any(n in t.name for n in names)]
-    for name in names:
-        if not any(name in t for t in table):
-            raise ValueError(f"no theorem is called {name!r}; `refattn list` names them all")
-    for number, t in enumerate(chosen):
-        start = time.perf_counter()
-        error = float(t.error(np.random.default_rng((seed, number))))
-        seconds = time.perf_counter() - start
-        yield Result(t.name, t.statement, t.source, error, t.tolerance, error <= t.tolerance, seconds)
-
-
-from . import theorems_compositional  # noqa: E402, F401    enters its rows into the table above

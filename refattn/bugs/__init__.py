@@ -1,0 +1,36 @@
+"""Planted bugs: plausible mistakes, one row each, that the checks must catch and `check.diagnose` can name.
+
+A row is a file, a text that stands in it exactly once, the text to put there, and one sentence that says what is wrong.
+`python -m refattn.check.planted` prints which check catches which row.
+"""
+
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple
+
+from ..rewrite import rewritten
+from . import compositional, hypernetwork
+
+
+class Bug(NamedTuple):
+    file: str                  # below refattn/
+    old: str                   # occurs exactly once
+    new: str
+    sentence: str
+
+
+@cache
+def load(bug: Bug) -> ModuleType:
+    """The package with this bug, beside the real one; each is loaded once.
+
+    Raises ValueError naming file and text when the text does not stand in the file exactly once.
+    """
+    def edit(source):
+        if source.count(bug.old) != 1:
+            raise ValueError(f"{bug.file} has {source.count(bug.old)} times, not once, the text {bug.old!r}")
+        return source.replace(bug.old, bug.new)
+
+    return rewritten({bug.file: edit})
+
+
+BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (*hypernetwork.ROWS, *compositional.ROWS)))
