@@ -23,7 +23,7 @@ class Variant(NamedTuple):
     file: str                  # page below refattn/attention
     row: str = ""              # the row's name in table A1 of H
     extras: tuple[str, ...] = ()
-    letters: Mapping = MappingProxyType({})     # input -> axes, where they are not those of multi-head attention; h is search, too
+    letters: Mapping = MappingProxyType({})         # input -> axes where multi-head attention has others
     parts: tuple[str, ...] = ()     # other files that the page is made of
     paper: str = "Schug et al. 2025"
 
