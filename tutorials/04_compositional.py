@@ -147,6 +147,7 @@ for ax, (title, parts) in zip(axes, panels.items(), strict=True):
     image = ax.imshow(cosines(parts), vmin=-1, vmax=1, cmap="RdBu_r")
     ax.set(title=title, xlabel="head", xticks=range(S * R), yticks=range(S * R))
 axes[0].set_ylabel("head")
+figure.suptitle("Cosines between the 8 heads of one shared layer, random parameters (one draw)")
 figure.colorbar(image, ax=axes, label="cosine", shrink=0.8)
 print(f"copies of a search: cosine of the maps 1, of their gradients {cosines(own['wq'])[0, 1:R].round(2)}")
 assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
@@ -382,9 +383,10 @@ for ax, split, title in (axes[0], "train", "trained preferences"), (axes[1], "he
                 [line[split]["loss"] for line in lines] + [fitted[name].metrics[split]["loss"]],
                 color=colour, marker="o", markersize=4, linewidth=2, label=name)
     ax.axhline(trained.data().zero_predictor, color=GREY, linestyle=":", label="answering 0")
-    ax.set(title=title, xlabel="step")
+    ax.set(title=title, xlabel="steps of 64 sets")
     ax.grid(alpha=0.3)
 axes[0].set(ylabel="mean absolute error", ylim=(0, 0.9))
+figure.suptitle(f"One run each (seed 0); n = {trained.probe:,} sets a point, {trained.evaluation:,} at the end")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 # %% [markdown]
@@ -408,6 +410,7 @@ for ax, (title, each) in zip(axes, seen.items(), strict=True):
     ax.set(title=title, xlabel="learned retrieval", xticks=range(R), yticks=range(R))
     print(f"{title:18s} mean of the diagonal {diagonal[title]:.2f}")
 axes[0].set_ylabel("true retrieval")
+figure.suptitle("Who retrieves what: one run each (seed 0), n = 2,000 sets of 10 objects")
 figure.colorbar(image, ax=axes, label="mean value score", shrink=0.8)
 assert abs(diagonal["dot, after 1 step"] - 0.25) < 0.05 and diagonal["dot, trained"] > 0.4
 assert abs(diagonal["linear, trained"] - 0.25) < 0.1
