@@ -1,0 +1,1 @@
+"""Reading trained networks: latent codes, searches and retrievals, and what attention costs."""
