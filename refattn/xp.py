@@ -18,7 +18,8 @@ SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module
 def array_module(*arrays) -> ModuleType:
     """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
 
-    Raises TypeError when arrays of two modules are mixed.
+    Raises TypeError when arrays of two modules other than NumPy are mixed; a NumPy array among them is refused by the
+    module itself, and by `check_alike` where arrays enter.
     """
     found = np
     for x in arrays:

@@ -11,7 +11,7 @@ from ..feed_forward import FeedForward
 from ..models.transformer import Block, Transformer
 from ..models.universal import Universal
 from ..naive import compositional as loops
-from .statement import gap, gaps, sizes, theorem
+from .statement import filled, gap, gaps, sizes, theorem
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float64
 
@@ -21,13 +21,6 @@ def random_layer(rng, **fields):
     b, t, m, s, r, d = sizes(rng, 6)
     layer = Compositional(m, s, r, d, retrieval_width=8, selector_width=9, **fields)
     return layer, filled(layer, rng), rng.standard_normal((b, t, m))
-
-
-def filled(layer, rng):
-    """Random parameters of a layer or model."""
-    flat, p = params.allocate(layer.parameters(), np.float64)
-    params.initialise(flat, layer.parameters(), rng, "random")
-    return p
 
 
 def passes(layer, p, x, dy, **options):

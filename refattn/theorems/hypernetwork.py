@@ -11,7 +11,7 @@ from ..contract import contract
 from ..models.transformer import decoder
 from ..naive import as_hypernetwork as loops
 from ..recompute import Recompute
-from .statement import gap, gaps, sizes, theorem
+from .statement import filled, gap, gaps, sizes, theorem
 
 
 def inputs(rng, *, heads=None, same=False):
@@ -27,12 +27,10 @@ def extras(rng, row, v):
 
 
 def layer_of(rng, name, **options):
-    """A MultiHead of random small sizes with random parameters, its gradients, and an input x (b, t, m)."""
+    """A MultiHead of random small sizes with random parameters, and an input x (b, t, m)."""
     b, t, m, h, d, e = sizes(rng, 6)
     layer = MultiHead(m, options.pop("heads", h), d, e, name, **options)
-    flat, p = params.allocate(layer.parameters(), np.float64)
-    params.initialise(flat, layer.parameters(), rng, "random")
-    return layer, p, rng.standard_normal((b, t, m))
+    return layer, filled(layer, rng), rng.standard_normal((b, t, m))
 
 
 CODES = {"softmax": lambda s: ops.softmax(s), "linear": lambda s: s, "rms_head": lambda s: ops.rms_head(s)[0]}
@@ -156,8 +154,7 @@ def causality(rng):
         changed, y = layer.forward(p, other, keep=keep)[0], layer.forward(p, x, keep=keep)[0]
         worst = max(worst, gap(changed[:, :last], y[:, :last]))
         model = decoder(MultiHead(6, 2, 3, variant=name), hidden=5, layers=2, buckets=4, inputs=x.shape[2], causal=True)
-        flat, p = params.allocate(model.parameters(), np.float64)
-        params.initialise(flat, model.parameters(), rng, "random")
+        p = filled(model, rng)
         worst = max(worst, gap(model.forward(p, other)[0][:, :last], model.forward(p, x)[0][:, :last]))
     return worst
 
@@ -238,8 +235,7 @@ def recomputation_changes_no_bit(rng):
 def reading_one_position_equals_slicing(rng):
     b, t, i = 3, 5, 4
     model = decoder(MultiHead(6, 2, 3, variant="hyla"), hidden=7, layers=2, buckets=t, inputs=i)
-    flat, p = params.allocate(model.parameters(), np.float64)
-    params.initialise(flat, model.parameters(), rng, "random")
+    p = filled(model, rng)
     x, dropout = rng.standard_normal((b, t, i)), (rng.random((2, 1, 1, t, t)) < 0.9) / 0.9
     read = slice(t - 2, t - 1)
     whole, saved = model.forward(p, x, dropout=dropout)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import params
+
 
 class Theorem(NamedTuple):
     name: str
@@ -41,3 +43,10 @@ def gaps(ours, theirs) -> float:
 def sizes(rng, n: int) -> list[int]:
     """n different sizes from 2 to 7, so that no swapped axis can hide."""
     return [int(x) for x in rng.permutation(np.arange(2, 8))[:n]]
+
+
+def filled(layer, rng):
+    """Random parameters of a layer or model, biases and scales too."""
+    flat, p = params.allocate(layer.parameters(), np.float64)
+    params.initialise(flat, layer.parameters(), rng, "random")
+    return p
