@@ -103,3 +103,27 @@ def test_figures_are_drawn():
     pytest.importorskip("matplotlib")
     made = searches.figure({"matched": np.eye(4), "pooled": np.full((4, 4), 0.25)})
     assert [axes.get_title() for axes in made.axes[:2]] == ["matched", "pooled"]
+
+
+def test_the_error_by_tuple_is_that_of_a_network_that_ignores_one_tuple():
+    """Errors of 1 planted at the tuple (1, 2) come out there and nowhere else; tuples that never occur are NaN."""
+    chosen = recipe("contextual_retrieval", "quick", attention="softmax")
+    drawn = []
+
+    class Planted:
+        def forward(self, parameters, x):
+            wrong = (drawn[-1].preference == (1, 2)).all(axis=-1)
+            return (drawn[-1].target + wrong)[..., None], None
+
+    class Spy:
+        searches, retrievals, inputs = chosen.searches, chosen.retrievals, staticmethod(chosen.inputs)
+
+        def sample(self, *arguments):
+            drawn.append(chosen.sample(*arguments))
+            return drawn[-1]
+
+    error = searches.error_by_tuple(Spy(), Planted(), None, np.random.default_rng(0), 50)
+    held = [tuple(row) for row in chosen.data().tuples("held_out")]
+    assert error[1, 2] == pytest.approx(1, abs=1e-6)
+    assert sorted(map(tuple, np.argwhere(np.isnan(error)))) == sorted(held)
+    assert np.nansum(error) == pytest.approx(error[1, 2])

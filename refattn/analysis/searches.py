@@ -2,6 +2,7 @@
 
     pairing           mean value score of each search and retrieval                             C, figures 4 and 15
     specialisation    mean value score of each retrieval, by the retrieval that is asked for     C, figures 5, 11, 12
+    error_by_tuple    mean absolute error of the objects with each tuple of preferences          not in the paper
 
 Source: C, sections 4.1 and appendix.  Retrievals and searches have no order, so learned ones are aligned with true ones
 by the permutation of the largest sum.  Differs: the authors' code has no function for the figures; `matched` is ours.
@@ -89,6 +90,21 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
 def diagonality(matrix) -> float:
     """Mean of the diagonal over rows that are not 0: 1 for a permutation after alignment, 1 / r for none."""
     return float(np.diagonal(matrix)[matrix.any(axis=1)[:min(matrix.shape)]].mean())
+
+
+def error_by_tuple(recipe, model, parameters, rng, sets: int = 4_000, split: str = "train") -> np.ndarray:
+    """(R, ..., R), one axis for each search: mean |y - target| by the tuple of preferences, on fresh sets.
+
+    NaN where no object has that tuple.  Any attention; arguments as for `observe`.  What a network has not learned is
+    a set of tuples, hence the plateaus of its loss.
+    """
+    batch = recipe.sample(rng, split, sets)
+    y = to_host(model.forward(parameters, recipe.inputs(batch)[0])[0])[..., 0]
+    shape = (recipe.retrievals,) * recipe.searches
+    place = np.ravel_multi_index(np.moveaxis(batch.preference, -1, 0), shape).ravel()
+    total = np.bincount(place, np.abs(y - batch.target).ravel(), recipe.retrievals**recipe.searches)
+    count = np.bincount(place, minlength=total.size)
+    return np.where(count, total / np.maximum(count, 1), np.nan).reshape(shape)
 
 
 def figure(matrices: dict[str, np.ndarray], xlabel: str = "learned retrieval", ylabel: str = "true retrieval"):
