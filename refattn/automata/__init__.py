@@ -1,0 +1,1 @@
+"""Finite automata as tables, and as exact weights of a RegularGPT."""

@@ -1,0 +1,177 @@
+"""Finite automata as tables: running, composing, minimising, and the monoid of their words.
+
+    q_0 = start;    q_i = transition[q_(i-1), x_i];    y_i = output[q_i]
+
+A word acts on states as a map, q -> where the word leads from q.  The map of a word is that of its parts, the earlier
+one first (`compose`); as 0/1 matrices with A(x)[q, q'] = 1 where transition[q, x] = q' the earlier factor is the left
+one: A(x_1) A(x_2) ... A(x_T).  Nothing is added to this: a RegularGPT computes the same product as a tree.
+
+Source: R, sections 3 and 4; Moore 1956 for the minimal automaton.
+Symbols: n states, v symbols, t position, b batch; tokens are the numbers 0 to v - 1 of the symbols.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Monoid(NamedTuple):
+    maps: np.ndarray                       # (k, n): the distinct state maps of non-empty words, shortest words first
+    words: tuple[tuple[int, ...], ...]     # (k): for each map the first of its shortest words
+    generators: np.ndarray                 # (v): the place in `maps` of each symbol's map
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    """A complete deterministic automaton whose states have classes as outputs; an acceptor has the classes 0 and 1.
+
+    transition : (n, v) integers, the next state
+    output     : (n) integers from 0, the class
+    start      : the first state
+    symbols    : (v) names; None for 0, 1, ...
+
+    Raises: ValueError that names the field, what was given and what is allowed.
+
+    >>> parity = Automaton([[0, 1], [1, 0]], [0, 1])
+    >>> parity.outputs([1, 0, 1, 1]).tolist()
+    [1, 1, 0, 1]
+    >>> Automaton([[0, 1], [1, 2]], [0, 1])
+    Traceback (most recent call last):
+    ValueError: transition has the state 2, allowed are states from 0 to 1
+    """
+
+    transition: np.ndarray
+    output: np.ndarray
+    start: int = 0
+    symbols: tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        table, output = np.array(self.transition), np.array(self.output)
+        if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
+            raise ValueError(f"transition has shape {table.shape} and dtype {table.dtype}, allowed are integers "
+                             f"(states, symbols), at least one of each")
+        n, v = table.shape
+        if output.shape != (n,) or output.dtype.kind not in "iu" or output.min() < 0:
+            raise ValueError(f"output is {self.output!r}, allowed are {n} whole numbers from 0, one for each state")
+        for name, states in ("transition", table), ("start", np.array([self.start])):
+            wrong = states[(states < 0) | (states >= n)]
+            if wrong.size:
+                raise ValueError(f"{name} has the state {wrong[0]}, allowed are states from 0 to {n - 1}")
+        names = tuple(map(str, range(v) if self.symbols is None else self.symbols))
+        if len(set(names)) != v or len(names) != v:
+            raise ValueError(f"symbols are {', '.join(names)}; allowed are {v} different names")
+        for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def states(self) -> int:
+        return self.transition.shape[0]
+
+    @property
+    def vocabulary(self) -> int:
+        return self.transition.shape[1]
+
+    @property
+    def classes(self) -> int:
+        return int(self.output.max()) + 1
+
+    def run(self, tokens):
+        """The state after each token: (..., t) integers from (..., t) integers.
+
+        Raises ValueError for a token that is no symbol's number.
+        """
+        tokens = np.asarray(tokens)
+        if tokens.dtype.kind not in "iu" or (tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocabulary):
+            raise ValueError(f"tokens are {tokens.dtype} from {tokens.min(initial=0)} to {tokens.max(initial=0)}, "
+                             f"allowed are integers from 0 to {self.vocabulary - 1}")
+        flat, next_state = self.transition.ravel(), np.full(tokens.shape[:-1], self.start)
+        states = np.empty((tokens.shape[-1], *tokens.shape[:-1]), dtype=np.int64)      # positions outermost
+        for i in range(len(states)):
+            next_state = flat[next_state * self.vocabulary + tokens[..., i]]
+            states[i] = next_state
+        return np.moveaxis(states, 0, -1)
+
+    def outputs(self, tokens):
+        """The class after each token, (..., t) from (..., t)."""
+        return self.output[self.run(tokens)]
+
+    def word_map(self, word):
+        """(n): where the word, a sequence of tokens, leads from each state."""
+        place = np.arange(self.states)
+        for token in word:
+            place = compose(place, self.transition[:, token])
+        return place
+
+    def matrices(self, dtype=np.float64):
+        """(v, n, n): the 0/1 transition matrix of each symbol, A(x)[q, q'] = 1 where x leads from q to q'."""
+        return np.eye(self.states, dtype=dtype)[self.transition.T]
+
+    def encode(self, text: str):
+        """(t) tokens from the symbols' names: character by character, or word by word where a name is longer.
+
+        Raises ValueError for an unknown symbol.
+        """
+        names = {name: token for token, name in enumerate(self.symbols)}
+        parts = text.split() if max(map(len, names)) > 1 else "".join(text.split())
+        for part in parts:
+            if part not in names:
+                raise ValueError(f"symbol {part!r} is unknown, allowed are {', '.join(names)}")
+        return np.array([names[part] for part in parts], dtype=np.int64)
+
+    def minimal(self) -> "Automaton":
+        """The smallest automaton with the same outputs; states in the order in which words reach them.
+
+        Two automata have the same outputs on every word exactly if their minimal ones have the same tables.
+        """
+        reached = _reached(self.transition, self.start)
+        table, block = np.argsort(reached)[np.searchsorted(np.sort(reached), self.transition[reached])], None
+        finer = np.unique(self.output[reached], return_inverse=True)[1].reshape(-1)
+        while block is None or finer.max() > block.max():
+            block = finer
+            signature = np.column_stack([block, block[table]])
+            finer = np.unique(signature, axis=0, return_inverse=True)[1].reshape(-1)
+        first = np.unique(block, return_index=True)[1]
+        small, start, output = block[table[first]], block[0], self.output[reached][first]
+        order = _reached(small, start)
+        return Automaton(np.argsort(order)[small[order]], output[order], 0, self.symbols)
+
+    def monoid(self, most: int = 100_000) -> Monoid:
+        """The distinct state maps of non-empty words.  Raises ValueError when there are more than `most`."""
+        found, words, fresh = {}, [], [(map_, (token,)) for token, map_ in enumerate(self.transition.T)]
+        while fresh:
+            queue, fresh = fresh, []
+            for map_, word in queue:
+                if found.setdefault(map_.tobytes(), len(words)) == len(words):
+                    words.append(word)
+                    fresh += [(self.transition[map_, token], (*word, token)) for token in range(self.vocabulary)]
+            if len(words) > most:
+                raise ValueError(f"the monoid has more than {most:,} state maps; allowed with most= a larger number")
+        maps = np.array([np.frombuffer(key, dtype=self.transition.dtype) for key in found])
+        return Monoid(maps, tuple(words), np.array([found[map_.tobytes()] for map_ in self.transition.T]))
+
+
+def compose(first, then):
+    """The map of two words in a row from theirs, the earlier word's first: q -> then[first[q]]; (..., n) each.
+
+    >>> compose([1, 1], [1, 0])
+    array([0, 0])
+    """
+    return np.take_along_axis(np.asarray(then), np.asarray(first), axis=-1)
+
+
+def _reached(transition, start):
+    """The states that words reach, in breadth-first order."""
+    order, seen = [start], {int(start)}
+    for state in order:
+        for other in transition[state].tolist():
+            if other not in seen:
+                seen.add(other)
+                order.append(other)
+    return np.array(order)
+
+
+def random_automaton(rng, states: int, symbols: int, classes: int = 2) -> Automaton:
+    """Uniformly random tables: every next state and every output."""
+    return Automaton(rng.integers(states, size=(states, symbols)), rng.integers(classes, size=states),
+                     int(rng.integers(states)))

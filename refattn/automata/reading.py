@@ -1,0 +1,95 @@
+"""Automata from a table in a text file, or from a regular expression.
+
+The table's first line says `state`, `output`, and the names of the symbols; each other line is a state: its name, its
+class (a whole number from 0; 0 and 1 for an acceptor), and for each symbol the name of the next state.  The first state
+is the start.  Words are separated by blanks; `#` begins a comment.  Parity of the ones:
+
+    state  output  0     1
+    even   0       even  odd
+    odd    1       odd   even
+
+Regular expressions are read by `greenery` (extra `automata`; no dependencies of its own): characters, . [abc] [^a-c],
+\\d \\w \\s, |, ( ), and the repetitions * + ? {2} {2,} {2,5}.  The word as a whole has to match.
+"""
+
+from pathlib import Path
+
+from .finite import Automaton
+
+MOST_CLASSES = 1_000
+
+
+def from_table(text: str, source: str = "the table") -> Automaton:
+    """The automaton that a table describes.
+
+    Raises ValueError, one line with source and line number, for a table that is not complete.
+
+    >>> from_table("state output a b\\n even 0 even odd\\n odd 1 odd even").encode("ba").tolist()
+    [1, 0]
+    """
+    lines = [(number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1)]
+    lines = [(number, words) for number, words in lines if words]
+    if not lines or lines[0][1][:2] != ["state", "output"] or len(lines[0][1]) < 3:
+        given = " ".join(lines[0][1])[:60] if lines else "empty"
+        raise ValueError(f"{source} begins with {given!r}; a first line 'state output', then the symbols, is needed")
+    (_, (_, _, *symbols)), *rows = lines
+    if not rows:
+        raise ValueError(f"{source} has no states; a line for each is needed, the start first")
+    if len(set(symbols)) != len(symbols):
+        raise ValueError(f"{source}: the symbols {' '.join(symbols)} are not all different")
+    place = {}
+    for number, (name, *_) in rows:
+        if name in place:
+            raise ValueError(f"{source}, line {number}: state {name!r} has a line already; one for each is allowed")
+        place[name] = len(place)
+    table, output = [], []
+    for number, (name, *rest) in rows:
+        if len(rest) != len(symbols) + 1:
+            raise ValueError(f"{source}, line {number}: state {name!r} has {max(len(rest) - 1, 0)} next states; "
+                             f"{len(symbols)} are needed, for the symbols {' '.join(symbols)}")
+        if not rest[0].isdecimal() or int(rest[0]) >= MOST_CLASSES:
+            raise ValueError(f"{source}, line {number}: the output is {rest[0]!r}; allowed are whole numbers from 0 to "
+                             f"{MOST_CLASSES - 1}")
+        for other in rest[1:]:
+            if other not in place:
+                raise ValueError(f"{source}, line {number}: the next state {other!r} has no line; allowed: "
+                                 f"{', '.join(place)}")
+        output.append(int(rest[0]))
+        table.append([place[other] for other in rest[1:]])
+    return Automaton(table, output, 0, tuple(symbols))
+
+
+def read_table(path) -> Automaton:
+    """`from_table` of a file.  Raises ValueError, one line, also for one that is no text; OSError without one."""
+    try:
+        return from_table(Path(path).read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def from_regex(expression: str, alphabet: str) -> Automaton:
+    """The minimal acceptor (outputs 0 and 1) of the words over `alphabet`, one character a symbol, that match.
+
+    Raises ValueError when the expression does not parse or the alphabet is empty or repeats itself, RuntimeError
+    without `greenery`.
+    """
+    try:
+        from greenery.parse import NoMatch, parse
+    except ImportError as error:
+        raise RuntimeError("a regular expression needs greenery; install refattn[automata]") from error
+    if not alphabet or len(set(alphabet)) != len(alphabet):
+        raise ValueError(f"alphabet is {alphabet!r}; allowed are one or more different characters")
+    try:
+        machine = parse(expression).to_fsm()
+    except (NoMatch, ValueError, OverflowError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"regular expression {expression!r} does not parse ({reason})") from error
+    states = sorted(machine.states)
+    place = {state: i for i, state in enumerate(states)}
+
+    def next_state(state, symbol):
+        return next(place[to] for characters, to in machine.map[state].items() if characters.accepts(symbol))
+
+    table = [[next_state(state, symbol) for symbol in alphabet] for state in states]
+    output = [int(state in machine.finals) for state in states]
+    return Automaton(table, output, place[machine.initial], tuple(alphabet)).minimal()

@@ -1,0 +1,146 @@
+"""Regular languages: one word, one answer after its last symbol; twelve languages in `languages.py`.
+
+Source: R, section 4 and the authors' code; Delétang et al. 2023; Bhattamishra et al. 2020.
+Differs: from the paper as the code does: D_n and Tomita are membership of whole words, negatives are uniformly random
+words, Modular Arithmetic has a leading + (`leading_plus`).  From the code: other random numbers, members before the
+others in a batch of any size, and split `corrupted`, members with one symbol changed: the published negatives are
+easy.  `protocol="per_position"` has the targets of Bhattamishra et al. at every position of members, which are drawn
+as above at one length, where their code mixes lengths.
+Symbols: b batch, t position; 0 and 1 are symbols 0 and 1, in D_n opening and closing.
+Units: lengths in symbols; `ones` is a probability.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from . import languages
+from .checks import check_integer, check_switch
+from .languages import LANGUAGES
+
+SPLITS = "released", "corrupted"
+PROTOCOLS = "released", "per_position"
+
+
+class Batch(NamedTuple):
+    tokens: np.ndarray         # (b, t) integers
+    target: np.ndarray         # (b) integers, the class after the last token; per_position: (b, t, 2) of 0 and 1
+
+
+@dataclass(frozen=True)
+class RegularLanguages:
+    """The settings of the task; samples come from `sample`, all of one length.
+
+    language     : a name of LANGUAGES
+    leading_plus : Modular Arithmetic begins with +, as released; otherwise with a number
+    protocol     : "released", one class for each word; "per_position", what may come next (D_n, Tomita 3, 4: may 0, may
+                   1) or what the prefix is (Tomita 5, 6: no member, member) at each position of members
+    ones         : probability of a 1; other than 0.5 in parity only
+
+    Raises: ValueError naming the field, what was given and what is allowed.
+
+    >>> task = RegularLanguages("d2")
+    >>> tokens, target = task.sample(np.random.default_rng(0), 4, 6)
+    >>> tokens.tolist(), target.tolist()
+    ([[0, 0, 1, 1, 0, 1], [0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [1, 1, 0, 0])
+    >>> task.targets(tokens)[0].tolist()                                        # of every prefix, by the automaton
+    [0, 0, 0, 1, 0, 1]
+    >>> RegularLanguages("dyck")
+    Traceback (most recent call last):
+    ValueError: language is 'dyck', allowed are parity, even_pairs, modular_arithmetic, cycle, d2, d3, d4, d12, \
+tomita3, tomita4, tomita5, tomita6
+    """
+
+    language: str = "parity"
+    leading_plus: bool = True
+    protocol: str = "released"
+    ones: float = 0.5
+
+    def __post_init__(self):
+        for name, allowed in ("language", LANGUAGES), ("protocol", PROTOCOLS):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, allowed are {', '.join(allowed)}")
+        check_switch("leading_plus", self.leading_plus)
+        if not (isinstance(self.ones, float | int) and 0 <= self.ones <= 1) or (
+                self.ones != 0.5 and self.language != "parity"):
+            raise ValueError(f"ones is {self.ones!r}, allowed are 0.5, and for parity numbers from 0 to 1")
+        if self.protocol == "per_position" and not self.row.members:
+            raise ValueError(f"protocol is 'per_position', allowed for {self.language} is 'released'")
+
+    @property
+    def row(self) -> languages.Language:
+        return LANGUAGES[self.language]
+
+    @property
+    def label(self) -> str:
+        """The language's name in the paper."""
+        return self.row.label
+
+    @cached_property
+    def automaton(self):
+        """The minimal automaton, whose output after the last token is the target."""
+        if self.language == "modular_arithmetic" and not self.leading_plus:
+            return languages.modular_arithmetic(leading_plus=False)
+        return self.row.automaton
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of symbols."""
+        return self.automaton.vocabulary
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, or of independent targets at each position."""
+        return self.automaton.classes
+
+    def tokens_at(self, length: int) -> int:
+        """How many tokens a word of this length has: `length`, but for Modular Arithmetic, where words are odd.
+
+        >>> [RegularLanguages("modular_arithmetic", plus).tokens_at(n) for plus in (True, False) for n in (7, 8)]
+        [8, 8, 7, 7]
+        """
+        if self.language != "modular_arithmetic":
+            return length
+        return length - (length % 2 == 0) + self.leading_plus
+
+    def sample(self, rng, batch, length, split="released") -> Batch:
+        """A Batch of words of one length, members first, half of them unless one class is impossible.
+
+        Raises ValueError for a batch or length below 1, or a split that the language does not have.
+        """
+        check_integer("batch", batch, 1)
+        check_integer("length", length, 1)
+        if split not in SPLITS or (split == "corrupted" and not self.row.members):
+            raise ValueError(f"split is {split!r}, allowed for {self.language} are "
+                             f"{', '.join(SPLITS[:1 + self.row.members])}")
+        row, t = self.row, self.tokens_at(length)
+        if self.protocol == "per_position":
+            if not row.has_members(t):
+                raise ValueError(f"length is {length}, at which {row.label} has no members")
+            tokens = row.draw(rng, batch, t)
+            return Batch(tokens, np.array(row.next_symbols)[row.automaton.run(tokens)])
+        if not row.members:
+            draw = partial(row.draw, ones=self.ones) if self.ones != 0.5 else row.draw
+            tokens = draw(rng, batch, t)
+            return Batch(tokens, row.answer(tokens))
+        members = (batch + 1) // 2 if row.has_others(t) else batch
+        members = members if row.has_members(t) else 0
+        others = self.corrupted if split == "corrupted" and row.has_members(t) else languages.bits
+        tokens = np.concatenate([row.draw(rng, members, t), languages.drawn_until(
+            lambda x: row.answer(x) == 0, others, rng, batch - members, t)])
+        return Batch(tokens, (np.arange(batch) < members).astype(np.int64))
+
+    def corrupted(self, rng, b, t):
+        """Members with one symbol changed, which may be members still; position and member are drawn anew each time."""
+        tokens = self.row.draw(rng, b, t)
+        tokens[np.arange(b), rng.integers(t, size=b)] ^= 1
+        return tokens
+
+    def targets(self, tokens):
+        """The class after every token, (b, t), by the automaton."""
+        return self.automaton.outputs(tokens)
+
+
+PRESETS = {name: RegularLanguages(name) for name in LANGUAGES}

@@ -1,0 +1,192 @@
+"""Finite automata: running, composing, minimising, monoids, tables and regular expressions, and what is refused."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+
+from refattn.automata.finite import Automaton, compose, random_automaton
+from refattn.automata.reading import from_regex, from_table, read_table
+
+PARITY = "state output 0 1\neven 0 even odd  # the start\n\nodd 1 odd even\n"
+
+
+def some(seed, classes=2):
+    rng = np.random.default_rng(seed)
+    return random_automaton(rng, int(rng.integers(1, 7)), int(rng.integers(1, 4)), classes), rng
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_running_is_one_step_after_the_other(seed):
+    automaton, rng = some(seed)
+    words = rng.integers(automaton.vocabulary, size=(3, 4, 9))
+    states = automaton.run(words)
+    for place in np.ndindex(3, 4):
+        state = automaton.start
+        for i, token in enumerate(words[place]):
+            state = automaton.transition[state, token]
+            assert states[(*place, i)] == state
+    np.testing.assert_array_equal(automaton.outputs(words), automaton.output[states])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_maps_of_words_compose_with_the_earlier_word_first(seed):
+    automaton, rng = some(seed)
+    first, then = (tuple(rng.integers(automaton.vocabulary, size=n)) for n in (3, 4))
+    whole = automaton.word_map(first + then)
+    np.testing.assert_array_equal(whole, compose(automaton.word_map(first), automaton.word_map(then)))
+    a = automaton.matrices(int)
+    np.testing.assert_array_equal(np.eye(automaton.states, dtype=int)[whole],
+                                  np.linalg.multi_dot([a[x] for x in first + then]))
+    assert automaton.run(np.array(first + then))[-1] == whole[automaton.start]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_minimal_automata_say_the_same_and_have_only_states_that_some_word_tells_apart(seed):
+    automaton, rng = some(seed, classes=1 + seed % 3)
+    small = automaton.minimal()
+    words = rng.integers(automaton.vocabulary, size=(40, 12))
+    np.testing.assert_array_equal(small.outputs(words), automaton.outputs(words))
+    futures = [np.eye(small.states, dtype=int)[[small.word_map(w)[q] for w in words_up_to(small)]] @ small.output
+               for q in range(small.states)]
+    assert len({tuple(f) for f in futures}) == small.states
+    again = permuted(automaton, rng).minimal()
+    np.testing.assert_array_equal(again.transition, small.transition)
+    np.testing.assert_array_equal(again.output, small.output)
+
+
+def words_up_to(automaton):
+    """Words that tell any two states apart, if any words do: as long as there are states; () first."""
+    longest = min(automaton.states, 6)
+    return [w for n in range(longest) for w in product(range(automaton.vocabulary), repeat=n)]
+
+
+def permuted(automaton, rng):
+    """The same automaton with its states renamed, and one that no word reaches."""
+    n = automaton.states
+    order = rng.permutation(n)
+    table = np.empty_like(automaton.transition)
+    table[order] = order[automaton.transition]
+    output = np.empty_like(automaton.output)
+    output[order] = automaton.output
+    return Automaton(np.vstack([table, np.zeros_like(table[:1])]), [*output, 0], order[automaton.start])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_monoid_is_closed_and_its_words_are_right(seed):
+    rng = np.random.default_rng(seed)
+    automaton = random_automaton(rng, int(rng.integers(1, 5)), int(rng.integers(1, 4)))
+    monoid = automaton.monoid()
+    maps = {tuple(m) for m in monoid.maps.tolist()}
+    assert len(maps) == len(monoid.maps) == len(monoid.words)
+    for map_, word in zip(monoid.maps, monoid.words, strict=True):
+        np.testing.assert_array_equal(automaton.word_map(word), map_)
+        assert {tuple(compose(map_, other).tolist()) for other in monoid.maps} <= maps
+    np.testing.assert_array_equal(monoid.maps[monoid.generators], automaton.transition.T)
+    lengths = [len(word) for word in monoid.words]
+    assert lengths == sorted(lengths)
+
+
+def test_a_monoid_may_be_too_large():
+    with pytest.raises(ValueError, match="the monoid has more than 10 state maps; allowed with most="):
+        Automaton([[1, 1], [2, 0], [3, 2], [0, 3]], [0, 0, 0, 1]).monoid(most=10)
+
+
+# ---------------------------------------------------------------- tables
+
+def test_a_table_is_read(tmp_path):
+    path = tmp_path / "parity.txt"
+    path.write_text(PARITY)
+    automaton = read_table(path)
+    assert automaton.transition.tolist() == [[0, 1], [1, 0]] and automaton.output.tolist() == [0, 1]
+    assert automaton.start == 0 and automaton.symbols == ("0", "1")
+    assert automaton.outputs(automaton.encode("0 11 1")).tolist() == [0, 1, 0, 1]
+    words = from_table("state output go stop\na 0 b a\nb 1 b a")
+    assert words.encode("go stop go").tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "the table begins with 'empty'; a first line 'state output', then the symbols, is needed"),
+    ("state output\n", "the table begins with 'state output'"),
+    ("even 0 even odd", "the table begins with 'even 0 even odd'"),
+    ("state output a", "the table has no states"),
+    ("state output a a\nx 0 x x", "the symbols a a are not all different"),
+    ("state output a b\nx 0 x", "line 2: state 'x' has 1 next states; 2 are needed, for the symbols a b"),
+    ("state output a b\n\nx 0 x x x", "line 3: state 'x' has 3 next states; 2 are needed"),
+    ("state output a\nx", "line 2: state 'x' has 0 next states"),
+    ("state output a\nx 0 y", "line 2: the next state 'y' has no line; allowed: x"),
+    ("state output a\nx yes x", "line 2: the output is 'yes'; allowed are whole numbers from 0"),
+    ("state output a\nx -1 x", "line 2: the output is '-1'"),
+    ("state output a\nx 0 x\nx 1 x", "line 3: state 'x' has a line already"),
+])
+def test_tables_are_refused_in_one_line(text, message):
+    with pytest.raises(ValueError) as error:
+        from_table(text)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path):
+    (tmp_path / "x").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="x is no text in UTF-8"):
+        read_table(tmp_path / "x")
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    (([[0, 1]], [0]), "transition has the state 1, allowed are states from 0 to 0"),
+    (([[0, -1]], [0]), "transition has the state -1"),
+    (([[0]], [0], 3), "start has the state 3"),
+    (([[0.0]], [0]), "transition has shape (1, 1) and dtype float64"),
+    (([], []), "transition has shape (0,)"),
+    (([[0]], [0, 1]), "output is [0, 1], allowed are 1 whole numbers from 0"),
+    (([[0]], [-1]), "allowed are 1 whole numbers from 0"),
+    (([[0, 0]], [0], 0, "aa"), "symbols are a, a; allowed are 2 different names"),
+])
+def test_automata_are_refused(fields, message):
+    with pytest.raises(ValueError) as error:
+        Automaton(*fields)
+    assert message in str(error.value)
+
+
+def test_unknown_symbols_are_refused():
+    parity = from_table(PARITY)
+    with pytest.raises(ValueError, match="symbol '2' is unknown, allowed are 0, 1"):
+        parity.encode("0120")
+    with pytest.raises(ValueError, match="tokens are int64 from 0 to 2, allowed are integers from 0 to 1"):
+        parity.run(np.array([0, 2]))
+
+
+# ---------------------------------------------------------------- regular expressions
+
+@pytest.mark.parametrize(("expression", "alphabet"), [
+    ("(01|10)*1?", "01"), ("(0|1(01*0)*1)*", "01"), ("a{2,3}[^a]+", "abc"), (".*abab", "ab"), ("", "a"),
+    ("a+b?c*", "cab"), ("x", "ab")])
+def test_regular_expressions_accept_what_pythons_accept(expression, alphabet):
+    pytest.importorskip("greenery")
+    automaton, python = from_regex(expression, alphabet), re.compile(expression)
+    assert automaton.symbols == tuple(alphabet)
+    np.testing.assert_array_equal(automaton.minimal().transition, automaton.transition)
+    assert automaton.output[automaton.start] == bool(python.fullmatch(""))
+    for n in range(1, 8 if len(alphabet) < 3 else 6):
+        for word in product(alphabet, repeat=n):
+            word = "".join(word)
+            assert automaton.outputs(automaton.encode(word))[-1] == bool(python.fullmatch(word)), word
+
+
+@pytest.mark.parametrize(("expression", "alphabet", "message"), [
+    ("(ab", "ab", "regular expression '(ab' does not parse"), ("*", "ab", "'*' does not parse"),
+    ("[z-a]", "ab", "does not parse (Bad range"), ("a{2,1}", "ab", "does not parse"),
+    ("a", "", "alphabet is ''"), ("a", "aa", "alphabet is 'aa'; allowed are one or more different characters")])
+def test_regular_expressions_are_refused(expression, alphabet, message):
+    pytest.importorskip("greenery")
+    with pytest.raises(ValueError) as error:
+        from_regex(expression, alphabet)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_without_the_library_there_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "greenery.parse", None)
+    with pytest.raises(RuntimeError, match=r"a regular expression needs greenery; install refattn\[automata\]"):
+        from_regex("a", "a")

@@ -1,0 +1,253 @@
+"""The twelve languages: two answers agree, members are drawn as released, and what the task refuses."""
+
+import doctest
+import math
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from refattn.tasks import regular_languages
+from refattn.tasks.languages import LANGUAGES, drawn_until, modular_arithmetic
+from refattn.tasks.regular_languages import PRESETS, SPLITS, RegularLanguages
+
+SIZES = {"parity": (2, 2), "even_pairs": (5, 4), "modular_arithmetic": (25, 129), "cycle": (5, 5), "d2": (4, 14),
+         "d3": (5, 30), "d4": (6, 55), "d12": (14, 819), "tomita3": (5, 25), "tomita4": (4, 11), "tomita5": (4, 4),
+         "tomita6": (3, 3)}
+LENGTHS = *range(1, 61), 99, 100, 500
+EACH = pytest.mark.parametrize("name", LANGUAGES)
+MEMBERSHIP = [name for name, row in LANGUAGES.items() if row.members]
+
+
+def test_examples():
+    assert doctest.testmod(regular_languages, extraglobs={"np": np}).failed == 0
+
+
+# ---------------------------------------------------------------- answers
+
+@EACH
+def test_formula_automaton_and_batch_agree_at_every_length(name):
+    task, rng = PRESETS[name], np.random.default_rng(0)
+    for length in LENGTHS:
+        for split in SPLITS[:1 + task.row.members]:
+            tokens, target = task.sample(rng, 80, length, split)
+            assert tokens.shape == (80, task.tokens_at(length)) and target.shape == (80,)
+            np.testing.assert_array_equal(target, task.row.answer(tokens))
+            np.testing.assert_array_equal(target, task.targets(tokens)[:, -1])
+
+
+@EACH
+def test_formula_and_automaton_agree_on_any_word(name):
+    task, rng = PRESETS[name], np.random.default_rng(1)
+    for length in LENGTHS if name != "modular_arithmetic" else ():
+        tokens = rng.integers(task.vocabulary, size=(50, length))
+        np.testing.assert_array_equal(task.targets(tokens)[:, -1], task.row.answer(tokens))
+
+
+@EACH
+def test_automata_are_minimal_and_their_monoids_have_the_known_sizes(name):
+    automaton = LANGUAGES[name].automaton
+    assert (automaton.minimal().states, len(automaton.monoid().maps)) == (automaton.states, SIZES[name][1])
+    assert automaton.states == SIZES[name][0]
+
+
+@pytest.mark.parametrize(("name", "word", "answer"), [
+    ("parity", "10110", 1), ("even_pairs", "0100", 0), ("even_pairs", "0", 0), ("even_pairs", "1110", 1),
+    ("cycle", "0", 4), ("cycle", "2212", 3), ("modular_arithmetic", "+1-1-1", 4), ("modular_arithmetic", "+1+2*3", 2),
+    ("modular_arithmetic", "+0*1+4*3-2", 0), ("d2", "001101", 1), ("d2", "000111", 0), ("d3", "000111", 1),
+    ("d2", "10", 0), ("tomita3", "11000", 1), ("tomita3", "1000", 0), ("tomita3", "1001", 1), ("tomita3", "10", 0),
+    ("tomita4", "1001001", 1), ("tomita4", "10001", 0), ("tomita5", "0011", 1), ("tomita5", "01", 0),
+    ("tomita6", "000", 1), ("tomita6", "0011", 1), ("tomita6", "001", 0),
+])
+def test_words_by_hand(name, word, answer):
+    tokens = LANGUAGES[name].automaton.encode(word)
+    assert PRESETS[name].targets(tokens)[-1] == LANGUAGES[name].answer(tokens[None]).item() == answer
+
+
+def test_modular_arithmetic_is_pythons_arithmetic_with_and_without_the_plus():
+    for plus in True, False:
+        task = RegularLanguages("modular_arithmetic", leading_plus=plus)
+        for length in 1, 2, 7, 8, 31:
+            tokens, target = task.sample(np.random.default_rng(length), 40, length)
+            words = ["".join(task.automaton.symbols[x] for x in row) for row in tokens]
+            assert target.tolist() == [eval(word) % 5 for word in words]
+            np.testing.assert_array_equal(task.targets(tokens)[:, -1], target)
+            assert all(word[0] == "+" for word in words) == plus and "_" not in "".join(words)
+    assert modular_arithmetic(False).minimal().states == 25
+
+
+# ---------------------------------------------------------------- distributions
+
+def dyck_by_recursion(rng, n, m):
+    """The released recursion, in words: fill m with 0 w 1, w of a random even length."""
+    if n == 0 or m == 0:
+        return ""
+    word = ""
+    while len(word) < m:
+        rest = m - len(word) - 2
+        inner = int(0.1 * 0.75 * rest * rng.standard_normal() + 0.75 * rest)
+        word += f"0{dyck_by_recursion(rng, n - 1, min(rest, inner // 2 * 2))}1"
+    return word
+
+
+def tomita_3_by_blocks(rng, m):
+    word, last, ones = "", None, 0
+    while len(word) < m:
+        symbol, left = rng.integers(2), m - len(word)
+        if symbol == 0 and ones % 2:
+            count = 2 * rng.integers(left // 2 + 1)
+        else:
+            count = rng.integers(left + 1)
+        if symbol:
+            ones = count if last == 0 and count else ones + count
+        word += str(symbol) * count
+        last = symbol if count else last
+    return word
+
+
+def tomita_4_by_redrawing(rng, m):
+    word = ""
+    while len(word) < m:
+        symbol = str(rng.integers(2))
+        word += "" if (word[-2:] + symbol) == "000" else symbol
+    return word
+
+
+def members_by_rejection(name):
+    def draw(rng, m):
+        while True:
+            tokens = rng.integers(2, size=m)
+            if LANGUAGES[name].answer(tokens[None])[0]:
+                return "".join(map(str, tokens))
+    return draw
+
+
+RELEASED = {**{f"d{n}": lambda rng, m, n=n: dyck_by_recursion(rng, n, m) for n in (2, 3, 4, 12)},
+            "tomita3": tomita_3_by_blocks, "tomita4": tomita_4_by_redrawing,
+            "tomita5": members_by_rejection("tomita5"), "tomita6": members_by_rejection("tomita6")}
+
+
+@pytest.mark.parametrize(("name", "length"), [("d2", 26), ("d3", 16), ("d4", 14), ("d12", 14), ("tomita3", 6),
+                                              ("tomita4", 6), ("tomita5", 6), ("tomita6", 6)])
+def test_members_are_distributed_as_by_the_released_procedure(name, length):
+    """Counts of all words in two samples of 20,000: Pearson's statistic within 5 deviations of its mean."""
+    n, rng = 20_000, np.random.default_rng(2)
+    theirs = {}
+    for _ in range(n):
+        word = RELEASED[name](rng, length)
+        theirs[word] = theirs.get(word, 0) + 1
+    words, counts = np.unique(LANGUAGES[name].draw(rng, n, length), axis=0, return_counts=True)
+    ours = dict(zip(("".join(map(str, word)) for word in words), counts.tolist(), strict=True))
+    statistic = sum((ours.get(w, 0) - theirs.get(w, 0)) ** 2 / (ours.get(w, 0) + theirs.get(w, 0))
+                    for w in ours.keys() | theirs.keys())
+    free = len(ours.keys() | theirs.keys()) - 1
+    assert free >= 5 and abs(statistic - free) < 5 * math.sqrt(2 * free) + 5
+
+
+@pytest.mark.parametrize("name", ["d2", "d4", "d12", "tomita3"])
+def test_long_members_are_as_deep_and_as_changeable_as_the_released_ones(name):
+    """Mean number of symbol changes and mean depth at length 60, where words hardly repeat."""
+    n, rng = 1500, np.random.default_rng(3)
+    theirs = np.array([[int(x) for x in RELEASED[name](rng, 60)] for _ in range(n)])
+    for statistic in (lambda x: (x[:, 1:] != x[:, :-1]).sum(axis=1), lambda x: np.cumsum(1 - 2 * x, axis=1).max(axis=1),
+                      lambda x: np.cumsum(1 - 2 * x, axis=1)[:, 30]):
+        a, b = statistic(LANGUAGES[name].draw(rng, n, 60)), statistic(theirs)
+        assert abs(a.mean() - b.mean()) < 5 * math.sqrt((a.var() + b.var()) / n) + 1e-9
+
+
+def test_batches_are_balanced_where_both_classes_exist():
+    for name in MEMBERSHIP:
+        for length in range(1, 13):
+            row, batch = LANGUAGES[name], PRESETS[name].sample(np.random.default_rng(4), 9, length)
+            expected = {(True, True): 5, (True, False): 9, (False, True): 0}
+            assert batch.target.sum() == expected[row.has_members(length), row.has_others(length)]
+            every = (np.arange(2**length)[:, None] >> np.arange(length)) & 1
+            answers = row.answer(every)
+            assert (bool(answers.any()), bool((1 - answers).any())) == (row.has_members(length), row.has_others(length))
+
+
+def test_corrupted_words_are_one_symbol_from_a_member():
+    for name in MEMBERSHIP:
+        task, length = PRESETS[name], 10
+        tokens, target = task.sample(np.random.default_rng(5), 60, length, "corrupted")
+        flipped = tokens[target == 0][:, None] ^ np.eye(length, dtype=int)
+        assert task.row.answer(flipped.reshape(-1, length)).reshape(30, length).any(axis=1).all()
+        assert target.sum() == 30
+
+
+def test_the_probability_of_a_one_and_uniform_symbols():
+    tokens = RegularLanguages("parity", ones=0.9).sample(np.random.default_rng(6), 500, 40).tokens
+    assert abs(tokens.mean() - 0.9) < 5 * math.sqrt(0.09 / tokens.size)
+    for name, start, kinds in ("parity", 0, range(2)), ("cycle", 0, range(3)), ("modular_arithmetic", 1, range(5)), (
+            "modular_arithmetic", 2, range(5, 8)):
+        tokens = PRESETS[name].sample(np.random.default_rng(7), 2000, 40).tokens[:, start::2]
+        counts = np.bincount(tokens.ravel(), minlength=9)[list(kinds)] / tokens.size
+        assert abs(counts.sum() - 1) < 1e-9 and np.abs(counts * len(kinds) - 1).max() < 0.03
+
+
+# ---------------------------------------------------------------- every position
+
+def test_per_position_targets_are_those_of_the_source():
+    """What may come next, judged by trying; Tomita 3 calls q3 dead though it is not, as the source does."""
+    for name in MEMBERSHIP:
+        task = RegularLanguages(name, protocol="per_position")
+        tokens, target = task.sample(np.random.default_rng(8), 20, 12)
+        assert target.shape == (20, 12, 2)
+        row = task.row
+        for b, i in np.ndindex(tokens.shape):
+            prefix = tokens[b, :i + 1]
+            if name in ("tomita5", "tomita6"):
+                inside = row.answer(prefix[None])[0]
+                expected = [1 - inside, inside]
+            elif name == "tomita3":
+                expected = [int(row.automaton.run([*prefix, x])[-1] not in (3, 4)) for x in (0, 1)]
+                if row.automaton.run(prefix)[-1] == 3:
+                    expected = [1, 0]
+            else:
+                dead = row.automaton.states - 1
+                expected = [int(row.automaton.run([*prefix, x])[-1] != dead) for x in (0, 1)]
+            assert target[b, i].tolist() == expected
+        assert row.answer(tokens).all()
+
+
+# ---------------------------------------------------------------- cost, refusals
+
+def test_a_batch_is_drawn_in_a_millisecond_or_so():
+    for task in PRESETS.values():
+        seconds = []
+        for seed in range(7):
+            start = perf_counter()
+            task.sample(np.random.default_rng(seed), 128, 40)
+            seconds.append(perf_counter() - start)
+        assert sorted(seconds)[1] < 5e-3                # measured: 0.02 to 0.6 ms
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"language": "d5"}, "language is 'd5', allowed are parity, even_pairs"),
+    ({"protocol": "all"}, "protocol is 'all', allowed are released, per_position"),
+    ({"protocol": "per_position"}, "protocol is 'per_position', allowed for parity is 'released'"),
+    ({"leading_plus": 1}, "leading_plus is 1, allowed are True and False"),
+    ({"ones": 1.5}, "ones is 1.5, allowed are 0.5, and for parity numbers from 0 to 1"),
+    ({"language": "d2", "ones": 0.4}, "ones is 0.4, allowed are 0.5"),
+])
+def test_settings_are_refused(change, message):
+    with pytest.raises(ValueError) as error:
+        RegularLanguages(**change)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_samples_are_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="length is 0, allowed are whole numbers of at least 1"):
+        PRESETS["d2"].sample(rng, 4, 0)
+    with pytest.raises(ValueError, match="batch is 0, allowed"):
+        PRESETS["d2"].sample(rng, 0, 4)
+    with pytest.raises(ValueError, match="split is 'corrupted', allowed for parity are released"):
+        PRESETS["parity"].sample(rng, 4, 4, "corrupted")
+    with pytest.raises(ValueError, match="length is 5, at which D_2 has no members"):
+        RegularLanguages("d2", protocol="per_position").sample(rng, 4, 5)
+
+
+def test_drawing_until_wanted_keeps_the_number_and_the_wish():
+    words = drawn_until(lambda x: x[:, 0] == 1, LANGUAGES["parity"].draw, np.random.default_rng(0), 33, 5)
+    assert words.shape == (33, 5) and (words[:, 0] == 1).all()
