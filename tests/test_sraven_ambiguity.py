@@ -1,0 +1,187 @@
+"""Counting SRAVEN, its ambiguity and the best possible answers, each against brute force."""
+
+import doctest
+import math
+from itertools import combinations_with_replacement, permutations, product
+
+import numpy as np
+import pytest
+
+from refattn.naive import sraven as naive
+from refattn.tasks import sraven_ambiguity, sraven_bayes, sraven_hypotheses
+from refattn.tasks.sraven import Sraven, panel_accuracy
+from refattn.tasks.sraven_ambiguity import ambiguity_table, ambiguous, differing
+from refattn.tasks.sraven_bayes import best_answers, ceiling, posterior, rule_free
+
+PAPER = {(4, 4): 0.0642, (4, 8): 0.0032, (4, 16): 0.0005}           # table A2, of 4,096 instances
+MEASURED = {                                                        # of 524,288 instances: released, strictly, text
+    (4, 4): (0.0603, 0.0458, 0.684), (4, 8): (0.00249, 0.00220, 0.252), (4, 16): (0.00016, 0.00015, 0.082)}
+
+
+@pytest.mark.parametrize("module", [sraven_ambiguity, sraven_bayes, sraven_hypotheses])
+def test_examples_in_the_docstrings(module):
+    assert doctest.testmod(module).failed == 0
+
+
+# ---------------------------------------------------------------- counting
+
+def test_numbers_of_tasks():
+    assert [sraven_ambiguity.tasks(m, "paper") for m in range(1, 9)] == [
+        0, 72, 3_960, 188_760, 11_400_840, 889_564_104, 87_178_267_176, 10_461_394_892_520]
+    for m in 1, 2, 3:                                               # every order of features of columns, and of rules
+        orders = list(permutations(range(m)))
+        different = {tuple(sorted(zip(p, q, r, rules, strict=True)))
+                     for p, q, r in product(orders, repeat=3)
+                     for rules in (combinations_with_replacement(range(8), m) if m < 3 else [(0, 1, 1), (2, 2, 2)])}
+        if m < 3:
+            assert len(different) == sraven_ambiguity.tasks(m)
+        else:
+            assert len(different) == 36 * 3 + 36                    # three orders of 0, 1, 1, one of 2, 2, 2
+
+
+@pytest.mark.parametrize("symbols", [3, 4])
+def test_numbers_of_grids_and_instances(symbols):
+    every = np.stack(np.meshgrid(*[np.arange(3)] * 9, indexing="ij"), -1).reshape(-1, 3, 3).tolist()
+    if symbols == 3:
+        assert sraven_ambiguity.grids(3) == [sum(naive.explains(rule, grid, 3) for grid in every) for rule in range(8)]
+    g = sraven_ambiguity.grids(symbols)
+    assert sraven_ambiguity.instances(2, symbols) == 4 * sum(a * b for a, b in product(g, g))
+    assert sraven_ambiguity.instances(2, symbols, "paper") == 2 * sum(
+        a * b for a, b in combinations_with_replacement(g, 2))
+
+
+# ---------------------------------------------------------------- ambiguity
+
+def odd_panels(rng, features, symbols, count):
+    """Instances, half of them with cells changed, so that some fit nothing."""
+    panels = Sraven(features, symbols).sample(rng, count, "all").panels
+    panels[::2, rng.integers(3), rng.integers(3)] = rng.integers(symbols, size=(len(panels[::2]), features))
+    return panels
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("features", "symbols", "count"), [(1, 3, 60), (2, 3, 60), (2, 4, 60), (2, 7, 60), (3, 4, 12)])
+def test_ambiguity_instance_by_instance_against_all_permutations(features, symbols, count, strict):
+    panels = odd_panels(np.random.default_rng(features * symbols), features, symbols, count)
+    found = differing(panels, symbols, strict)
+    for misses, instance in zip(found, panels.tolist(), strict=True):
+        assert set(np.flatnonzero(misses)) == naive.differing(instance, symbols, strict)
+
+
+def test_criteria_are_read_off_the_misses():
+    panels = odd_panels(np.random.default_rng(0), 2, 4, 200)
+    misses = differing(panels, 4)
+    np.testing.assert_array_equal(ambiguous(panels, 4, "released"), misses[:, 2])
+    np.testing.assert_array_equal(ambiguous(panels, 4, "text"), misses[:, 1] | misses[:, 2])
+    with pytest.raises(ValueError, match="criterion is 'paper', allowed are 'released', 'text'"):
+        ambiguous(panels, 4, "paper")
+
+
+def test_relabelling_features_changes_nothing():
+    rng = np.random.default_rng(1)
+    panels = Sraven(4, 4).sample(rng, 300, "all").panels
+    order = np.stack([rng.permutation(4) for _ in range(3)])
+    shuffled = np.take_along_axis(panels, order[None, None].repeat(300, 0).repeat(3, 1), axis=-1)
+    np.testing.assert_array_equal(differing(panels, 4), differing(shuffled, 4))
+
+
+def test_table_a2():
+    """Ours within five standard errors of what was measured independently, the paper's in the spread of its 4,096."""
+    for row in ambiguity_table(seed=3, count=100_000, split="all"):
+        measured = MEASURED[row.features, row.symbols][0 if row.criterion == "released" else 2]
+        assert abs(row.fraction - measured) < 5 * math.sqrt(measured * (1 - measured) * (1 / 1e5 + 1 / 524_288)) + 6e-4
+        assert row.instances == 100_000 and 0 < row.standard_error < 0.002
+        if row.criterion == "released":
+            hits = round(PAPER[row.features, row.symbols] * 4096)
+            assert 0.005 < tail(hits, 4096, row.fraction) < 0.995
+
+
+def tail(hits, n, p):
+    """P(at most `hits` of n) minus half of P(exactly so many), by the binomial distribution."""
+    each = [math.exp(math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * math.log(p)
+                     + (n - i) * math.log1p(-p)) for i in range(hits + 1)]
+    return sum(each) - each[-1] / 2
+
+
+# ---------------------------------------------------------------- best answers
+
+@pytest.mark.parametrize(("features", "symbols", "count", "split"), [
+    (1, 3, 40, "train"), (2, 3, 40, "train"), (2, 4, 60, "held_out"), (2, 8, 40, "all"), (3, 4, 12, "train")])
+def test_posterior_instance_by_instance_against_all_permutations(features, symbols, count, split):
+    task = Sraven(features, symbols)
+    panels, combinations = task.sample(np.random.default_rng(2), count, split).panels, task.combinations(split)
+    found, best = posterior(panels, symbols, combinations), best_answers(panels, symbols, combinations)
+    for n, instance in enumerate(panels.tolist()):
+        expected = naive.posterior(instance, symbols, combinations.tolist())
+        mine = found.instance == n
+        answers = dict(zip(map(tuple, found.answer[mine].tolist()), found.probability[mine], strict=True))
+        assert answers.keys() == expected.keys() and best.answers[n] == len(expected)
+        assert all(abs(answers[answer] - p) < 1e-12 for answer, p in expected.items())
+        top = max(expected.values())
+        assert abs(best.probability[n] - top) < 1e-12
+        assert tuple(best.answer[n]) == min(answer for answer, p in expected.items() if p > top * (1 - 1e-9))
+
+
+def test_probabilities_come_true():
+    """Of the answers called likely to p per cent, p per cent are right; nothing beats the best answer."""
+    task, rng = Sraven(2, 3), np.random.default_rng(4)
+    batch = task.sample(rng, 40_000)
+    found = posterior(batch.panels, 3, task.combinations("train"))
+    right = (found.answer == batch.target[found.instance]).all(axis=-1)
+    for low in np.arange(0, 1, 0.1):
+        some = (found.probability > low) & (found.probability <= low + 0.1)
+        if some.sum() > 100:
+            expected = found.probability[some]
+            spread = math.sqrt((expected * (1 - expected)).sum())
+            assert abs(right[some].sum() - expected.sum()) <= 5 * spread + 1e-6
+    np.testing.assert_allclose(np.bincount(found.instance, found.probability), 1)
+
+
+def test_ceilings():
+    found = ceiling(Sraven(), np.random.default_rng(5), 10_000, "all")
+    assert abs(found.expected - 0.929) < 0.01 and abs(found.reached - 0.929) < 0.015
+    assert abs(found.unique - 0.758) < 0.02 and found.instances == 10_000
+    rng = np.random.default_rng(6)
+    known, held_out = (ceiling(Sraven(2, 4), rng, 10_000, split) for split in ("train", "held_out"))
+    assert known.expected < held_out.expected                       # fewer combinations leave less doubt
+    large = ceiling(Sraven(6, 8), np.random.default_rng(7), 50)
+    assert 0.6 < large.expected <= 1
+
+
+def test_rule_free_answers_against_enumeration():
+    """M = 1: the last row is two symbols, and the best answer can be read off all rows of all rules."""
+    task, counts = Sraven(1, 4, held_out=0.0), {}
+    for first, second, third in product(range(4), repeat=3):
+        for rule in range(8):
+            step = {0: 0, 1: 1, 2: 2, 3: -1, 4: -2}.get(rule)
+            if step is not None:
+                p = ((second - first - step) % 4 == 0 == (third - second - step) % 4) / 4
+            elif rule < 7:
+                p = ((first + (second if rule == 5 else -second) - third) % 4 == 0) / 16
+            else:
+                p = (len({first, second, third}) == 3) / 24
+            counts[first, second, third] = counts.get((first, second, third), 0) + p / 8
+    assert abs(sum(counts.values()) - 1) < 1e-12
+    best = sum(max(counts[x, y, z] for z in range(4)) for x, y in product(range(4), repeat=2))
+    found = rule_free(task, np.random.default_rng(8), 40_000)
+    assert abs(found["last row"]["panel_accuracy"] - best) < 5 * math.sqrt(best * (1 - best) / 40_000)
+    assert found["copy"]["panel_accuracy"] <= best + 0.01 and found["majority"]["panel_accuracy"] <= best + 0.01
+
+
+def test_the_best_answer_beats_what_infers_no_rule():
+    task, rng = Sraven(2, 4), np.random.default_rng(9)
+    free = rule_free(task, rng, 4000, "held_out")
+    assert max(row["panel_accuracy"] for row in free.values()) == free["last row"]["panel_accuracy"]
+    batch = task.sample(rng, 4000, "held_out")
+    best = best_answers(batch.panels, 4, task.combinations("held_out"))
+    assert panel_accuracy(best.answer, batch.target) > 2 * free["last row"]["panel_accuracy"]
+
+
+def test_refusals():
+    task = Sraven(2, 4)
+    panels = np.zeros((1, 3, 3, 2), dtype=int)
+    panels[0, 0, 1] = 1, 2
+    with pytest.raises(ValueError, match="instance 0 cannot come from these 27 rule combinations"):
+        posterior(panels, 4, task.combinations("train"))
+    with pytest.raises(ValueError, match=r"features is 20 with 8 symbols, allowed are features and symbols with"):
+        posterior(np.zeros((1, 3, 3, 20), dtype=int), 8, np.zeros((1, 20), dtype=int))
