@@ -1,4 +1,4 @@
-"""What is recorded was made by the recipes as they stand, and says what its own numbers say."""
+"""What is recorded was made by the recipes as they stand; the writer of records keeps what runs say."""
 
 import json
 from pathlib import Path
@@ -7,42 +7,104 @@ import numpy as np
 import pytest
 
 from refattn import params
-from refattn.recipes import RECIPES, recipe
-from refattn.rewrite import ROOT
+from refattn.recipes import RECIPES, recipe, recorded
+from refattn.train import fit, runs
+from tests.tiny import tiny
 
-FILES = sorted((ROOT / "recipes" / "results").glob("*.json"))
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def record(name):
-    return json.loads((ROOT / "recipes" / "results" / f"contextual_retrieval_{name}.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_record_has_settings_that_its_recipe_takes(path):
-    said = json.loads(path.read_text(encoding="utf-8"))
-    RECIPES[said["task"]](**said["fields"])
+@pytest.mark.parametrize("name", recorded.names())
+def test_every_recorded_run_is_a_complete_one_of_its_recipe(name):
+    found = recorded.load(name)["runs"]
+    for run in found:
+        made = RECIPES[run["task"]](**run["fields"])
+        assert made.name == run["name"] and params.count(made.build().parameters()) == run["parameters"]
+        assert run["step"] == made.steps and run["seconds"] > 0 and run["versions"]["numpy"]
+        assert set(run["metrics"]) == set(made.SPLITS)
+        assert all(len(column) == len(run["history"]["step"]) for column in run["history"].values())
+    assert len({run["name"] for run in found}) == len(found) > 0
 
 
 def test_the_runs_of_table_6_are_its_first_cell_and_the_readme_counts_them():
-    said = record("2s4r_64")
-    for run in said["runs"]:
-        chosen = {name: run[name] for name in ("attention", "held_out", "seed")}
-        made = recipe("contextual_retrieval", "2s4r-64", **chosen)
-        assert {name: getattr(made, name) for name in said["fields"]} == said["fields"]
-        assert made.name == run["name"] and params.count(made.build().parameters()) == run["parameters"]
-        assert run["step"] == made.steps and run["seconds"] > 0 and run["versions"]
-    assert len({run["name"] for run in said["runs"]}) == len(said["runs"])
-    assert len(said["runs"]) == 12 or f"{len(said['runs'])} of 12 runs" in README
+    found = recorded.load("contextual_retrieval_2s4r_64")["runs"]
+    for run in found:
+        chosen = {name: run["fields"][name] for name in ("attention", "held_out", "seed")}
+        assert RECIPES[run["task"]](**run["fields"]) == recipe("contextual_retrieval", "2s4r-64", **chosen)
+    assert len(found) == 12 or f"{len(found)} of 12 runs" in README
 
 
-def test_the_interval_of_the_separation_is_that_of_its_seeds():
-    said = record("separation")
-    made, found = recipe("contextual_retrieval", "quick"), said["result"]
-    assert {name: getattr(made, name) for name in said["fields"]} == said["fields"]
-    difference = np.subtract(found["softmax"], found["compositional"])
-    assert len(difference) == found["n"] == len(found["seeds"]) == 8
+def test_the_separation_is_that_of_its_runs():
+    found = recorded.load("contextual_retrieval_separation")["runs"]
+    for run in found:
+        chosen = {name: run["fields"][name] for name in ("attention", "seed")}
+        assert RECIPES[run["task"]](**run["fields"]) == recipe("contextual_retrieval", "quick", **chosen)
+    loss = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["loss"] for run in found}
+    difference = np.array([loss["softmax", seed] - loss["compositional", seed] for seed in range(2, 10)])
     half = 2.364624 * difference.std(ddof=1) / 8**0.5                           # Student t, 7 degrees of freedom
-    np.testing.assert_allclose(found["interval_95"], difference.mean() + np.array([-half, half]), atol=2e-4)
-    assert ("is clear of zero" in said["verdict"]) == (found["interval_95"][0] > 0)
-    assert f"{found['mean_difference']:.3f} on average" in README
+    assert f"{difference.mean():.3f} on average over seeds 2 to 9" in README
+    assert f"interval {difference.mean() - half:.3f} to {difference.mean() + half:.3f}" in README
+
+
+# --- the writer ------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A directory with two complete runs and one that has only begun."""
+    out = tmp_path_factory.mktemp("finished")
+    for seed in 0, 1:
+        fit(tiny(seed=seed), out / f"hyla-seed{seed}", progress=False)
+    fit(tiny(attention="linear"), out / "linear-seed0", max_seconds=1e-6, progress=False)
+    return out
+
+
+def test_finished_runs_are_collected_once_and_read_back_whole(finished, tmp_path, capsys):
+    file = tmp_path / "record.json"
+    assert recorded.main([str(file), str(finished / "hyla-seed1"), "--what", "one run"]) == 0
+    assert recorded.main([str(file), str(finished)]) == 0                               # one more, and one again
+    said = capsys.readouterr().out
+    assert "1 runs recorded" in said and "2 runs recorded" in said
+    assert f"not finished: {finished / 'linear-seed0'}" in said
+    record = recorded.load(file)
+    assert record["what"] == "one run" and [run["name"] for run in record["runs"]] == ["hyla-seed0", "hyla-seed1"]
+    for seed, run in enumerate(record["runs"]):
+        done = runs.result(finished / f"hyla-seed{seed}")
+        assert all(run[name] == done[name] for name in (*recorded.KEPT, "fields", "task", "name"))
+        assert run["history"]["step"] == [10, 20]
+    document = json.loads(file.read_text())
+    assert [run["fields"] for run in document["runs"]] == [{"seed": 0}, {"seed": 1}]
+    again = file.read_bytes()
+    recorded.write(file, recorded.load(file))
+    assert file.read_bytes() == again
+
+
+def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path, capsys):
+    file = tmp_path / "record.json"
+    recorded.collect(file, [finished])
+    before = file.read_bytes()
+    fit(tiny(rate=1e-4), tmp_path / "hyla-seed0", progress=False)
+    other = recorded.load("contextual_retrieval_separation")["runs"]
+    with pytest.raises(ValueError, match="hyla-seed0 has rate 0.0001, but the recorded run of that name has 0.003"):
+        recorded.collect(file, [tmp_path / "hyla-seed0"])
+    with pytest.raises(ValueError, match="is a run of contextual_retrieval, but the record is of fuzzy_logic"):
+        recorded.merged(recorded.load(file), other)
+    with pytest.raises(ValueError, match="'nothing' does not exist; allowed: contextual_retrieval_2s4r_64"):
+        recorded.load("nothing")
+    for words in [], ["x.json"], ["x.txt", "y"], ["x.json", "--whaat", "y"], [str(file), str(tmp_path / "nowhere")]:
+        assert recorded.main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    (tmp_path / "other.json").write_text('{"task": "fuzzy_logic"}')
+    with pytest.raises(ValueError, match="is no record of runs"):
+        recorded.load(tmp_path / "other.json")
+    (tmp_path / "other.json").write_text('{"task": "fuzzy_logic", "fields": {"depth": 3}, "runs": [{"fields": {}}]}')
+    with pytest.raises(ValueError, match="other.json is not of a recipe .*depth"):
+        recorded.load(tmp_path / "other.json")
+    assert file.read_bytes() == before and not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_history_is_thinned_and_keeps_its_end():
+    lines = [{"step": step, "loss": 1 / step, **({"train": {"mse": step / 7}} if step % 5 == 0 else {})}
+             for step in range(1, 501)]
+    made = recorded.history(lines)
+    assert made["step"] == list(range(25, 501, 25)) and made["train.mse"][-1] == 71.43 and made["loss"][0] == 0.04
+    assert recorded.history(lines[:-1])["step"][-1] == 495 and recorded.history([]) == {}

@@ -433,9 +433,15 @@ def test_the_paper_scale_is_the_papers():
 
 
 def test_published_figures_belong_to_variants():
-    assert set(VARIANTS) - set(published.FUZZY_LOGIC.figures) == {"hyla_and_softmax_reversed"}
-    assert set(published.FUZZY_LOGIC.figures) <= set(VARIANTS)
-    assert all(0.5 < mean < 0.9 and 0.02 < error < 0.08 for mean, error in published.FUZZY_LOGIC.figures.values())
+    for table in published.FUZZY_LOGIC, published.SRAVEN:
+        assert set(VARIANTS) - set(table.figures) == {"hyla_and_softmax_reversed"}
+        assert set(table.figures) <= set(VARIANTS) and len(table.elsewhere) == 3
+        for mean, error in [*table.figures.values(), *table.elsewhere.values()]:
+            assert 0.3 < mean < 0.9 and 0 < error < 0.08
+    assert list(published.TABLE_A1) == list(range(1, 15))
+    assert all(len(row) == 4 and all(0 < average <= best <= 1 for best, average in row.values())
+               for row in published.TABLE_1.values())
+    assert published.regular_languages("parity", 3).figures["sliding_dilated"] == (0.887, None)
 
 
 @pytest.mark.parametrize("steps, warmup", [(1, 0), (9, 0), (50, 5), (2_000, 100), (10_000, 100)])

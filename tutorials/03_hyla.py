@@ -46,8 +46,7 @@ from refattn.attention import VARIANTS
 from refattn.attention.ablations import ablation, ablation_backward
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.tiled import tiled, tiled_backward
-from refattn.recipes import recipe
-from refattn.recipes.published import FUZZY_LOGIC
+from refattn.recipes import published, recipe
 from refattn.train import fit
 
 threadpool_limits(1)                        # products this small are fastest on one thread
@@ -177,14 +176,8 @@ assert report.errors["v"] < 1e-12 and min(report.errors[name] for name in ("q", 
 # over 3 seeds, best of a grid of settings.
 
 # %%
-sraven = {
-    "softmax": (56.56, 1.05), "linear": (56.30, 1.11), "hyla": (69.13, 1.90),
-    "linear_rms_head": (59.01, 2.50), "linear_rms_head_relu_values": (55.38, 0.32),
-    "hyla_no_rms_head": (62.53, 5.73), "hyla_no_nonlinearity": (56.54, 0.21),
-    "hyla_no_nonlinearity_no_rms_head": (56.33, 1.41), "hyla_softmax_for_rms_head": (38.21, 2.98),
-    "hyla_deep": (66.59, 0.08), "hyla_and_softmax": (62.21, 3.08),
-}
-logic = {name: (100 * mean, 100 * error) for name, (mean, error) in FUZZY_LOGIC.figures.items()}
+logic, sraven = ({name: (100 * mean, 100 * error) for name, (mean, error) in table.figures.items()}
+                 for table in (published.FUZZY_LOGIC, published.SRAVEN))
 
 print(f"{'':66s}table A1 of the paper")
 print(f"{'name':34s}{'normaliser':18s}{'uses':5s}{'phi':9s}{'fuzzy logic':14s} SRAVEN")
