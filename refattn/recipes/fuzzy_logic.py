@@ -2,8 +2,8 @@
 
 Source: Attention as a Hypernetwork, section 3, table A3 and the released code.  Where they differ the released code is
 followed, and the paper's wording is a switch: attention_dropout 0.1 (text: none), schedule_length, decay_rule.
-Differs at scales quick and short: 2,000 and 3,000 steps instead of 50,000, and gradients are clipped to a global norm of
-1, so their figures are no reproduction of the paper's.
+Differs at scales quick and short: 2,000 and 3,000 steps instead of 50,000, and gradients are clipped to a global norm
+of 1, so their figures are no reproduction of the paper's.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class FuzzyLogicRecipe(Recipe):
         # instead of 0.50, in code that differed by rounding); with it hyla 0.60, 0.66, and at seed 0 softmax 0.62
         # (without: 0.41), linear 0.41 (without: 0.37).
         "quick": {"steps": 2_000, "rate": 3e-3, "clip": 1.0, "read": True},
-        # For `refattn reproduce table-a1-logic` in about two minutes of one core a run.  Deviates from paper: 3,000 steps,
-        # the cosine shortened with them, instead of 50,000; clipped to norm 1 (paper: not).  Rate and decay are of its
+        # For table A1 in about two minutes of one core a run.  Deviates from scale paper: 3,000 steps, the cosine
+        # shortened with them, instead of 50,000; clipped to norm 1 (paper: not).  Rate and decay are of the paper's
         # grid.  Pilot, seed 3, held-out R2 without clipping and with: hyla_no_rms_head 0.39, 0.58, hyla 0.43, 0.66.
         "short": {"steps": 3_000, "rate": 3e-3, "decay": 0.03, "clip": 1.0, "read": True, "log_every": 50},
         # grid of H: rate 1e-3, 3e-3; decay 0.1, 0.03; which one each figure of table A1 had is not recorded
