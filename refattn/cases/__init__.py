@@ -5,6 +5,7 @@ Attention rows are read from `attention.VARIANTS` and the three knobs, so a new 
 """
 
 from .attention import pages
+from .automata import automata
 from .case import Case
 from .compositional import compositional_rows
 from .layers import layers
@@ -12,7 +13,8 @@ from .models import models
 from .operations import operations
 from .routines import routines
 
-CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows())  # with a backward
+CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
+                           *automata())  # with a backward
 ROUTINES: tuple[Case, ...] = tuple(routines())                                          # with a forward only
 
 

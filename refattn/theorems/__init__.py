@@ -16,10 +16,13 @@ from . import hypernetwork
 
 # isort: split
 from . import compositional
+
+# isort: split
+from . import automata
 from .statement import THEOREMS, Theorem, gap, gaps, theorem
 
-__all__ = ["THEOREMS", "Result", "Theorem", "compositional", "every", "gap", "gaps", "hypernetwork", "theorem",
-           "verify"]
+__all__ = ["THEOREMS", "Result", "Theorem", "automata", "compositional", "every", "gap", "gaps", "hypernetwork",
+           "theorem", "verify"]
 
 
 class Result(NamedTuple):
