@@ -16,7 +16,8 @@ from refattn.attention import VARIANTS
 from refattn.rewrite import ROOT
 
 LEVELS = [                     # a module imports modules of earlier entries and of its own
-    "xp", "contract params optim", "masks", "ops", "losses positions", "attention feed_forward recompute lemma_1", "models",
+    "xp", "contract params optim", "masks", "ops", "losses positions",
+    "attention feed_forward recompute lemma_1", "models",
     "naive automata.finite", "tasks", "cases", "rewrite", "plain check bugs vectors strategies",
     "theorems analysis automata",
     "train",

@@ -22,7 +22,7 @@ def test_the_weights_are_those_of_appendix_d():
 def test_an_example_by_hand():
     y, saved = lemma_1(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
     assert y.ravel().tolist() == [0, 1, 0, 1]
-    assert saved.hidden.tolist() == [[0, -1, 1, -1, 0, -1, 1, -1]]
+    assert saved.hidden.tolist() == [[0, 0, 1, -1, 0, 0, 1, -1]]
 
 
 @pytest.mark.parametrize("t", [1, 2, 3, 7, 8, 9])
