@@ -101,8 +101,12 @@ def embedding(table, index):
 
 def embedding_backward(table, index, dy):
     """dtable[v, m] = sum of dy[..., m] where index[...] = v."""
-    dtable = array_module(table, dy).zeros_like(table)
-    array_module(table, dy).add.at(dtable, index.reshape(-1), rows_of(dy))
+    xp, n = array_module(table, dy), table.shape[0]
+    if n <= 64:                                             # few rows: a product with one-hot rows is quicker
+        hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1)
+        return hit.astype(dy.dtype) @ rows_of(dy)
+    dtable = xp.zeros_like(table)
+    xp.add.at(dtable, index.reshape(-1), rows_of(dy))
     return dtable
 
 

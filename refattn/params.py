@@ -26,7 +26,8 @@ class Parameter(NamedTuple):
     axes: str                  # one letter per axis, e.g. "mhd"
     shape: tuple[int, ...]
     fan_in: int                # the standard deviation of random schemes is 1/sqrt(fan_in)
-    role: str                  # weight | bias | scale and shift (of LayerNorm) | table
+    role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
+    residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
 
 
 class Views:
@@ -89,11 +90,19 @@ def _normal(rng, p: Parameter):
     return rng.standard_normal(p.shape) / sqrt(p.fan_in)
 
 
-def _lecun(rng, p: Parameter):
-    x = rng.standard_normal(p.shape)
+def _truncated(rng, shape):
+    x = rng.standard_normal(shape)
     while (far := np.abs(x) > 2).any():
         x[far] = rng.standard_normal(far.sum())
-    return x / (0.87962566103423978 * sqrt(p.fan_in))       # the deviation of a standard normal cut at +-2
+    return x
+
+
+def _lecun(rng, p: Parameter):
+    return _truncated(rng, p.shape) / (0.87962566103423978 * sqrt(p.fan_in))    # the deviation of a normal cut at +-2
+
+
+def _small(rng, p: Parameter):
+    return 0.02 * rng.standard_normal(p.shape)
 
 
 def _uniform(rng, p: Parameter):
@@ -111,13 +120,20 @@ def _ones(rng, p: Parameter):
 SCHEMES = {
     # H: Flax defaults of the released code.  Truncated at two sigma, then rescaled: final deviation 1/sqrt(fan_in).
     # Tables (T5 buckets, token embeddings) are untruncated normal; fan_in is the number of buckets, or the width.
-    "lecun_normal": {"weight": _lecun, "bias": _zeros, "scale": _ones, "shift": _zeros, "table": _normal},
+    "lecun_normal": {"weight": _lecun, "bias": _zeros, "scale": _ones, "shift": _zeros, "table": _normal,
+                     "vector": _normal},
     # C: PyTorch defaults, weights and biases of linear maps uniform in +-1/sqrt(fan_in); embeddings standard normal
     "pytorch": {"weight": _uniform, "bias": _uniform, "scale": _ones, "shift": _zeros,
-                "table": lambda rng, p: rng.standard_normal(p.shape)},
+                "table": lambda rng, p: rng.standard_normal(p.shape), "vector": _uniform},
+    # R: Haiku defaults of the released code, truncated at two sigma and not rescaled (final deviation 0.88 sigma)
+    "haiku": {"weight": lambda rng, p: _truncated(rng, p.shape) / sqrt(p.fan_in), "bias": _zeros, "scale": _ones,
+              "shift": _zeros, "table": lambda rng, p: 0.02 * _truncated(rng, p.shape), "vector": _small},
+    # GPT-2, which R's text refers to: deviation 0.02; maps into the residual stream over the root of their number
+    "gpt2": {"weight": lambda rng, p: _small(rng, p) / sqrt(p.residuals), "bias": _zeros, "scale": _ones,
+             "shift": _zeros, "table": _small, "vector": _small},
     # every array random, biases and scales too: for tests and reference vectors, never for training
     "random": {"weight": _normal, "bias": _normal, "scale": lambda rng, p: 1 + 0.3 * _normal(rng, p), "shift": _normal,
-               "table": _normal},
+               "table": _normal, "vector": _normal},
 }
 
 

@@ -20,12 +20,15 @@ from .cases.case import normal, shape
 from .params import layout
 
 SEED = 2024
-SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "1": 1}
+SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2, "1": 1}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
 COMPOSITIONAL = ("o[b,q,s] = sum_r g_sr t_sr with t_sr = sum_k softmax_k(q.k / sqrt(d) + bias) dropout v_r and "
                  "g = softmax_r({})")
 LOGITS = {"dot": "selector.(t wr) / sqrt(c)", "linear": "selector.wc + t.wr + br",
           "nonlinear": "relu(selector wc + t wr + br).w2 + b2"}
+SLIDING_DILATED = ("o[b,q,h] = sum_w a_w dropout_w v[n], a = softmax_w(q.k[n] / sqrt(d) + offset_bias[h,w] + bias), n "
+                   "= p - 2 w and p = q + the number of keys - the number of queries; where n < 0, {}")
+BEFORE = {"mask": "there is no key", "pad": "pad_k and pad_v stand"}
 SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
     "plain": ((None, None, None), "nothing but q, k and v"),
     "bias": (("bhqk", None, None), "a bias for every pair, whose gradient is that of the scores"),
@@ -34,7 +37,7 @@ SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropo
     "nothing kept": ((None, "qk", None), "query 1 keeps nothing: its output and all gradients from it are zero"),
     "dropout": ((None, None, "bhqk"), "dropout, which every use of the code sees"),
 }
-WHOLE = "softmax", "linear", "hyla", "compositional"
+WHOLE = "softmax", "linear", "hyla", "compositional", "sliding_dilated"
 LAYERS = {                     # rows of `refattn.cases` -> what is special
     "layers/MultiHead softmax": "projections with biases around softmax attention",
     "layers/MultiHead hyla": "projections with biases around HYLA",
@@ -55,6 +58,8 @@ LAYERS = {                     # rows of `refattn.cases` -> what is special
 
 def equation(row) -> str:
     """A page in one line."""
+    if "offset_bias" in row.extras:
+        return SLIDING_DILATED.format(BEFORE[row.forward.keywords["out_of_range"]])
     if row.knobs is None:
         return COMPOSITIONAL.format(LOGITS[row.forward.keywords["scoring"]])
     knobs = row.knobs
@@ -66,8 +71,9 @@ def equation(row) -> str:
 def attention_inputs(rng, row, forms) -> dict:
     """q, k, v and extras; bias, keep and dropout in the given forms.  Query 1 keeps nothing where keep has queries."""
     letters = {"q": "bqhd", "k": "bkhd", "v": "bkhe", **dict.fromkeys(row.extras, "hee"), **row.letters}
-    inputs = {name: normal(rng, x, SIZE) for name, x in letters.items()}
-    bias, keep, dropout = (None if form is None else rng.random(shape(form, SIZE)) for form in forms)
+    inputs = {name: normal(rng, letters[name], SIZE) for name in ("q", "k", "v", *row.extras)}
+    size = SIZE | ({"k": SIZE["w"]} if "w" in row.letters.get("bias", "") else {})        # pairs of query and offset
+    bias, keep, dropout = (None if form is None else rng.random(shape(form, size)) for form in forms)
     if keep is not None:
         keep = keep < 0.7
         if "q" in forms[1]:

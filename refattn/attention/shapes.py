@@ -15,14 +15,14 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
     check_pairs(xp, tuple(size[letter] for letter in "bhqk"), bias, keep, dropout)
 
 
-def check_pairs(xp, target, bias=None, keep=None, dropout=None) -> None:
-    """Nothing, if each given array broadcasts to `target`, (b, h, q, k) or (b, s, q, k), and `keep` is boolean."""
+def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, k)") -> None:
+    """Nothing, if each given array broadcasts to `target`, the sizes of `axes`, and `keep` is boolean."""
     if bias is keep is dropout:
         return
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
-            raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to (b, h, q, k) = {target}")
+            raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to {axes} = {target}")
     if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):
         raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; booleans of "
                         f"{xp.__name__} are needed (True = may attend)")

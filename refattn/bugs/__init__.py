@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ..rewrite import rewritten
-from . import automata, compositional, hypernetwork
+from . import automata, compositional, hypernetwork, regular
 
 
 class Bug(NamedTuple):
@@ -33,4 +33,4 @@ def load(bug: Bug) -> ModuleType:
     return rewritten({bug.file: edit})
 
 
-BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (*hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS)))
+BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (*hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS, *regular.ROWS)))

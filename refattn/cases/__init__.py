@@ -11,10 +11,11 @@ from .compositional import compositional_rows
 from .layers import layers
 from .models import models
 from .operations import operations
+from .regular import regular_rows
 from .routines import routines
 
 CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
-                           *automata())  # with a backward
+                           *automata(), *regular_rows())  # with a backward
 ROUTINES: tuple[Case, ...] = tuple(routines())                                          # with a forward only
 
 

@@ -30,7 +30,7 @@ from ..cases.attention import EXTRAS, LETTERS
 from ..cases.case import normal, shape
 
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
-SIZES = {"b": 2, "q": 5, "k": 7, "h": 3, "d": 4, "e": 6, "r": 8, "c": 9, "f": 10, "1": 1}
+SIZES = {"b": 2, "q": 5, "k": 7, "h": 3, "d": 4, "e": 6, "r": 8, "c": 9, "f": 10, "w": 3, "1": 1}
 WORST, MEAN = 4, 0.5           # how far, in error bars, results may be from those of the bug that is named
 ROWS = {"o": 1, "dq": 1, "dk": 1, "dv": 1, "dbias": -2}     # the axis whose entries are judged by themselves
 
@@ -92,7 +92,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
     sizes   : sizes other than b 2, q 5, k 7, h 3, d 4, e 6, as in {"q": 16, "d": 64}; of compositional attention also
-              r 8, c 9, its h being s and the h of its values r; selector (b, q, s, c) and wr (e, c) follow v
+              r 8, c 9, its h being s and the h of its values r; selector (b, q, s, c) and wr (e, c) follow v;
+              of sliding-dilated attention (dilation 2, queries at the last positions) w 3 offsets, the last axis of
+              bias, keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
 
     One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The error bar of
     each row (a query of o, dq and dbias, a key of dk and dv) is eight times the error of our own plain formulas with
@@ -165,8 +167,10 @@ def _draw(row, dtype, forms, sizes, seed):
     for name, form in forms.items():
         if form is None:
             continue
-        if len(form) > 4 or any(x not in ("1", y) for x, y in zip(form[::-1], "kqhb", strict=False)):
-            raise ValueError(f"{name} is {form!r}; allowed: the last axes of 'bhqk', or 1 for a stretched one: 'h1k'")
+        pairs = _letters(row)[name]
+        if len(form) > 4 or any(x not in ("1", y) for x, y in zip(form[::-1], pairs[::-1], strict=False)):
+            raise ValueError(f"{name} is {form!r}; allowed: the last axes of {pairs!r}, or 1 for a stretched one: "
+                             f"'h1{pairs[-1]}'")
         x = rng.random(shape(form, size))
         inputs[name] = {"bias": normal(rng, form, size), "keep": x < 0.7, "dropout": (x < 0.75) / 0.75}[name]
         if name != "dropout" and "q" in form:
@@ -277,7 +281,7 @@ def _report(inputs, results, variant, dtype):
     row = variant_row(variant)
     ours = _ours(inputs, row)
     noise = _noise(inputs, variant, dtype, ours)
-    letters = {"o": "bqhe", "dbias": "bhqk", **{f"d{n}": x for n, x in _letters(row).items() if n != "bias"}}
+    letters = {"o": "bqhe", **{f"d{n}": x for n, x in _letters(row).items()}}
     entries = []
     for name, x in results.items():
         if name not in ours:

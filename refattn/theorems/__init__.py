@@ -18,11 +18,14 @@ from . import hypernetwork
 from . import compositional
 
 # isort: split
+from . import regular
+
+# isort: split
 from . import automata
 from .statement import THEOREMS, Theorem, gap, gaps, theorem
 
 __all__ = ["THEOREMS", "Result", "Theorem", "automata", "compositional", "every", "gap", "gaps", "hypernetwork",
-           "theorem", "verify"]
+           "regular", "theorem", "verify"]
 
 
 class Result(NamedTuple):

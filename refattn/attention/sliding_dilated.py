@@ -1,0 +1,197 @@
+"""Sliding-dilated attention: each query sees itself and the C - 1 keys before it that are a dilation apart.
+
+    s[h, i, j] = q_i . k_n / sqrt(d) + r[h, j],   n = i - j x dilation,   j = 0 .. C - 1                      eq. (1)
+    a[h, i]    = softmax over the offsets j of s;     o[h, i] = sum_j a[h, i, j] v_n
+
+Source: R, section 4, eq. (1), and the authors' code.  Differs: eq. (1) as C shifted products, not as a T x T mask; a
+key is missing because of its index (n < 0), where the code takes a bias of exactly 0 for a mask; `bias`, `keep` and
+`dropout` act on the (query, offset) pairs.
+Out of range, two semantics: "mask" (text: the key does not exist, the softmax runs over the others) and "pad" (code: a
+learned vector stands at every position before the first, in every layer the same).
+Symbols: r = `offset_bias`, not divided by sqrt(d) and the same at every dilation; C = chunk, the size of w.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .. import ops
+from ..contract import agree, contract, laid_out_like
+from ..params import Parameter
+from ..xp import check_alike
+from .layer import Gradients, check_tokens, maps, project, project_backward, queries
+from .shapes import check_pairs
+from .windows import mixtures, present, products, scattered, windows
+
+OUT_OF_RANGE = "mask", "pad"
+
+
+class Saved(NamedTuple):
+    q: Any
+    k: Any
+    v: Any
+    pad: tuple                 # pad_k and pad_v, or None twice
+    at: tuple                  # where the keys of each offset are
+    bias: Any
+    dropout: Any
+    code: Any                  # (b, h, q, w), the C weights of each query, before dropout
+
+
+def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1, out_of_range="mask", read=None,
+                    bias=None, keep=None, dropout=None):
+    """o[b, q, h, e] = sum_w softmax_w(q.k_n / sqrt(d) + r_w) v_n, n = position - w dilation.  Returns o and Saved.
+
+    Shapes
+    ------
+    q            : b q h d
+    k            : b k h d
+    v            : b k h e
+    offset_bias  : h w         (r; its width is the chunk size C)
+    pad_k, pad_v : h d, h e    (with out_of_range "pad" only: key and value at positions before the first)
+    bias         : b h q w     (finite, broadcasts)
+    keep         : b h q w     (bool, broadcasts; False = not attended to)
+    dropout      : b h q w     (broadcasts; already divided by 1 - p)
+    returns      : b q h e
+
+    The queries stand at the positions `read`, a slice, of the keys: at the last ones unless given.  A query that keeps
+    nothing gets exactly zero.  `dilation` counts tokens.  Raises ValueError or TypeError for what does not fit.
+    """
+    xp, read = check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout)
+    chunk, dilation = offset_bias.shape[1], min(dilation, k.shape[1])           # farther than the first is as far
+    at = windows(read, chunk, dilation)
+    if out_of_range == "mask" and (there := present(read, chunk, dilation, xp)) is not None:
+        keep = there if keep is None else keep & there
+    s = products(q * q.shape[-1] ** -0.5, k, pad_k, at)                         # (1) eq. 1
+    s += offset_bias[:, None]                                                   # (2) eq. 1, r by offset
+    if bias is not None:
+        s += laid_out_like(bias, s)                                             # (3)
+    a = ops.softmax(s, keep, out=s)                                             # (4) eq. 1, over offsets
+    c = ops.drop(a, dropout)                                                    # (5)
+    o = mixtures(c, v, pad_v, at)                                               # (6)
+    return o, Saved(q, k, v, (pad_k, pad_v), at, bias, dropout, a)
+
+
+def sliding_dilated_backward(saved, do):
+    """dq, dk, dv, dbias, doffset_bias, and with pads dpad_k, dpad_v, from do (b, q, h, e); dbias None without bias."""
+    q, k, v, (pad_k, pad_v), at, bias, dropout, a = saved
+    scale = q.shape[-1] ** -0.5
+    c = ops.drop(a, dropout)                                                    # (5) again
+    dc = products(do, v, pad_v, at)                                             # (6)
+    dv, dpad_v = scattered(c, do, at, v.shape[1], pad_v)                        # (6)
+    da = ops.drop(dc, dropout, out=dc)                                          # (5)
+    ds = ops.softmax_backward(a, da, out=da)                                    # (4)
+    dbias = None if bias is None else ops.unbroadcast(ds, bias.shape)           # (3)
+    doffset_bias = ds.sum(axis=(0, 2))                                          # (2)
+    dq = mixtures(ds, k, pad_k, at)                                             # (1)
+    dq *= scale                                                                 # (1)
+    dk, dpad_k = scattered(ds, q * scale, at, k.shape[1], pad_k)                # (1)
+    return (dq, dk, dv, dbias, doffset_bias) + ((dpad_k, dpad_v) if pad_k is not None else ())
+
+
+def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout):
+    """The array module and the queries' positions, if the arguments fit together."""
+    named = {"pad_k": (pad_k, "hd"), "pad_v": (pad_v, "he")}
+    if out_of_range not in OUT_OF_RANGE:
+        raise ValueError(f"out_of_range is {out_of_range!r}; allowed: {', '.join(OUT_OF_RANGE)}")
+    for name, (x, _) in named.items():
+        if (x is None) != (out_of_range == "mask"):
+            raise ValueError(f"{name} is {'missing' if x is None else 'given'}, but out_of_range is {out_of_range!r}; "
+                             f"pads belong to 'pad'")
+    if not isinstance(dilation, int) or dilation < 1:
+        raise ValueError(f"dilation is {dilation!r}; an integer of at least 1 is needed")
+    xp = check_alike(q=q, k=k, v=v, offset_bias=offset_bias, pad_k=pad_k, pad_v=pad_v, bias=bias, dropout=dropout)
+    size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
+                 **{name: pair for name, pair in named.items() if pair[0] is not None})
+    positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
+    if len(positions) != size["q"] or positions.step < 1 or size["q"] > size["k"]:
+        raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
+                         f"queries; as many, and steps of at least 1, are needed")
+    check_pairs(xp, tuple(size[letter] for letter in "bhqw"), bias, keep, dropout, "(b, h, q, w)")
+    return xp, positions
+
+
+class LayerSaved(NamedTuple):
+    x: Any
+    bias: Any
+    read: slice | None
+    attention: Saved           # its `code` (b, h, q, w) is the C weights
+    o: Any                     # (b, q, h, e)
+
+
+@dataclass(frozen=True)
+class SlidingDilated:
+    """y_i = sum_h o_ih W_h^out around `sliding_dilated`; `head_width` is d, `value_width` (the same unless given) e.
+
+    With out_of_range "pad" the layer owns the vector `pad` (m), which stands before the first token and is projected
+    like one.  `biases` are those of q, k, v and the output; the released code has none.
+    """
+    width: int
+    heads: int
+    head_width: int
+    chunk: int
+    dilation: int = 1
+    out_of_range: str = "pad"
+    biases: bool = False
+    value_width: int | None = None
+
+    def __post_init__(self):
+        if self.value_width is None:
+            object.__setattr__(self, "value_width", self.head_width)
+        for name in "width", "heads", "head_width", "value_width", "chunk", "dilation":
+            least = 2 if name == "chunk" else 1
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least {least} is needed")
+        if self.out_of_range not in OUT_OF_RANGE:
+            raise ValueError(f"out_of_range is {self.out_of_range!r}; allowed: {', '.join(OUT_OF_RANGE)}")
+
+    def parameters(self):
+        m, h, d, e = self.width, self.heads, self.head_width, self.value_width
+        names = {}
+        for name, width, letter in ("q", d, "d"), ("k", d, "d"), ("v", e, "e"):
+            names[f"w{name}"] = Parameter(f"mh{letter}", (m, h, width), m, "weight")
+            if self.biases:
+                names[f"b{name}"] = Parameter(f"h{letter}", (h, width), m, "bias")
+        names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")
+        if self.out_of_range == "pad":
+            names["pad"] = Parameter("m", (m,), m, "vector")
+        names["wo"] = Parameter("hem", (h, e, m), h * e, "weight")
+        if self.biases:
+            names["bo"] = Parameter("m", (m,), h * e, "bias")
+        return names
+
+    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
+        """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
+
+        `bias`, `keep` and `dropout` broadcast to (b, h, q, w), the pairs of query and offset; `read`, a slice of
+        positions, gives y[:, read] at the cost of those queries only.  Raises ValueError for a context: offsets count
+        back along x itself.
+        """
+        if context is not None:
+            raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
+        check_tokens(self.width, x=x)
+        q, k, v = project(p, x, None, read, "q", "kv")
+        pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
+        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation, read=read, bias=queries(
+            bias, read), out_of_range=self.out_of_range, keep=queries(keep, read), dropout=queries(dropout, read))
+        y = contract("bqhe,hem->bqm", o, p.wo)
+        if self.biases:
+            y += p.bo
+        return y, LayerSaved(x, bias, read, saved, o)
+
+    def backward(self, p, saved, dy, grads):
+        """Gradients(x, None, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
+        x, bias, read, inner, o = saved
+        if self.biases:
+            grads.bo += dy.sum(axis=(0, 1))
+        grads.wo += contract("bqhe,bqm->hem", o, dy)
+        dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
+        grads.offset_bias += doffset_bias
+        for (w, _), (dw, db), dpad in zip(maps(p, "kv"), maps(grads, "kv"), dpads, strict=False):
+            found = ops.linear_backward(p.pad[None], w, dpad[None])             # the pad is projected like a token
+            grads.pad += found[0][0]
+            dw += found[1]
+            if db is not None:
+                db += found[2]
+        dx, _ = project_backward(p, x, None, read, "q", "kv", (dq, dk, dv), grads)
+        if dbias is not None and dbias.shape != bias.shape:
+            dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)
+        return Gradients(dx, None, dbias)

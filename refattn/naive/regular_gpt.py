@@ -1,0 +1,86 @@
+"""RegularGPT, whole: at every position, and as the tree that the authors' code computes."""
+
+import numpy as np
+
+from .arguments import exact
+from .feed_forward import mlp
+from .layer import part
+from .ops import embedding, layer_norm, linear
+from .sliding_dilated import layer
+
+
+def depth(length, chunk):
+    """The least L >= 1 with chunk^L >= length.
+
+    >>> depth(1, 2), depth(4, 2), depth(5, 2)
+    (1, 2, 3)
+    """
+    number = 1
+    while chunk**number < length:
+        number += 1
+    return number
+
+
+def normed(p, x):
+    return layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
+
+
+def block(p, x, *, norm, activation, dilation=1):
+    """post: norm1(x + attention(x)), norm2(y + mlp(y));  pre: the norms inside the sums;  none: neither."""
+    forward = [part(part(p, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2")]
+    attention, norm1, norm2 = (part(p, name) for name in ("attention", "norm1", "norm2"))
+    if norm == "pre":
+        x = x + layer(attention, normed(norm1, x), dilation=dilation)
+        return x + mlp(normed(norm2, x), *forward, activation)
+    x = x + layer(attention, x, dilation=dilation)
+    x = normed(norm1, x) if norm == "post" else x
+    x = x + mlp(x, *forward, activation)
+    return normed(norm2, x) if norm == "post" else x
+
+
+def embedded(p, x, scale):
+    x = exact(x) if np.ndim(x) == 3 else embedding(part(part(p, "embed"), "table"), x)
+    return x * np.sqrt(x.shape[-1]) if scale else x
+
+
+def read_out(p, x):
+    x = x if part(p, "norm") is None else normed(part(p, "norm"), x)
+    return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+
+
+def regular_gpt(p, x, *, chunk, norm="post", activation="relu", scale=True, levels=None):
+    """y = read-out of the blocks 0 .. K - 1, at dilation chunk^l, for l = 0 .. depth - 1.
+
+    Source: RegularGPT, section 4, and the authors' code for norm post, relu and the scale.
+
+    Shapes
+    ------
+    x       : (b, t) integer tokens, or (b, t, m) embeddings
+    p       : embed.table (v, m)  blocks[k].attention, .feed_forward, and .norm1, .norm2 unless norm is none
+              norm, where there is a last one  readout.w (m, o)  .b (o)
+    returns : (b, t, o)
+    """
+    h = embedded(p, x, scale)
+    for level in range(depth(h.shape[1], chunk) if levels is None else levels):
+        for each in part(p, "blocks"):
+            h = block(each, h, norm=norm, activation=activation, dilation=chunk**level)
+    return read_out(p, h)
+
+
+def tree(p, x, *, chunk, norm="post", activation="relu", scale=True):
+    """The last position as the authors' code has it: pads in front until chunks are whole, undilated blocks, the last
+    of each chunk kept; as often as the depth says.  With one block this is `regular_gpt` at the last position.
+
+    Source: the authors' code, norm post.  Differs for more than one block, which change the pads that stand in front,
+    and for norm pre, which would normalise them.
+    Shapes: as `regular_gpt`, returns (b, 1, o).
+    """
+    h = embedded(p, x, scale)
+    for _ in range(depth(h.shape[1], chunk)):
+        pads = -h.shape[1] % chunk
+        pad = exact(part(part(part(p, "blocks")[0], "attention"), "pad"))
+        h = np.concatenate([np.broadcast_to(pad, (len(h), pads, len(pad))), h], axis=1)
+        for each in part(p, "blocks"):
+            h = block(each, h, norm=norm, activation=activation)
+        h = h[:, chunk - 1::chunk]
+    return read_out(p, h)
