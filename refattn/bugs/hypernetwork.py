@@ -125,7 +125,7 @@ ROWS = (
      "the relu's backward writes into the upstream gradient"),
     ("ops.py", "slope *= 3 * GELU_C * GELU_A", "slope *= GELU_C * GELU_A",
      "GELU's slope lacks the 3 of (x^3)' = 3 x^2"),
-    ("ops.py", "array_module(table, dy).add.at(dtable, index.reshape(-1), rows_of(dy))",
+    ("ops.py", "xp.add.at(dtable, index.reshape(-1), rows_of(dy))",
      "dtable[index.reshape(-1)] = rows_of(dy)", "of a token that occurs twice only the last gradient is kept"),
     ("ops.py", "@ dy2).reshape(w.shape), column_sums(dy2)", "@ dy2).reshape(w.shape), dy2.mean(axis=0)",
      "db is a mean over positions, not a sum"),

@@ -3,6 +3,10 @@
 PAGE, WINDOWS, MODEL = "attention/sliding_dilated.py", "attention/windows.py", "models/regular_gpt.py"
 
 ROWS = (
+    ("contract.py", "return c.transpose(p.axes_memory)\n    out[...]", "return c\n    out[...]",
+     "dot products of rows come in the order of memory instead of the result's letters"),
+    ("ops.py", "return hit.astype(dy.dtype) @ rows_of(dy)", "return (hit / hit.sum()).astype(dy.dtype) @ rows_of(dy)",
+     "a small table's gradient is a mean over positions instead of a sum"),
     (WINDOWS, "len(range(read.start, shift, read.step))", "len(range(read.start, shift + 1, read.step))",
      "the first query whose key exists is taken for one whose key is missing: off by one at the left edge"),
     (WINDOWS, "keys = slice(there[0] - shift, there[-1] - shift + 1, read.step) if there else slice(0, 0)",

@@ -124,8 +124,10 @@ def tokens(rng, size):
 def operations():
     """All rows of this file."""
     specs = "bqhd,bkhd->bhqk", "bhqk,bqke->bqhe", "bqke,hef->bqkhf", "bqkf,bqkhf->bhqk", "bqe,hem->bqhm"
-    yield from (contraction(spec) for spec in specs)
+    dots = "bqhd,qbhd->bqh"
+    yield from (contraction(spec) for spec in (*specs, dots))
     yield from (contraction(specs[0], order) for order in ("kbhq", "hbqk"))
+    yield contraction(dots, "hbq")
     yield from (elementwise(name) for name in ("relu", "gelu", "gelu_exact", "silu"))
     yield softmax(-1, keep=("bhqk", maybe(0.7, draw_keep)))
     yield softmax(1)
@@ -139,9 +141,11 @@ def operations():
     yield op("ops/linears", lambda x, w, b, u: (tuple(ops.linears(x, (w, b), (u, None))), (x, w, u)), linears_backward,
              lambda x, w, b, u: (naive_ops.linear(x, w, b), naive_ops.linear(x, u)), ("bthd", "bthe"),
              x="btm", w="mhd", b="hd", u="mhe", independent="bt", symmetric="btmhde")
-    yield op("ops/embedding", lambda table, index: (ops.embedding(table, index), (table, index)), lambda saved, dy: [
-        ops.embedding_backward(*saved, dy)], lambda table, index: naive_ops.embedding(table, index), "btm",
-        table="vm", index=("bt", tokens), independent="bt", symmetric="btm")
+    for name, table in ("", "vm"), (" in a large table", ("vm", lambda rng, size: normal(rng, "vm", size | {"v": 70}))):
+        yield op(f"ops/embedding{name}", lambda table, index: (ops.embedding(table, index), (table, index)),
+                 lambda saved, dy: [ops.embedding_backward(*saved, dy)],
+                 lambda table, index: naive_ops.embedding(table, index), "btm", table=table,
+                 index=("bt", tokens), independent="bt", symmetric="btm")
     yield from (scores(over) for over in ops.MEMORY)
     yield op("ops/drop", lambda a, dropout: (ops.drop(a, dropout), dropout), lambda dropout, dc: [
         ops.drop(dc, dropout)], lambda a, dropout: a * dropout, "bhqk", a="bhqk", dropout=("bhqk", draw_dropout),
