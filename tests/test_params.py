@@ -63,7 +63,7 @@ def test_decay_masks():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: params.initialise(np.zeros(3), LIST, None, "xavier"),
-     "initialising scheme 'xavier' is unknown; allowed: lecun_normal, pytorch, random"),
+     "initialising scheme 'xavier' is unknown; allowed: lecun_normal, pytorch, haiku, gpt2, random"),
     (lambda: params.decay_mask(LIST, "all"), "decay rule 'all' is unknown; allowed: released, text, none"),
 ])
 def test_unknown_names(call, words):
