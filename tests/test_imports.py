@@ -21,7 +21,7 @@ LEVELS = [                     # a module imports modules of earlier entries and
     "naive automata.finite", "tasks", "cases", "rewrite", "plain check bugs vectors strategies",
     "theorems analysis automata",
     "train",
-    "recipes", "cli", "__main__"]
+    "recipes", "reproduce", "cli", "__main__"]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names.split()}
 ALONE = {"naive": ("naive",), "tasks": ("tasks", "automata.finite"), "automata.finite": ()}    # beside NumPy
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.name != "__init__.py")

@@ -1,4 +1,4 @@
-"""The command line: refattn train | verify | list | vectors.
+"""The command line: refattn train | verify | list | reproduce | vectors.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
@@ -21,6 +21,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
   refattn train --resume DIR       go on with what is in DIR
   refattn verify [NAME ...]        check the theorems and every gradient in float64; NAME is a part of a name
   refattn list                     variants, tasks, recipes and theorems, with their sources
+  refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
   refattn vectors --out DIR        write reference inputs, outputs and gradients for other languages
 
 refattn COMMAND --help lists the options of a command."""
@@ -192,7 +193,13 @@ def vectors(argv) -> int:
     return 0
 
 
-COMMANDS = {"train": train, "verify": verify, "list": list_all, "vectors": vectors}
+def reproduce(argv) -> int:
+    """Print a published table beside ours."""
+    from .reproduce import reproduce as command
+    return command(argv)
+
+
+COMMANDS = {"train": train, "verify": verify, "list": list_all, "reproduce": reproduce, "vectors": vectors}
 
 
 def main(argv=None) -> int:

@@ -2,6 +2,7 @@
 
 By default that is a pool of spawned processes with one BLAS thread each.  This process draws all the bars, from what
 the runs write into their directories, so any other executor will do that shares the file system (threads, Dask, MPI).
+A run whose worker is lost is handed out again, and goes on from its checkpoint; one that had finished is not repeated.
 """
 
 import os
@@ -9,7 +10,7 @@ import signal
 import threading
 import time
 import uuid
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +20,7 @@ from . import NonFinite, fit, runs
 from .bars import Bars
 from .stop import Interrupted
 
+HANDED_OUT = 4                 # times at most that a run is given to a foreign executor
 THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 
 
@@ -34,12 +36,20 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
     max_seconds : for all of them together
     executor    : any concurrent.futures.Executor; None makes a pool of min(cores, runs) processes, none for one run
     A run that meets a bad number fails alone.  Ctrl-C stops every run with a checkpoint, then raises Interrupted.
-    Raises ValueError when two recipes have the same name, or as `fit` does.
+    Raises ValueError when two recipes have the same name, or as `fit` does; BrokenExecutor when workers are lost again
+    and again.
     """
     paths = {Path(out, recipe.name): recipe for recipe in recipes}
     if len(paths) != len(recipes):
         raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}, allowed are different "
                          f"ones")
+    return train_all(paths, out, device=device, max_seconds=max_seconds, resume=resume, progress=progress,
+                     executor=executor, workers=workers)
+
+
+def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
+              progress: bool = True, executor=None, workers: int | None = None) -> list[dict]:
+    """`compare` for {run directory: recipe}, all of them below `out`."""
     if max_seconds is not None and not max_seconds > 0:
         raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
     for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
@@ -103,30 +113,49 @@ def _quiet_start():
                 os.environ[name] = value
 
 
+def worker_lost(error) -> bool:
+    """Whether it tells that an executor lost a worker or a message, not that a run went wrong."""
+    return isinstance(error, CancelledError | ConnectionError) or type(error).__module__.startswith("distributed")
+
+
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     """{path: error or None}, from an executor."""
     own = executor is None
     if own:
         workers = workers or min(cores(), len(jobs))
         executor = ProcessPoolExecutor(workers, get_context("spawn"), initializer=keep_freed_memory)
-    stop_file = out / f"stop-{uuid.uuid4().hex}"
+    stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
     bars = Bars(list(jobs.items()), progress)
+
+    def hand_out(path):                                     # the worker's directory may be another one
+        return executor.submit(train_one, jobs[path], path.resolve(), device, deadline, stop_file, False)
     try:
         with _quiet_start():
-            futures = {executor.submit(train_one, recipe, path, device, deadline, stop_file, False): path
-                       for path, recipe in jobs.items()}
-        waiting = set(futures)
+            futures = {hand_out(path): path for path in jobs}
+        waiting, times, found = set(futures), dict.fromkeys(jobs, 1), {}
         try:
             while waiting:
-                _, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+                done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
                 bars.look()
+                for future in done:
+                    path = futures.pop(future)
+                    error = CancelledError() if future.cancelled() else future.exception()
+                    if not worker_lost(error):
+                        found[path] = future.result()
+                        continue
+                    if times[path] == HANDED_OUT:
+                        raise BrokenExecutor(f"the worker of {path.name} was lost {HANDED_OUT} times")
+                    times[path] += 1
+                    again = hand_out(path)
+                    futures[again] = path
+                    waiting.add(again)
         except KeyboardInterrupt:
             stop_file.touch()
             running = [future for future in futures if not future.cancel()]
             bars.say("stopping the runs, each with a checkpoint")
             wait(running)
             raise Interrupted(f"{len(futures)} runs stopped") from None
-        return {path: future.result() for future, path in futures.items()}
+        return found
     finally:
         bars.close()
         if own:

@@ -1,0 +1,99 @@
+"""refattn reproduce: a published table, the paper's figures beside ours, from recorded or from fresh runs."""
+
+import shlex
+import sys
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+
+from .options import Parser, Usage, positive, whole, writable
+from .sheets import FORMATS
+from .tables import columns
+
+FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
+
+
+def parser() -> Parser:
+    made = Parser("refattn reproduce", "A published table beside ours; without NAME the names. Ours are of the runs "
+                  "that are recorded in the package, or of fresh ones.")
+    made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
+    made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
+    made.add_argument("--format", choices=tuple(FORMATS), help="default: text")
+    made.add_argument("--json", action="store_true", help="the same as --format json")
+    group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
+    group.add_argument("--fresh", action="store_true", help="train instead of reading what is recorded")
+    group.add_argument("--scale", metavar="S", help="settings of the recipe (default: quick)")
+    group.add_argument("--seed", nargs="+", type=whole, metavar="S", help="default: 0 1 2")
+    group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
+    group.add_argument("--out", metavar="DIR", help="where the runs are or go (default: runs/NAME-SCALE)")
+    group.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
+    group.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    group.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT of a Dask scheduler whose workers share "
+                       "this file system (default: processes on this machine)")
+    return made
+
+
+def reproduce(argv) -> int:
+    """Print a published table beside ours; 1 if a fresh run met a bad number."""
+    from ..recipes import unknown
+    from ..reproduce.tables import TABLES
+    options = parser().parse(argv)
+    name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
+    if name is None:
+        if len(options) > ("format" in options or "json" in options):
+            raise Usage(f"NAME is missing; allowed: {', '.join(TABLES)}")
+        rows = [("name", "recorded", "what")]
+        rows += [(table.name, f"{len(table.recorded())}", table.title) for table in TABLES.values()]
+        print(columns(rows, right={1}))
+        return 0
+    if name not in TABLES:
+        raise Usage(unknown("NAME", name, list(TABLES)))
+    table, failed = TABLES[name], []
+    try:
+        found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
+        sheet = table.sheet(found, options.get("row", ()))
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except BrokenExecutor as error:
+        print(f"refattn reproduce: {error or 'a process died'}; the same command goes on from the checkpoints",
+              file=sys.stderr)
+        return 1
+    print(FORMATS["json" if "json" in options else options.get("format", "text")](sheet))
+    for outcome in failed:
+        print(f"refattn: {outcome['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
+    """(finished runs, runs that met a bad number) of what the options ask for, trained as far as it is not there."""
+    from ..train.compare import train_all
+    from ..train.executors import executor
+    from ..xp import device, keep_freed_memory
+    if hasattr(table, "fresh"):                             # counted, not trained
+        for name in FRESH:
+            if name in options and name != "seed":
+                raise Usage(f"--{name.replace('_', '-')} cannot go with {table.name}, which trains nothing; allowed: "
+                            f"--fresh, --seed")
+        return table.fresh(*options.get("seed", [0])[:1]), []
+    scale, seeds = options.get("scale", "quick"), dict.fromkeys(options.get("seed", [0, 1, 2]))
+    changes = {"steps": options["steps"]} if "steps" in options else {}
+    jobs = table.recipes(scale, seeds, options.get("row", ()), **changes)
+    try:
+        device(options.get("device", "cpu"))
+    except RuntimeError as error:
+        raise Usage(f"--device is 'gpu', but {error}; allowed here: cpu") from None
+    out = Path(options.get("out") or Path("runs", f"{table.name}-{scale}"))
+    keep_freed_memory()
+    settings = {name: options[name] for name in ("device", "max_seconds") if name in options}
+    with executor(options.get("executor")) as chosen:
+        writable(out)
+        try:
+            outcomes = train_all({out / path: recipe for path, recipe in jobs.items()}, out, resume=True,
+                                 executor=chosen, **settings)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(f"{error or 'stopped'}; the same command with --out {shlex.quote(str(out))} goes "
+                                    f"on") from None
+    left = sum(not outcome["finished"] for outcome in outcomes)
+    print(f"the runs are in {out}" + (f"; {left} of {len(outcomes)} are not complete, the same command goes on"
+                                      if left else ""), file=sys.stderr)
+    return ([outcome for outcome in outcomes if outcome["finished"]],
+            [outcome for outcome in outcomes if outcome.get("error")])

@@ -1,0 +1,160 @@
+"""A published table of trained models: the runs that each cell is made of, the paper's figure, and ours beside it."""
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..recipes import RECIPES, recipe, recorded
+from .sheet import NEVER, Sheet, shown
+from .statistics import mean
+
+# Fields that do not change what a run ends with, or that tell runs of one cell apart.
+ASIDE = "seed", "log_every", "evaluate_every", "checkpoint_every", "probe", "read"
+
+
+class Column(NamedTuple):
+    heading: str
+    split: str
+    metric: str
+    fields: tuple = ()         # (recipe field, value) pairs beside the row's
+    best: bool = False         # the largest value of all runs, instead of the mean
+
+
+class Row(NamedTuple):
+    label: str
+    fields: dict | None        # recipe fields; None where nothing here can be trained for it
+    paper: tuple               # for each column (mean, standard error or None), or None where the paper has nothing
+
+
+@dataclass(frozen=True)
+class Table:
+    """One published table.  `scale` is the recipe's scale with the paper's settings, `records` where our runs are."""
+    name: str
+    title: str
+    source: str
+    task: str
+    columns: tuple
+    rows: tuple
+    records: tuple
+    scale: str = "paper"
+    digits: int = 3                    # of the paper's figures
+    own_directories: bool = False      # names of runs are unique only within a row
+    remarks: tuple = ()
+
+    def cells(self, only=()):
+        """(row, column, recipe fields or None) of every cell; of rows whose label contains one of `only`."""
+        chosen = [row for row in self.rows if not only or any(part.lower() in row.label.lower() for part in only)]
+        if not chosen:
+            raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: "
+                             f"{', '.join(row.label for row in self.rows)}")
+        for row in chosen:
+            for column in self.columns:
+                known = row.fields is not None and self.task in RECIPES
+                yield row, column, {**row.fields, **dict(column.fields)} if known else None
+
+    def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
+        """{directory below OUT: recipe} of all runs that the table is made of."""
+        jobs = {}
+        for row, _, fields in self.cells(only):
+            for seed in seeds if fields is not None else ():
+                one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
+                slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
+                jobs[Path(slug, one.name) if self.own_directories else Path(one.name)] = one
+        if not jobs:
+            raise ValueError(f"{self.name} has nothing that can be trained here yet")
+        return jobs
+
+    def recorded(self) -> list[dict]:
+        """All recorded runs."""
+        return [run for name in self.records if name in recorded.names() for run in recorded.load(name)["runs"]]
+
+    def sheet(self, runs, only=()) -> Sheet:
+        """The table made of these runs; of their fields, every one that is not the paper's is noted."""
+        rows, data, used, apart = {}, {}, {}, {}
+        for row, column, fields in self.cells(only):
+            mine = [] if fields is None else [run for run in runs if matches(run, self.task, fields)]
+            homogeneous(mine, f"{row.label}, {column.heading}")
+            used.update({id(run): run for run in mine})
+            for run in mine[:1]:
+                reference = asdict(recipe(self.task, self.scale, **fields))
+                apart.setdefault(differing(run["fields"], reference), []).append(row.label)
+            ours, theirs = measured(mine, column), row.paper[self.columns.index(column)]
+            rows.setdefault(row.label, [row.label]).extend(self.texts(column, ours, theirs))
+            data.setdefault(row.label, {"label": row.label, "cells": []})["cells"].append(
+                {"heading": column.heading, "ours": ours,
+                 "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
+        headings = [""]
+        for column in self.columns:
+            headings += [column.heading, *(["paper"] if self.prints(column) else [])]
+        return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
+                     [*made_of(used.values()), *self.apart_notes(apart, len(rows)), *self.remarks])
+
+    def prints(self, column) -> bool:
+        """Whether the paper has figures for a column."""
+        at = self.columns.index(column)
+        return any(row.paper[at] is not None for row in self.rows)
+
+    def texts(self, column, ours, theirs) -> list[str]:
+        """The texts of a cell: ours with n, and the paper's where the column has any."""
+        text = NEVER if ours is None else f"{shown(ours['mean'], ours['standard_error'])} ({ours['n']})"
+        return [text, *([shown(*theirs, self.digits) if theirs else "not given"] if self.prints(column) else [])]
+
+    def apart_notes(self, apart, n: int) -> list[str]:
+        """Which settings are not those of `scale`, and for which rows."""
+        notes = []
+        for fields, labels in apart.items():
+            which = "all rows that were run" if len(apart) == 1 else ", ".join(dict.fromkeys(labels))
+            what = ", ".join(f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in fields)
+            notes.append(f"Settings that are not the paper's, in brackets scale {self.scale}: {what}; {which}." if what
+                         else f"Settings are those of scale {self.scale}: {which}.")
+        return notes
+
+
+def value(x) -> str:
+    return f"{x:,}" if isinstance(x, int) and not isinstance(x, bool) else str(x)
+
+
+def matches(run: dict, task: str, fields: dict) -> bool:
+    """Whether it is a run of that task with those fields."""
+    return run["task"] == task and all(run["fields"].get(name) == wanted for name, wanted in fields.items())
+
+
+def homogeneous(runs, cell: str) -> None:
+    """Raises ValueError unless the runs of a cell differ in nothing but the seed."""
+    for run in runs[1:]:
+        for name, ours, theirs in differing(run["fields"], runs[0]["fields"]):
+            raise ValueError(f"the runs of {cell} have {name} {ours!r} and {theirs!r}; allowed are runs that differ in "
+                             f"the seed alone")
+    seeds = [run["fields"]["seed"] for run in runs]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"the runs of {cell} have a seed twice: {seeds}; allowed is one run for each")
+
+
+def differing(fields: dict, reference: dict) -> tuple:
+    """((field, value, value in the reference), ...) where they differ in what a run ends with."""
+    return tuple((name, fields[name], reference[name]) for name in reference
+                 if name not in ASIDE and fields[name] != reference[name])
+
+
+def measured(runs, column) -> dict | None:
+    """Mean (or maximum), standard error, n and seeds of a metric; None without runs."""
+    if not runs:
+        return None
+    values = [run["metrics"][column.split][column.metric] for run in runs]
+    found = mean(values)
+    best = column.best and found.mean is not None
+    return {"mean": max(values) if best else found.mean, "standard_error": None if best else found.standard_error,
+            "n": found.n, "seeds": [run["fields"]["seed"] for run in runs]}
+
+
+def made_of(runs) -> list[str]:
+    """A sentence on how many runs there are and what they took."""
+    runs = list(runs)
+    if not runs:
+        return [f"No run of this table is recorded: every cell of ours is {NEVER}."]
+    seeds = sorted({run["fields"]["seed"] for run in runs})
+    took = sum(run["seconds"] for run in runs)
+    time = f"{took / 3600:.1f} hours" if took >= 3600 else f"{took:,.0f} seconds"
+    return [f"Ours: mean ± standard error over seeds, number of runs in brackets; {len(runs)} runs, seeds "
+            f"{', '.join(map(str, seeds))}, {time} of training in all."]

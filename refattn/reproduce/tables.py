@@ -1,0 +1,122 @@
+"""The table of tables: one entry for each published table that can be put beside our runs."""
+
+from ..recipes.published import TABLE_1, TABLE_2, TABLE_6, TABLE_A1, TABLE_A2
+from ..recipes.recorded import RESULTS
+from ..tasks.sraven_ambiguity import ambiguity_table
+from ..train import runs
+from .sheet import NEVER, Sheet, shown
+from .table import Column, Row, Table
+
+HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± standard error over 3 seeds, best of a "
+                "grid of rates and decays")
+REVERSED = {11: "hyla_and_softmax_reversed"}       # the paper does not say in which order the two normalisers go
+
+
+def table_a1_rows(task: str, columns: int) -> tuple:
+    """Rows of table A1 for one task, the paper's figure in the first of the columns."""
+    rows = []
+    for number, row in TABLE_A1.items():
+        paper = (getattr(row, task), *(None,) * (columns - 1))
+        words = f"{number} {row.words}"
+        rows.append(Row(words, None if row.experts else {"attention": row.attention}, paper))
+        if number in REVERSED:
+            rows.append(Row(f"{words}, in the other order", {"attention": REVERSED[number]}, paper))
+    return tuple(rows)
+
+
+LOGIC = (Column("held-out R²", "held_out", "r2_per_task"), Column("pooled", "held_out", "r2_pooled"),
+         Column("train R²", "train", "r2_per_task"))
+TABLE_A1_LOGIC = Table(
+    "table-a1-logic", "Table A1 of H, fuzzy logic: T = 32, 70 % of the combinations held out",
+    HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, table_a1_rows("fuzzy_logic", len(LOGIC)),
+    ("fuzzy_logic_short",),
+    remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
+
+SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
+          Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))
+TABLE_A1_SRAVEN = Table(
+    "table-a1-sraven", "Table A1 of H, SRAVEN: 4 layers, 20 million instances",
+    HYPERNETWORK.format("table A1, SRAVEN"), "sraven", SRAVEN, table_a1_rows("sraven", len(SRAVEN)), ("sraven_quick",))
+
+
+def table_6_rows() -> tuple:
+    """Each cell of table 6: compositional attention, then softmax with each number of heads."""
+    rows = []
+    for (s, r, m), models in TABLE_6.items():
+        for heads, figures in sorted(models.items()):
+            fields = {"searches": s, "retrievals": r, "width": m, "attention": "softmax" if heads else "compositional"}
+            model = f"softmax, {heads} heads" if heads else "compositional"
+            rows.append(Row(f"{s} searches, {r} retrievals, width {m}: {model}",
+                            {**fields, **({"heads": heads} if heads else {})},
+                            tuple((figure, None) for figure in figures)))
+    return tuple(rows)
+
+
+TABLE_6_OF_C = Table(
+    "table-6", "Table 6 of C, contextual retrieval: mean absolute error",
+    "Mittal et al. 2022, Compositional Attention, table 6; number of seeds not stated", "contextual_retrieval",
+    (Column("in-distribution", "train", "loss", (("held_out", False),)),
+     Column("held out", "held_out", "loss", (("held_out", True),))),
+    table_6_rows(), ("contextual_retrieval_2s4r_64",), digits=2, own_directories=True,
+    remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
+             "always scores 0.75.",))
+
+TABLE_1_OF_R = Table(
+    "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
+    "Chi et al. 2023, RegularGPT, table 1: maximum and average over 3 seeds", "regular_languages",
+    (Column("maximum", "longer", "accuracy", best=True), Column("average", "longer", "accuracy")),
+    tuple(Row(f"{language}: {attention}" + (f", chunk {chunk}" if chunk else ""),
+              {"language": language, "attention": attention, **({"chunk": chunk} if chunk else {})},
+              tuple((figure, None) for figure in figures))
+          for language, models in TABLE_1.items() for (attention, chunk), figures in models.items()),
+    ("regular_languages",), own_directories=True)
+
+TABLE_2_OF_R = Table(
+    "table-2", "Table 2 of R, PARITY with another probability of ones: accuracy",
+    "Chi et al. 2023, RegularGPT, table 2: average over 3 seeds", "regular_languages",
+    (Column("trained lengths", "train", "accuracy"), Column("41 to 500", "longer", "accuracy")),
+    tuple(Row(f"probability {p}: {attention}", None, tuple((figure, None) for figure in figures))
+          for p, models in TABLE_2.items() for attention, figures in models.items()),
+    (), own_directories=True)
+
+
+class Ambiguity:
+    """Table A2 of H: counted, not trained, so a fresh one takes no run directory; both criteria of ambiguity."""
+    name = "table-a2"
+    title = "Table A2 of H, SRAVEN: fraction of ambiguous instances"
+    source = "Schug et al. 2025, Attention as a Hypernetwork, table A2: 4,096 instances, mean ± standard error"
+    records = ("sraven_ambiguity",)
+    INSTANCES = 100_000
+
+    def recorded(self) -> list[dict]:
+        """The rows of the record, or none."""
+        file = RESULTS / f"{self.records[0]}.json"
+        return runs.read_json(file)["rows"] if file.exists() else []
+
+    def fresh(self, seed: int = 0, count: int = INSTANCES) -> list[dict]:
+        """Count again: rows as `tasks.sraven_ambiguity.Estimate` has them."""
+        return [row._asdict() for row in ambiguity_table(seed, count)]
+
+    def sheet(self, rows, only=()) -> Sheet:
+        """One row for each setting: the released criterion, beside the paper's figure, and the text's."""
+        texts, data = [], []
+        for (features, symbols), theirs in TABLE_A2.items():
+            label = f"M = {features}, K = {symbols}"
+            if only and not any(part in label for part in only):
+                continue
+            ours = {row["criterion"]: row for row in rows if (row["features"], row["symbols"]) == (features, symbols)}
+            cells = [shown(ours[name]["fraction"], ours[name]["standard_error"], 5) if name in ours else NEVER
+                     for name in ("released", "text")]
+            texts.append([label, cells[0], shown(*theirs, 4), cells[1]])
+            data.append({"label": label, "ours": ours, "paper": {"mean": theirs[0], "standard_error": theirs[1]}})
+        counts = sorted({row["instances"] for row in rows})
+        notes = [f"Ours: {' or '.join(f'{n:,}' for n in counts)} instances a row." if rows else
+                 f"Nothing is recorded: every cell of ours is {NEVER}.",
+                 "Released code: some explanation of the given panels differs from the answer in every feature. "
+                 "Text: in some feature."]
+        headings = ["", "as the released code counts", "paper", "as the text says"]
+        return Sheet(self.name, self.title, self.source, headings, texts, data, notes)
+
+
+TABLES = {table.name: table for table in (
+    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, TABLE_1_OF_R, TABLE_2_OF_R)}

@@ -1,0 +1,266 @@
+"""`refattn reproduce`: rendered tables say what the recorded runs say, fresh runs are reused, statistics are right."""
+
+import json
+import re
+import shutil
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from refattn import cli
+from refattn.recipes import RECIPES, published, recipe, recorded
+from refattn.reproduce import statistics
+from refattn.reproduce.table import Column, Row, Table
+from refattn.reproduce.tables import TABLES
+from refattn.train import runs
+from refattn.train.compare import HANDED_OUT, compare, train_all
+from tests import readme_tables
+from tests.tiny import final, tiny
+
+
+def says(capsys, *words, status=0):
+    assert cli.main(["reproduce", *words]) == status
+    return capsys.readouterr()
+
+
+# --- recorded --------------------------------------------------------------------------------------------------------
+
+TRAINED = [table for table in TABLES.values() if isinstance(table, Table)]
+
+
+@pytest.mark.parametrize("table", TRAINED, ids=lambda table: table.name)
+def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
+    """Cell by cell with NumPy from the files, not with the code that rendered them."""
+    rows = [line.split("|")[1:-1] for line in says(capsys, table.name, "--format", "markdown").out.splitlines()
+            if line.startswith("|")][2:]
+    assert len(rows) == len(table.rows)
+    documents = [json.loads((recorded.RESULTS / f"{name}.json").read_text()) for name in table.records
+                 if (recorded.RESULTS / f"{name}.json").exists()]
+    all_runs = [{**run, "fields": {**document["fields"], **run["fields"]}} for document in documents
+                for run in document["runs"]]
+    filled = 0
+    for row, texts in zip(table.rows, rows, strict=True):
+        texts = [text.strip() for text in texts]
+        assert texts.pop(0) == row.label
+        for column, theirs in zip(table.columns, row.paper, strict=True):
+            fields = {**(row.fields or {"no": "field"}), **dict(column.fields)}
+            values = np.array([run["metrics"][column.split][column.metric] for run in all_runs
+                               if all(run["fields"].get(name) == value for name, value in fields.items())])
+            said = texts.pop(0)
+            filled += len(values)
+            if not len(values):
+                assert said == "never run"
+            else:
+                middle = values.max() if column.best else values.mean()
+                spread = "" if column.best or len(values) == 1 else f" ± {values.std(ddof=1) / len(values)**0.5:.3f}"
+                assert said == f"{middle:.3f}{spread} ({len(values)})"
+            if any(other.paper[table.columns.index(column)] for other in table.rows):
+                numbers = [float(x) for x in re.findall(r"[\d.]+", texts.pop(0))]
+                np.testing.assert_allclose(numbers, [x for x in theirs if x is not None], atol=6e-4)
+        assert not texts
+    assert filled or not documents
+
+
+@pytest.mark.parametrize("command, text", readme_tables.blocks(), ids=[c for c, _ in readme_tables.blocks()])
+def test_the_tables_of_the_readme_are_what_the_command_prints(command, text):
+    assert readme_tables.printed(command) == text, "run: python -m tests.readme_tables"
+
+
+def test_there_are_such_tables():
+    assert len(readme_tables.blocks()) >= 2
+
+
+def test_paper_rows_are_those_of_the_paper():
+    assert len(TABLES["table-a1-logic"].rows) == len(TABLES["table-a1-sraven"].rows) == 15      # row 11 in both orders
+    assert len(TABLES["table-6"].rows) == sum(map(len, published.TABLE_6.values())) == 32
+    assert len(TABLES["table-1"].rows) == 48
+    for table in TRAINED:
+        assert len({row.label for row in table.rows}) == len(table.rows)
+        assert all(len(row.paper) == len(table.columns) for row in table.rows)
+
+
+def test_names_are_listed_with_what_is_recorded(capsys):
+    said = says(capsys).out
+    for table in TABLES.values():
+        assert re.search(rf"^{table.name} +{len(table.recorded())}  {re.escape(table.title)}$", said, re.M)
+
+
+def test_settings_that_are_not_the_papers_are_said_for_their_rows():
+    columns = Column("loss", "train", "mse"),
+    rows = tuple(Row(name, {"attention": name}, ((0.5, 0.1),)) for name in ("softmax", "linear", "hyla"))
+    table = Table("t", "T", "S", "fuzzy_logic", columns, rows, ())
+
+    def run(attention, seed, mse, **fields):
+        made = recipe("fuzzy_logic", "paper", attention=attention, seed=seed, **fields)
+        return {"task": "fuzzy_logic", "fields": runs.describe(made)["fields"], "seconds": 2.0, "name": made.name,
+                "metrics": {"train": {"mse": mse}}}
+    ours = [run("softmax", 0, 1.0, log_every=20), run("softmax", 1, 2.0), run("linear", 0, None, steps=300)]
+    sheet = table.sheet(ours)
+    assert [row[1] for row in sheet.rows] == ["1.500 ± 0.500 (2)", "not finite (1)", "never run"]
+    assert "Settings are those of scale paper: softmax." in sheet.notes
+    assert ("Settings that are not the paper's, in brackets scale paper: steps 300 (50,000), warmup 30 (100); linear."
+            in sheet.notes)
+    assert "3 runs, seeds 0, 1, 6 seconds" in sheet.notes[0]
+    with pytest.raises(ValueError, match="softmax, loss have rate 0.001 and 0.003; allowed are runs that differ in"):
+        table.sheet([*ours, run("softmax", 2, 1.0, rate=1e-3)])
+    with pytest.raises(ValueError, match=r"have a seed twice: \[0, 1, 0\]"):
+        table.sheet([*ours, run("softmax", 0, 1.0)])
+
+
+# --- fresh -----------------------------------------------------------------------------------------------------------
+
+WORDS = "table-6", "--row", "4 retrievals, width 64: comp", "--scale", "quick", "--steps", "6", "--seed", "0", "1"
+
+
+def test_fresh_runs_are_trained_reused_and_put_beside_the_paper(tmp_path, capsys):
+    words = [*WORDS, "--out", str(tmp_path)]
+    said = says(capsys, *words)
+    row = next(line for line in said.out.splitlines() if "compositional" in line)
+    assert row.count("(2)") == 2 and "0.10" in row and "0.28" in row and "steps 6 (100,000)" in said.out
+    found = sorted(tmp_path.glob("*/*/result.json"))
+    assert len(found) == 4 and f"the runs are in {tmp_path}" in said.err
+    before = [file.stat().st_mtime_ns for file in found]
+    document = json.loads(says(capsys, *words, "--json").out)
+    assert before == [file.stat().st_mtime_ns for file in found]
+    values = [runs.read_json(file)["metrics"]["train"]["loss"] for file in found if "-all-" in str(file)]
+    cell = document["rows"][0]["cells"][0]
+    np.testing.assert_allclose(cell["ours"]["mean"], np.mean(values), rtol=1e-14)
+    assert cell["ours"]["seeds"] == [0, 1] and cell["paper"] == {"mean": 0.10, "standard_error": None}
+    shutil.rmtree(found[0].parent)                                          # one is lost: only that one is trained
+    says(capsys, *words)
+    assert before[1:] == [file.stat().st_mtime_ns for file in found[1:]] and found[0].exists()
+    assert "steps is 7, but 6 in the run in" in says(capsys, *[w if w != "6" else "7" for w in words], status=2).err
+
+
+def test_runs_that_are_not_complete_are_said(tmp_path, capsys):
+    said = says(capsys, *WORDS, "--out", str(tmp_path), "--max-seconds", "0.000001")
+    assert said.out.count("never run") >= 2 and "4 of 4 are not complete, the same command goes on" in said.err
+
+
+BAD = [
+    (["table-7"], ["NAME 'table-7' is unknown", "table-6", "table-a2"]),
+    (["--fresh"], ["NAME is missing", "table-a1-logic"]),
+    (["table-6", "--row", "nothing"], ["row is 'nothing'", "4 searches, 16 retrievals"]),
+    (["table-6", "--scale", "huge"], ["scale 'huge' is unknown", "2s4r-64"]),
+    (["table-6", "--steps", "0", "--row", "width 64"], ["steps is 0", "from 1"]),
+    (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
+    (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
+    (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
+    (["table-2", "--fresh"], ["table-2 has nothing that can be trained here yet"]),
+    (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
+]
+
+
+@pytest.mark.parametrize("words, pieces", BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_line(words, pieces, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    said = says(capsys, *words, status=2)
+    assert said.out == "" and said.err.count("\n") == 1 and all(piece in said.err for piece in pieces)
+    assert not list(tmp_path.iterdir())
+
+
+def test_table_a2_is_counted(monkeypatch, capsys):
+    table = TABLES["table-a2"]
+    monkeypatch.setattr(type(table), "INSTANCES", 256)
+    rows = table.fresh(3, 256)
+    sheet = table.sheet(rows)
+    assert len(sheet.rows) == 3 and all("never" not in text for row in sheet.rows for text in row)
+    assert sheet.rows[1][2] == "0.0032 ± 0.0009" and "256 instances" in sheet.notes[0]
+    assert [row[1] for row in table.sheet([]).rows] == ["never run"] * 3
+
+
+# --- executors -------------------------------------------------------------------------------------------------------
+
+class Losing(Executor):
+    """Threads, but the first `lost` tasks are trained by a worker that is never heard of again."""
+
+    def __init__(self, lost: int, after=lambda *work: None):
+        self.threads, self.lost, self.after, self.handed_out = ThreadPoolExecutor(2), lost, after, 0
+
+    def submit(self, function, *work):
+        self.handed_out += 1
+        if self.handed_out > self.lost:
+            return self.threads.submit(function, *work)
+        self.after(function, *work)
+        future = Future()
+        if self.handed_out % 2:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_exception(ConnectionResetError("worker gone"))
+        return future
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_a_run_whose_worker_is_lost_is_handed_out_again(finishes, tmp_path):
+    """Also when the worker had finished it and only the message was lost: then nothing is trained twice."""
+    chosen, written = [tiny(seed=0), tiny(seed=1)], []
+
+    def train(function, recipe, path, *rest):
+        if finishes:
+            function(recipe, path, *rest)
+            written.append((path, (path / "result.json").stat().st_mtime_ns))
+    executor = Losing(3, train)
+    found = compare(chosen, tmp_path / "lost", executor=executor, progress=False)
+    assert executor.handed_out == 5 and all(outcome["finished"] for outcome in found)
+    compare(chosen, tmp_path / "whole", progress=False, workers=1)
+    for one in chosen:
+        assert final(tmp_path / "lost" / one.name) == final(tmp_path / "whole" / one.name)
+    assert all((path / "result.json").stat().st_mtime_ns == when for path, when in written)
+
+
+def test_workers_that_are_lost_again_and_again_end_it(tmp_path, capsys, monkeypatch):
+    with pytest.raises(BrokenExecutor, match=f"worker of hyla-seed0 was lost {HANDED_OUT} times"):
+        train_all({tmp_path / "hyla-seed0": tiny()}, tmp_path, executor=Losing(99), progress=False)
+
+    def gone(*jobs, **options):
+        raise BrokenExecutor("gone")
+    monkeypatch.setattr("refattn.train.compare.train_all", gone)
+    said = says(capsys, *WORDS, "--out", str(tmp_path / "out"), status=1)
+    assert said.err == "refattn reproduce: gone; the same command goes on from the checkpoints\n"
+
+
+def test_a_run_that_goes_wrong_is_not_handed_out_again(tmp_path):
+    class Failing(Losing):
+        def submit(self, function, *work):
+            self.handed_out += 1
+            future = Future()
+            future.set_exception(ValueError("wrong"))
+            return future
+    executor = Failing(0)
+    with pytest.raises(ValueError, match="wrong"):
+        compare([tiny()], tmp_path, executor=executor, progress=False)
+    assert executor.handed_out == 1 and issubclass(CancelledError, Exception)
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+def test_student_t_is_that_of_the_tables():
+    for freedom, level in (1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (7, 2.3646), (30, 2.0423):
+        assert abs(statistics.quantile(0.95, freedom) - level) < 5e-5
+    grid = np.linspace(0, 3, 30_001)
+    for freedom in 1, 2, 5, 8:                                              # its density, integrated
+        density = (1 + grid**2 / freedom) ** (-(freedom + 1) / 2)
+        far = np.linspace(0, 1, 400_001)[1:]                                # t = 1 / u - 1
+        whole = np.sum((1 + (1 / far - 1) ** 2 / freedom) ** (-(freedom + 1) / 2) / far**2) * (far[1] - far[0])
+        part = np.sum((density[1:] + density[:-1]) / 2) * (grid[1] - grid[0])
+        assert abs(statistics.student_t(3.0, freedom) - part / whole) < 1e-4
+
+
+def test_means_and_intervals():
+    assert statistics.mean([]) == (None, None, 0) and statistics.mean([2.0]) == (2.0, None, 1)
+    assert statistics.mean([1.0, None]) == (None, None, 2)
+    found = statistics.mean([1.0, 2.0, 4.0])
+    assert np.allclose(found, (7 / 3, np.std([1, 2, 4], ddof=1) / 3**0.5, 3))
+    low, high = statistics.interval(found)
+    assert np.isclose((low + high) / 2, found.mean) and np.isclose(high - low, 2 * 4.302653 * found.standard_error)
+    assert statistics.interval(statistics.mean([1.0])) is None
+
+
+def test_every_table_has_a_scale_of_the_paper():
+    for table in TRAINED:
+        if table.task in RECIPES:
+            assert table.scale in RECIPES[table.task].SCALES
+            made = table.recipes(table.scale, [0])
+            assert len(made) == len(set(made.values()))
