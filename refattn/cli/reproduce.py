@@ -21,7 +21,7 @@ def parser() -> Parser:
     made.add_argument("--json", action="store_true", help="the same as --format json")
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
     group.add_argument("--fresh", action="store_true", help="train instead of reading what is recorded")
-    group.add_argument("--scale", metavar="S", help="settings of the recipe (default: quick)")
+    group.add_argument("--scale", metavar="S", help="settings of the recipe (default: quick; of claims: each its own)")
     group.add_argument("--seed", nargs="+", type=whole, metavar="S", help="default: 0 1 2")
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
     group.add_argument("--out", metavar="DIR", help="where the runs are or go (default: runs/NAME-SCALE)")
@@ -74,14 +74,14 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
                 raise Usage(f"--{name.replace('_', '-')} cannot go with {table.name}, which trains nothing; allowed: "
                             f"--fresh, --seed")
         return table.fresh(*options.get("seed", [0])[:1]), []
-    scale, seeds = options.get("scale", "quick"), dict.fromkeys(options.get("seed", [0, 1, 2]))
+    scale, seeds = options.get("scale", table.default_scale), dict.fromkeys(options.get("seed", [0, 1, 2]))
     changes = {"steps": options["steps"]} if "steps" in options else {}
     jobs = table.recipes(scale, seeds, options.get("row", ()), **changes)
     try:
         device(options.get("device", "cpu"))
     except RuntimeError as error:
         raise Usage(f"--device is 'gpu', but {error}; allowed here: cpu") from None
-    out = Path(options.get("out") or Path("runs", f"{table.name}-{scale}"))
+    out = Path(options.get("out") or Path("runs", f"{table.name}-{scale}" if scale else table.name))
     keep_freed_memory()
     settings = {name: options[name] for name in ("device", "max_seconds") if name in options}
     with executor(options.get("executor")) as chosen:
@@ -95,5 +95,5 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     left = sum(not outcome["finished"] for outcome in outcomes)
     print(f"the runs are in {out}" + (f"; {left} of {len(outcomes)} are not complete, the same command goes on"
                                       if left else ""), file=sys.stderr)
-    return ([outcome for outcome in outcomes if outcome["finished"]],
+    return (table.after([outcome for outcome in outcomes if outcome["finished"]]),
             [outcome for outcome in outcomes if outcome.get("error")])

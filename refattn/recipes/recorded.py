@@ -16,11 +16,12 @@ import json
 import re
 import sys
 from dataclasses import asdict
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
 from .. import params
 from ..train import runs
-from . import RECIPES
+from . import RECIPES, Recipe
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = "step", "parameters", "metrics", "seconds", "device", "platform", "versions"     # of result.json
@@ -86,24 +87,25 @@ def names() -> list[str]:
     return [path.stem for path in sorted(RESULTS.glob("*.json")) if isinstance(runs.read_json(path).get("runs"), list)]
 
 
-def merged(record: dict, found: list[dict]) -> dict:
-    """The record with these runs in it; a run that it has already, by name and fields, is replaced.
+SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
 
-    Raises ValueError for a run of another task, or of a recorded name with other fields: that is another record.
+
+def merged(record: dict, found: list[dict]) -> dict:
+    """The record with these runs in it; a run that it has already, with the same fields, is replaced.
+
+    Raises ValueError for a run of another task, or of a recorded name but trained otherwise: that is another record.
     """
-    all_runs = {run["name"]: run for run in record.get("runs", ())}
-    for run in found:
-        task = record.get("task", found[0]["task"])
+    task, all_runs = record.get("task", found[0]["task"]), {}
+    for run in [*record.get("runs", ()), *found]:
         if run["task"] != task:
             raise ValueError(f"{run['name']} is a run of {run['task']}, but the record is of {task}")
-        other = all_runs.get(run["name"], run)["fields"]
-        for field, value in run["fields"].items():
-            if other.get(field) != value:
-                raise ValueError(f"{run['name']} has {field} {value!r}, but the recorded run of that name has "
-                                 f"{other.get(field)!r}; allowed: another file")
-        all_runs[run["name"]] = run
-    return {"task": found[0]["task"], "what": "", "fields": {}, **record,
-            "runs": [all_runs[name] for name in sorted(all_runs)]}
+        for other in all_runs.values():
+            for name in SETTINGS if other["name"] == run["name"] else ():
+                if run["fields"][name] != other["fields"][name]:
+                    raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that "
+                                     f"name has {other['fields'][name]!r}; allowed: another file")
+        all_runs[run["name"], json.dumps(run["fields"])] = run
+    return {"task": task, "what": "", "fields": {}, **record, "runs": [all_runs[key] for key in sorted(all_runs)]}
 
 
 def write(path, record: dict) -> None:

@@ -41,6 +41,7 @@ class Table:
     digits: int = 3                    # of the paper's figures
     own_directories: bool = False      # names of runs are unique only within a row
     remarks: tuple = ()
+    default_scale: str = "quick"       # of fresh runs
 
     def cells(self, only=()):
         """(row, column, recipe fields or None) of every cell; of rows whose label contains one of `only`."""
@@ -65,6 +66,10 @@ class Table:
             raise ValueError(f"{self.name} has nothing that can be trained here yet")
         return jobs
 
+    def after(self, outcomes) -> list[dict]:
+        """What fresh runs add to the table: themselves."""
+        return outcomes
+
     def recorded(self) -> list[dict]:
         """All recorded runs."""
         return [run for name in self.records if name in recorded.names() for run in recorded.load(name)["runs"]]
@@ -84,11 +89,13 @@ class Table:
             data.setdefault(row.label, {"label": row.label, "cells": []})["cells"].append(
                 {"heading": column.heading, "ours": ours,
                  "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
+        made = f"Ours: mean ± standard error over seeds, number of runs in brackets; {made_of(used.values())}." \
+            if used else f"No run of this table is recorded: every cell of ours is {NEVER}."
         headings = [""]
         for column in self.columns:
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
         return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
-                     [*made_of(used.values()), *self.apart_notes(apart, len(rows)), *self.remarks])
+                     [made, *self.apart_notes(apart, len(rows)), *self.remarks])
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""
@@ -148,13 +155,10 @@ def measured(runs, column) -> dict | None:
             "n": found.n, "seeds": [run["fields"]["seed"] for run in runs]}
 
 
-def made_of(runs) -> list[str]:
-    """A sentence on how many runs there are and what they took."""
+def made_of(runs) -> str:
+    """How many runs there are, their seeds, and what they took."""
     runs = list(runs)
-    if not runs:
-        return [f"No run of this table is recorded: every cell of ours is {NEVER}."]
     seeds = sorted({run["fields"]["seed"] for run in runs})
     took = sum(run["seconds"] for run in runs)
     time = f"{took / 3600:.1f} hours" if took >= 3600 else f"{took:,.0f} seconds"
-    return [f"Ours: mean ± standard error over seeds, number of runs in brackets; {len(runs)} runs, seeds "
-            f"{', '.join(map(str, seeds))}, {time} of training in all."]
+    return f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, {time} of training in all"

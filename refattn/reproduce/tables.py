@@ -4,6 +4,7 @@ from ..recipes.published import TABLE_1, TABLE_2, TABLE_6, TABLE_A1, TABLE_A2
 from ..recipes.recorded import RESULTS
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train import runs
+from .claims import Claims
 from .sheet import NEVER, Sheet, shown
 from .table import Column, Row, Table
 
@@ -119,4 +120,5 @@ class Ambiguity:
 
 
 TABLES = {table.name: table for table in (
-    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, TABLE_1_OF_R, TABLE_2_OF_R)}
+    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, TABLE_1_OF_R, TABLE_2_OF_R,
+    Claims())}

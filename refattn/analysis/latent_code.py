@@ -1,0 +1,225 @@
+"""Latent codes of trained models: what they say about the task, layer by layer.
+
+    observe     codes of fresh samples by layer, with the labels that the task gives them        H, sections 3.2, 4.3
+    decode      logistic regression from code to label, scored on other codes by macro-F1         H, figures 2B, 5F
+    probe       the released code's ridge regression from codes to literals of the terms
+    similarity  cosine of the mean codes of two labels                                            H, figures 5E, A8
+    embed       t-SNE in two dimensions                                                           H, figures 2A, 5A, 5B
+
+The latent code of a query-key pair is its attention weights over heads, without dropout.  Fuzzy logic: the last token
+attends to itself.  SRAVEN: the last query token attends to the same feature of the two given panels of its row, as the
+released code has it, and to itself, as the text has it; on instances without permutation, rule of the last feature.
+Differs: the paper leaves regulariser, averaging of F1 and numbers of points open; the released code has `probe` alone.
+Needs the extra `plots` (scikit-learn) for `decode` and `embed`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..xp import to_host
+
+
+class Codes(NamedTuple):
+    """Latent codes of n samples, on the host."""
+    code: np.ndarray           # (n, l, h, p), p the pairs of `pairs`
+    pairs: tuple               # names of the pairs: "itself", or also "first panel", "second panel"
+    labels: dict               # {label: (n) integers}: "term 1", "term 2" in increasing order, or "rule"
+    terms: np.ndarray | None   # (n, K) the terms of each fuzzy-logic task
+    target: np.ndarray         # (n)
+    prediction: np.ndarray     # (n)
+    inputs: np.ndarray         # (n, i): the query's inputs, or the symbols of the two given panels
+
+    def at(self, layer: int, pair: int = -1) -> np.ndarray:
+        """(n, h), in float64: the codes of one layer and pair."""
+        return self.code[:, layer, :, pair].astype(np.float64)
+
+
+def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4_000, *, context=None,
+            query=None) -> Codes:
+    """The codes of `count` fresh samples; recipe, model, parameters as `refattn.load` returns them.
+
+    `context` and `query` fix inputs for all samples of fuzzy logic: see `FuzzyLogic.sample`.
+    Raises ValueError for a recipe of another task.
+    """
+    if recipe.TASK not in READERS:
+        raise ValueError(f"recipe is of {recipe.TASK}, allowed are {', '.join(READERS)}")
+    reader, parts = READERS[recipe.TASK], []
+    fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
+    for start in range(0, count, recipe.batch):
+        batch = reader.sample(recipe, rng, min(recipe.batch, count - start), split, **fixed)
+        x, options = recipe.inputs(batch)
+        y, saved = model.forward(parameters, x, **options)
+        keys = reader.keys(recipe)
+        code = np.stack([to_host(block.attention.attention.code[:, :, -1, list(keys.values())])
+                         for block in saved.blocks], axis=1)
+        parts.append((code, *reader.read(batch, to_host(y))))
+    code, labels, target, prediction, inputs = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Codes(code, tuple(keys), reader.label(labels), labels if reader is FuzzyLogic else None, target, prediction,
+                 inputs)
+
+
+class FuzzyLogic:
+    """The last token attends to itself; labels are the terms, in increasing order."""
+
+    @staticmethod
+    def sample(recipe, rng, size, split, **fixed):
+        return recipe.data().sample(rng, size, split, **fixed)
+
+    @staticmethod
+    def keys(recipe) -> dict:
+        return {"itself": -1}
+
+    @staticmethod
+    def read(batch, y):
+        return np.sort(batch.terms, axis=1), batch.target, y[:, -1, 0], batch.tokens[:, -1, :-1]
+
+    @staticmethod
+    def label(terms) -> dict:
+        return {f"term {place + 1}": terms[:, place] for place in range(terms.shape[1])}
+
+
+class Sraven:
+    """The last query token attends to the two given panels of its row and to itself; the label is the last rule."""
+
+    @staticmethod
+    def sample(recipe, rng, size, split):
+        return recipe.data().sample(rng, size, split, shuffled=False)
+
+    @staticmethod
+    def keys(recipe) -> dict:
+        m = recipe.features
+        return {"first panel": -1 - 2 * m, "second panel": -1 - m, "itself": -1}
+
+    @staticmethod
+    def read(batch, y):
+        return batch.rules[:, -1], batch.target[:, -1], y[:, -1].argmax(axis=-1), batch.panels[:, 2, :2, -1]
+
+    @staticmethod
+    def label(rules) -> dict:
+        return {"rule": rules}
+
+
+READERS = {"fuzzy_logic": FuzzyLogic, "sraven": Sraven}
+
+
+def standardised(train, *others):
+    """All arrays (n, h), shifted and scaled by mean and deviation of the first; a constant column becomes 0."""
+    middle, spread = train.mean(axis=0), train.std(axis=0)
+    return [(x - middle) / np.where(spread > 0, spread, 1) for x in (train, *others)]
+
+
+def macro_f1(truth, guess) -> float:
+    """Mean over the labels that occur in the truth of 2 TP / (2 TP + FP + FN).
+
+    >>> round(macro_f1(np.array([0, 0, 1]), np.array([0, 1, 1])), 4)
+    0.6667
+    """
+    scores = []
+    for label in np.unique(truth):
+        hit = np.sum((truth == label) & (guess == label))
+        scores.append(2 * hit / (np.sum(truth == label) + np.sum(guess == label)))
+    return float(np.mean(scores))
+
+
+def shuffled(rows, seed: int | None):
+    """The rows in random order, for what a code scores that says nothing; as they are without a seed."""
+    return rows if seed is None else np.random.default_rng(seed).permutation(rows)
+
+
+def decode(train, labels, test, truth, *, seed: int | None = None) -> float:
+    """Macro-F1 on (test, truth) of multinomial logistic regression fitted on (train, labels); codes are (n, h).
+
+    With a seed the labels are shuffled before the fit.
+    """
+    from sklearn.linear_model import LogisticRegression
+    x, other = standardised(train, test)
+    return macro_f1(truth, LogisticRegression(max_iter=2_000).fit(x, shuffled(labels, seed)).predict(other))
+
+
+def decode_terms(train, terms, test, truth, *, seed: int | None = None) -> float:
+    """Mean F1 of one balanced yes-no regression for each term: is it in the task?  Needs no order of terms (n, K).
+
+    A term that is in all or in none of the training tasks is always or never said.
+    """
+    from sklearn.linear_model import LogisticRegression
+    x, other = standardised(train, test)
+    terms, scores = shuffled(terms, seed), []
+    for term in np.unique(truth):
+        has, is_there = (terms == term).any(axis=1), (truth == term).any(axis=1)
+        guess = np.full(len(truth), has.all())
+        if has.any() and not has.all():
+            guess = LogisticRegression(class_weight="balanced", max_iter=2_000).fit(x, has).predict(other)
+        scores.append(2 * np.sum(is_there & guess) / (is_there.sum() + guess.sum()))
+    return float(np.mean(scores))
+
+
+def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
+    """{"layer 1": {label: macro-F1, "shuffled LABEL": that after shuffled labels, ...}, ...}.
+
+    Regressions are fitted on `train` (in-distribution tasks) and scored on `test` (held-out tasks).  Labels are those
+    of the codes, and "any term" for `decode_terms`.
+    """
+    found = {}
+    for layer in range(train.code.shape[1]):
+        x, other = train.at(layer, pair), test.at(layer, pair)
+        labelled = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
+        if train.terms is not None:
+            labelled.append(("any term", decode_terms, train.terms, test.terms))
+        scores = found[f"layer {layer + 1}"] = {}
+        for name, score, labels, truth in labelled:
+            scores[name] = score(x, labels, other, truth)
+            scores[f"shuffled {name}"] = score(x, labels, other, truth, seed=seed)
+    return found
+
+
+def conjugate_gradient(a, b, steps: int):
+    """`steps` iterations towards the solution of a x = b, a symmetric and positive, from 0."""
+    x, r = np.zeros_like(b), b.copy()
+    p, square = r.copy(), r @ r
+    for _ in range(steps):
+        if square == 0:
+            break
+        ap = a @ p
+        alpha = square / (p @ ap)
+        x += alpha * p
+        r -= alpha * ap
+        square, before = r @ r, square
+        p = r + square / before * p
+    return x
+
+
+def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10) -> float:
+    """Mean R2 of ridge regression from the codes of all layers to each literal's sign, over terms and variables.
+
+    As released: first half fitted, second half scored, the penalty on all weights and the intercept, ten iterations of
+    conjugate gradient.  H saves such codes with a fixed query and tasks of training.  A sign that all scored tasks
+    share is left out.
+    """
+    n = len(codes.code)
+    x = np.concatenate([codes.code.reshape(n, -1), np.ones((n, 1))], axis=1).astype(np.float64)
+    signs = (codes.terms[:, :, None] >> np.arange(variables)[::-1] & 1).reshape(n, -1).astype(np.float64)
+    fit, score = slice(None, n // 2), slice(n // 2, None)
+    a, scores = x[fit].T @ x[fit] + penalty * np.eye(x.shape[1]), []
+    for y in signs.T[signs[score].any(axis=0) & ~signs[score].all(axis=0)]:
+        guess = x[score] @ conjugate_gradient(a, x[fit].T @ y[fit], steps)
+        scores.append(1 - np.mean((y[score] - guess) ** 2) / np.var(y[score]))
+    return float(np.mean(scores))
+
+
+def similarity(code, labels):
+    """(labels, their cosines): of the mean codes (n, h) of each pair of labels, in increasing order.
+
+    >>> similarity(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1]))[1].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    names = np.unique(labels)
+    means = np.stack([code[labels == name].mean(axis=0) for name in names])
+    means /= np.sqrt((means * means).sum(axis=1, keepdims=True))
+    return names, means @ means.T
+
+
+def embed(code, *, seed: int = 0, perplexity: float = 30.0):
+    """(n, 2): t-SNE of standardised codes (n, h)."""
+    from sklearn.manifold import TSNE
+    return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(standardised(code)[0])

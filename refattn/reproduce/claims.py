@@ -1,0 +1,184 @@
+"""The papers' claims as paired differences over seeds, each as the smallest experiment that can show it.
+
+A claim is a list of pairs of runs that differ in nothing but what the claim is about; the difference of a seed is the
+mean over the pairs, and the interval is Student's t over seeds.  Where it does not clear zero, the sheet says so.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..recipes import recipe, recorded
+from .codes import read_codes
+from .sheet import NEVER, Sheet
+from .statistics import interval, mean
+from .table import homogeneous, made_of, matches
+
+
+class Side(NamedTuple):
+    """One number of a run: that of the fields, in a split and metric."""
+    fields: dict
+    split: str
+    metric: str
+
+    @property
+    def words(self) -> str:
+        return self.fields["attention"]
+
+
+class Claim(NamedTuple):
+    words: str
+    source: str
+    task: str
+    pairs: tuple               # (better, worse) Sides
+    records: tuple
+    scale: str                 # of the runs
+    less: bool = False         # whether less is better, as of a loss
+
+
+def attention(pairs, split="held_out", metric="r2_per_task") -> tuple:
+    """Pairs of Sides from pairs of variants."""
+    return tuple(tuple(Side({"attention": name}, split, metric) for name in pair) for pair in pairs)
+
+
+def says(layer: str, label: str, variants) -> tuple:
+    """For each variant: the code's score of a label, and that after shuffled labels."""
+    return tuple((Side({"attention": name}, layer, label), Side({"attention": name}, layer, f"shuffled {label}"))
+                 for name in variants)
+
+
+NEITHER = "hyla_no_nonlinearity_no_rms_head"
+LOGIC, CODES = ("fuzzy_logic_short",), ("fuzzy_logic_codes",)
+CLAIMS = (
+    Claim("Using the code twice beats using it once, all else equal", "H, section 3.1, table A1", "fuzzy_logic",
+          attention((("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
+                     (NEITHER, "linear"))), LOGIC, "short"),
+    Claim("HYLA beats softmax attention", "H, figure 2C", "fuzzy_logic", attention((("hyla", "softmax"),)), LOGIC,
+          "short"),
+    Claim("RMSHead adds to what there is", "H, section 3.1, table A1", "fuzzy_logic",
+          attention((("hyla", "hyla_no_rms_head"), ("hyla_no_nonlinearity", NEITHER), ("linear_rms_head", "linear"))),
+          LOGIC, "short"),
+    Claim("The nonlinearity adds to what there is", "H, section 3.1, table A1", "fuzzy_logic",
+          attention((("hyla", "hyla_no_nonlinearity"), ("hyla_no_rms_head", NEITHER))), LOGIC, "short"),
+    Claim("HYLA's code in layer 2 predicts the terms of held-out tasks (context fixed)", "H, figure 2B", "fuzzy_logic",
+          says("fixed context, layer 2", "any term", ("hyla",)), CODES, "short"),
+    Claim("HYLA's code in layer 2 predicts the terms of held-out tasks (query fixed)", "H, figure 2B; released code",
+          "fuzzy_logic", says("fixed query, layer 2", "any term", ("hyla",)), CODES, "short"),
+    Claim("Softmax attention's code in layer 2 predicts them too (query fixed)", "H, figure 2B; released code",
+          "fuzzy_logic", says("fixed query, layer 2", "any term", ("softmax",)), CODES, "short"),
+    Claim("Compositional attention beats 4-head attention on held-out pairings", "C, section 4.1, table 6",
+          "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss"),
+          ("contextual_retrieval_separation",), "quick", less=True),
+)
+
+
+def value(runs, side: Side, claim: Claim) -> dict:
+    """{seed: number} of a side."""
+    mine = [run for run in runs if matches(run, claim.task, side.fields) and side.split in run["metrics"]]
+    homogeneous(mine, f"{claim.words}: {side.words}")
+    return {run["fields"]["seed"]: run["metrics"][side.split][side.metric] for run in mine}
+
+
+def differences(runs, claim: Claim, pairs=None) -> dict:
+    """{seed: mean over the pairs of better minus worse}, of the seeds that every side has; positive is as claimed."""
+    sides = [[value(runs, side, claim) for side in pair] for pair in pairs or claim.pairs]
+    seeds = set.intersection(*(set(side) for pair in sides for side in pair))
+    sign = -1 if claim.less else 1
+    return {seed: sign * sum(better[seed] - worse[seed] for better, worse in sides) / len(sides)
+            for seed in sorted(seeds)}
+
+
+@dataclass(frozen=True)
+class Claims:
+    """All claims as one table."""
+    name: str = "claims"
+    title: str = "Claims of the papers as paired differences over seeds"
+    source: str = ""                   # as named in each row; figures are ours alone
+    claims: tuple = CLAIMS
+    default_scale: str | None = None   # each claim has its own
+
+    def recorded(self) -> list[dict]:
+        """All recorded runs that a claim is made of."""
+        known = recorded.names()
+        wanted = dict.fromkeys(name for claim in self.claims for name in claim.records if name in known)
+        return [{**run, "record": name} for name in wanted for run in recorded.load(name)["runs"]]
+
+    def chosen(self, only=()):
+        found = [claim for claim in self.claims
+                 if not only or any(part.lower() in claim.words.lower() for part in only)]
+        if not found:
+            raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: "
+                             f"{'; '.join(claim.words for claim in self.claims)}")
+        return found
+
+    def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:
+        """{directory below OUT: recipe} of all runs; each claim has a scale of its own unless one is given."""
+        jobs = {}
+        for claim in self.chosen(only):
+            for side in (side for pair in claim.pairs for side in pair):
+                for seed in seeds:
+                    one = recipe(claim.task, scale or claim.scale, **{**side.fields, **changes}, seed=seed)
+                    jobs[Path(claim.task, one.name)] = one
+        return jobs
+
+    def after(self, outcomes) -> list[dict]:
+        """Finished fresh runs, and beside those whose codes a claim is about what their codes say."""
+        about = {side.fields["attention"] for claim in self.claims if claim.records == CODES
+                 for pair in claim.pairs for side in pair}
+        return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes
+                           if run["task"] == "fuzzy_logic" and run["fields"]["attention"] in about]
+
+    def sheet(self, runs, only=()) -> Sheet:
+        """One row for each claim, and below it one for each of its pairs where it has several."""
+        rows, data, used, notes = [], [], {}, []
+        for claim in self.chosen(only):
+            mine = [run for run in runs if run.get("record", claim.records[0]) in claim.records]
+            for words, pairs in self.lines(claim):
+                found = differences(mine, claim, pairs)
+                sides = [side for pair in pairs for side in pair]
+                of = [run for run in mine if run["fields"]["seed"] in found
+                      and any(matches(run, claim.task, side.fields) for side in sides)]
+                used.update({(run["name"], run["task"]): run for run in of})
+                text, row = self.line(words, claim, found, of)
+                rows.append(text)
+                data.append(row)
+            notes += self.settings(claim, mine)
+        headings = ["", "source", "effect", "95 % interval", "clear of zero", "seeds", "seconds a run"]
+        return Sheet(self.name, self.title, self.source, headings, rows, data,
+                     ["Effect: mean difference over seeds, paired by seed, positive as claimed; interval: Student's t.",
+                      *([f"Made of {made_of(used.values())}."] if used else []), *dict.fromkeys(notes)])
+
+    @staticmethod
+    def lines(claim):
+        """(words, pairs) of the claim, then of each pair."""
+        yield claim.words, claim.pairs
+        for pair in claim.pairs if len(claim.pairs) > 1 else ():
+            yield f"… {pair[0].words} − {pair[1].words}", (pair,)
+
+    @staticmethod
+    def line(words, claim, found, runs):
+        """Texts and data of one row."""
+        effect = mean(found.values())
+        span = interval(effect)
+        clear = span is not None and (span[0] > 0 or span[1] < 0)
+        seconds = sum(run["seconds"] for run in runs) / len(runs) if runs else None
+        verdict = NEVER if not found else "one seed" if span is None else (
+            ("yes" if span[0] > 0 else "yes, against the claim") if clear else "no")
+        text = [words, "" if words.startswith("…") else claim.source, f"{effect.mean:+.3f}" if found else NEVER,
+                "–" if span is None else f"{span[0]:+.3f} to {span[1]:+.3f}", verdict, str(effect.n),
+                f"{seconds:,.0f}" if runs else "–"]
+        return text, {"words": words, "source": claim.source, "effect": effect.mean, "interval_95": span,
+                      "clear_of_zero": clear, "differences": {str(seed): x for seed, x in found.items()},
+                      "seconds_a_run": seconds}
+
+    @staticmethod
+    def settings(claim, runs) -> list[str]:
+        """The setting of a claim's runs, once for each task."""
+        mine = [run for run in runs if run["task"] == claim.task]
+        if not mine:
+            return []
+        fields, scale = mine[0]["fields"], asdict(recipe(claim.task, claim.scale))
+        as_scale = all(fields[name] == scale[name] for name in ("steps", "batch", "rate", "width"))
+        of = f" (scale {claim.scale})" if as_scale else ""
+        return [f"{claim.task}{of}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
+                f"width {fields['width']}."]

@@ -1,0 +1,66 @@
+"""What the latent codes of finished fuzzy-logic runs say about the terms, recorded like the runs themselves.
+
+    python -m refattn.reproduce.codes FILE RUN_DIR...
+
+adds one entry for each finished run at or right below each RUN_DIR: as in `recipes.recorded`, but its metrics are
+{"fixed context, layer 1": {"term 1": macro-F1, "shuffled term 1": that after shuffled labels, ...}, ...}, of logistic
+regressions on COUNT codes of training tasks, scored on as many codes of held-out tasks.  The context or the query is
+drawn once for each seed, the same for all tasks: the paper fixes the context, the released code saves both.
+"""
+
+import sys
+from pathlib import Path
+
+from ..analysis import latent_code
+from ..recipes import recorded
+from ..train import load, runs, stream
+
+COUNT = 4_000
+WHAT = ("what the latent code of the last token with itself says about the terms: logistic regression from "
+        f"{COUNT:,} codes of training tasks, scored on {COUNT:,} of held-out tasks by macro-F1")
+
+
+def read_codes(path, count: int = COUNT) -> dict:
+    """The scores of one run directory, {inputs and layer: {label: score}}."""
+    recipe, model, parameters = load(path)
+    rng = stream(recipe.seed, "evaluation", 1_000_000)      # beyond every batch of an evaluation
+    context = rng.random((recipe.length - 1, recipe.variables))
+    query, found = rng.random(recipe.variables), {}
+    for name, fixed in (("fixed context", {"context": context}), ("fixed query", {"query": query})):
+        train, test = (latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)
+                       for split in ("train", "held_out"))
+        found |= {f"{name}, {layer}": scores for layer, scores in latent_code.report(train, test).items()}
+        if name == "fixed query":
+            found["all layers"] = {"probe": latent_code.probe(train, recipe.variables)}
+    return found
+
+
+def collect(file, sources, count: int = COUNT) -> int:
+    """Add the finished runs at or right below each source to a record of codes; returns how many."""
+    file = Path(file)
+    record = recorded.load(file) if file.exists() else {"task": "fuzzy_logic", "what": WHAT}
+    found = []
+    for path in (path for source in sources for path in runs.find(source)):
+        run = recorded.read_run(path)
+        if run is not None:
+            found.append({**run, "metrics": read_codes(path, count), "history": {}})
+    if found:
+        recorded.write(file, recorded.merged(record, found))
+    return len(found)
+
+
+def main(argv) -> int:
+    """The command line above."""
+    if len(argv) < 2 or not argv[0].endswith(".json"):
+        print("usage: python -m refattn.reproduce.codes FILE.json RUN_DIR...", file=sys.stderr)
+        return 2
+    try:
+        print(f"the codes of {collect(argv[0], argv[1:])} runs are recorded in {argv[0]}")
+    except (ValueError, OSError) as error:
+        print(f"codes: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,159 @@
+"""Analyses of latent codes on codes whose answer is known, and on a model whose code can be computed by hand."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from refattn import params
+from refattn.analysis import latent_code, latent_code_figures
+from refattn.recipes import RECIPES
+from refattn.train import stream
+from tests.tiny import tiny
+
+sklearn = pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="scikit-learn is not installed")
+matplotlib = pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="matplotlib is not installed")
+
+
+def made(n=600, says=True, seed=0, layers=2, terms=None):
+    """Codes whose last layer says which terms the task has, or says nothing; the first layer never does."""
+    rng = np.random.default_rng(seed)
+    terms = np.sort(np.array([rng.choice(6, 2, replace=False) for _ in range(n)]), axis=1) if terms is None else terms
+    code = rng.standard_normal((n, layers, 12, 1))
+    if says:
+        code[:, -1, :6, 0] += 6 * (terms[:, :, None] == np.arange(6)).any(axis=1)
+    labels = {"term 1": terms[:, 0], "term 2": terms[:, 1]}
+    return latent_code.Codes(code, ("itself",), labels, terms, np.zeros(n), np.zeros(n), np.zeros((n, 4)))
+
+
+@pytest.fixture(scope="module", params=["softmax", "linear", "hyla", "hyla_deep"])
+def seen(request):
+    recipe = tiny(attention=request.param, layers=2, heads=4, length=8)
+    model = recipe.build()
+    flat, p = params.allocate(model.parameters())
+    params.initialise(flat, model.parameters(), stream(0, "init"))
+    return recipe, model, p
+
+
+def test_codes_are_those_of_the_last_token_with_itself(seen):
+    recipe, model, p = seen
+    codes = latent_code.observe(recipe, model, p, np.random.default_rng(3), "held_out", 7)
+    rng, start = np.random.default_rng(3), 0
+    for size in 4, 3:                                                       # batches of the recipe's size
+        batch = recipe.data().sample(rng, size, "held_out")
+        y, saved = model.forward(p, batch.tokens)                           # all positions, nothing read
+        for layer, block in enumerate(saved.blocks):
+            part = codes.code[start:start + size, layer, :, 0]
+            np.testing.assert_allclose(part, block.attention.attention.code[:, :, -1, -1], atol=1e-6)
+        np.testing.assert_allclose(codes.prediction[start:start + size], y[:, -1, 0], atol=1e-6)
+        assert np.array_equal(codes.terms[start:start + size], np.sort(batch.terms, axis=1))
+        assert np.array_equal(codes.inputs[start:start + size], batch.tokens[:, -1, :-1])
+        assert np.array_equal(codes.target[start:start + size], batch.target)
+        start += size
+    assert codes.code.shape == (7, 2, 4, 1) and np.array_equal(codes.labels["term 2"], codes.terms[:, 1])
+
+
+def test_context_and_query_can_be_fixed(seen):
+    recipe, model, p = seen
+    query, context = [0.1, 0.2, 0.3, 0.4], np.random.default_rng(0).random((7, 4))
+    codes = latent_code.observe(recipe, model, p, np.random.default_rng(0), count=5, query=query, context=context)
+    np.testing.assert_allclose(codes.inputs, np.tile(np.float32(query), (5, 1)))
+    if recipe.attention in ("linear", "hyla"):             # their first layer sees no other token
+        np.testing.assert_allclose(codes.at(0), np.tile(codes.at(0)[:1], (5, 1)), atol=1e-6)
+
+
+def test_another_task_is_refused():
+    with pytest.raises(ValueError, match="recipe is of contextual_retrieval, allowed are fuzzy_logic, sraven"):
+        latent_code.observe(RECIPES["contextual_retrieval"](), None, None, None)
+
+
+@pytest.mark.skipif("sraven" not in RECIPES, reason="there is no SRAVEN")
+def test_sraven_looks_at_the_given_panels_of_the_row():
+    recipe = RECIPES["sraven"](features=3, symbols=4, width=8, heads=2, hidden=8, layers=1, batch=5, steps=3, warmup=0)
+    model = recipe.build()
+    flat, p = params.allocate(model.parameters())
+    params.initialise(flat, model.parameters(), stream(0, "init"))
+    codes = latent_code.observe(recipe, model, p, np.random.default_rng(1), "held_out", 5)
+    batch = recipe.data().sample(np.random.default_rng(1), 5, "held_out", shuffled=False)
+    code = model.forward(p, batch.tokens)[1].blocks[0].attention.attention.code
+    assert codes.pairs == ("first panel", "second panel", "itself")
+    for pair, key in enumerate((20, 23, 26)):                               # 27 tokens; the query is the last
+        np.testing.assert_allclose(codes.code[:, 0, :, pair], code[:, :, 26, key], atol=1e-6)
+        if pair < 2:                                                        # the keys are the symbols of `inputs`
+            assert np.array_equal(batch.tokens[:, key].argmax(axis=-1), codes.inputs[:, pair])
+    assert np.array_equal(codes.labels["rule"], batch.rules[:, 2])
+    assert np.array_equal(codes.target, batch.target[:, 2]) and codes.terms is None
+
+
+@sklearn
+def test_what_a_code_says_is_read_and_what_it_does_not_say_is_not():
+    found = latent_code.report(made(seed=0), made(seed=1))
+    for name in "term 1", "term 2", "any term":
+        chance = found["layer 2"][f"shuffled {name}"]
+        assert found["layer 2"][name] > 0.95 > 0.6 > chance
+        assert abs(found["layer 1"][name] - found["layer 1"][f"shuffled {name}"]) < 0.1
+    nothing = latent_code.report(made(says=False, seed=2), made(says=False, seed=3))["layer 2"]
+    assert all(abs(nothing[name] - nothing[f"shuffled {name}"]) < 0.1 for name in ("term 1", "any term"))
+
+
+@sklearn
+def test_terms_of_no_training_task_are_never_said():
+    few, others = np.array([[0, 1]] * 30 + [[0, 2]] * 30), np.array([[1, 3]] * 40)
+    train, test = made(60, terms=few), made(40, terms=others, seed=1)
+    score = latent_code.decode_terms(train.at(1), few, test.at(1), others)
+    assert 0.4 < score <= 0.5                                               # term 1 is found, term 3 never
+
+
+def test_macro_f1_is_the_mean_over_labels():
+    truth, guess = np.array([0, 0, 0, 1, 2]), np.array([0, 0, 1, 1, 1])
+    np.testing.assert_allclose(latent_code.macro_f1(truth, guess), (0.8 + 0.5 + 0) / 3)
+
+
+def test_the_probe_reads_signs_that_are_there_and_only_those():
+    rng = np.random.default_rng(0)
+    terms = np.array([[3, 12], [5, 10], [6, 9], [0, 15]])[rng.integers(4, size=4_000)]
+    codes = made(4_000, says=False, terms=terms)._replace(terms=terms)
+    assert abs(latent_code.probe(codes, 4)) < 0.05
+    signs = (terms[:, :, None] >> np.arange(4)[::-1] & 1).reshape(-1, 8)
+    codes.code[:, 0, :8, 0] = signs - 0.5
+    assert latent_code.probe(codes, 4) > 0.99
+
+
+def test_conjugate_gradient_is_exact_after_as_many_steps_as_there_are_numbers():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((5, 5))
+    a, b = a @ a.T + np.eye(5), rng.standard_normal(5)
+    np.testing.assert_allclose(a @ latent_code.conjugate_gradient(a, b, 5), b, atol=1e-9)
+    assert not latent_code.conjugate_gradient(a, np.zeros(5), 3).any()
+
+
+def test_similarity_is_of_mean_codes():
+    code = np.array([[1.0, 1.0], [3.0, -1.0], [0.0, 5.0], [-2.0, 0.0]])
+    names, cosines = latent_code.similarity(code, np.array([4, 4, 2, 7]))
+    assert names.tolist() == [2, 4, 7]
+    np.testing.assert_allclose(cosines, [[1, 0, 0], [0, 1, -1], [0, -1, 1]], atol=1e-12)
+
+
+@sklearn
+def test_embedding_keeps_groups_together():
+    rng = np.random.default_rng(0)
+    label = np.repeat([0, 1], 60)
+    places = latent_code.embed(rng.standard_normal((120, 8)) + 20 * label[:, None], perplexity=20)
+    middle = [places[label == name].mean(axis=0) for name in (0, 1)]
+    own = [np.linalg.norm(places - m, axis=1) for m in middle]
+    assert np.array_equal(own[1] < own[0], label == 1)
+
+
+@matplotlib
+def test_figures_show_what_they_are_given():
+    score = {"term 1": 0.4, "shuffled term 1": 0.1}
+    reports = {"hyla": [{"layer 1": score, "layer 2": score}] * 2, "softmax": [{"layer 1": score, "layer 2": score}]}
+    axes = latent_code_figures.scores(reports, "term 1").axes[0]
+    assert len(axes.lines) == 2 * 2 + 3 and axes.get_xlabel() == "layer" and axes.get_ylim() == (0, 1)
+    made_points = latent_code_figures.points(np.zeros((4, 2)), {"term": np.arange(4), "target": np.linspace(0, 1, 4)})
+    assert len(made_points.axes) == 4
+    cosines = np.eye(3)
+    image = latent_code_figures.heat_map([1, 2, 3], cosines).axes[0].images[0]
+    assert np.array_equal(image.get_array(), cosines) and image.get_clim() == (-1, 1)
+    heads = latent_code_figures.by_heads({"hyla": {1: [0.1, 0.2], 8: [0.5]}}).axes[0]
+    assert heads.lines[0].get_ydata() == pytest.approx([0.15, 0.5])
