@@ -7,6 +7,7 @@ from ..attention import VARIANTS
 from ..attention.ablations import Knobs
 from ..attention.layer import MultiHead
 from ..feed_forward import FeedForward, SwiGLU
+from ..mixture_of_experts import MixtureOfExperts
 from ..models.transformer import Block, LayerNorm
 from ..naive import feed_forward as naive_feed_forward
 from ..naive import layer as naive_layer
@@ -144,6 +145,11 @@ def layers():
         yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "feed_forward.py", partial(
             lambda p, x, phi: naive_feed_forward.mlp(x, p.w1, p.b1, p.w2, p.b2, phi), phi=activation))
     yield position_wise("SwiGLU", SwiGLU(8, 9), "feed_forward.py", swiglu)
+    for chosen, experts, activation in (2, 5, "gelu"), (1, 3, "relu"), (4, 4, "gelu_exact"):
+        yield position_wise(f"MixtureOfExperts, {chosen} of {experts}", MixtureOfExperts(
+            8, 9, experts, chosen, activation), "mixture_of_experts.py", partial(
+                lambda p, x, k, phi: naive_feed_forward.mixture_of_experts(x, p.wg, p.w1, p.b1, p.w2, p.b2, k, phi),
+                k=chosen, phi=activation))
     for name in VARIANTS:
         yield multi_head(name, name)
     yield multi_head("softmax across", "softmax", cross=True)

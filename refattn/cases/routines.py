@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from .. import masks, optim, positions
+from ..mixture_of_experts import largest
 from ..naive import optim as naive_optim
 from ..naive import positions as naive_positions
 from .case import Case
@@ -76,6 +77,11 @@ def routines():
         lambda q, k: k in (q - 2, q - 1, q), 6, 6))
     yield table("masks/off_diagonal", "masks.py", lambda: masks.off_diagonal(4), lambda: pairs(
         lambda q, k: q != k, 4, 4))
+    yield Case("mixture_of_experts/largest", "H, appendix A.1", "mixture_of_experts.py", lambda rng: {
+        "logits": rng.integers(3, size=(6, 5))}, lambda inputs: (
+            largest(inputs["logits"], 2), None), None, lambda inputs: np.array([
+                [i in sorted(range(5), key=lambda i, row=row: (-row[i], i))[:2] for i in range(5)]
+                for row in inputs["logits"]]))
     lengths = [3, 1, 4]
     yield Case("masks/padding", "", "masks.py", lambda rng: {"lengths": np.array(lengths)}, lambda inputs: (
         masks.padding(inputs["lengths"], 4), None), None, lambda inputs: pairs(

@@ -1,6 +1,9 @@
 """Position-wise networks."""
 
-from .ops import gelu, gelu_exact, linear, relu, silu
+import numpy as np
+
+from .arguments import exact
+from .ops import gelu, gelu_exact, linear, relu, silu, softmax
 
 ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu}
 
@@ -27,3 +30,24 @@ def swiglu(x, wu, wg, wd):
     array([0.])
     """
     return linear(linear(x, wu) * silu(linear(x, wg)), wd)
+
+
+def mixture_of_experts(x, wg, w1, b1, w2, b2, chosen, activation="gelu"):
+    """y = sum over the chosen i of g_i mlp_i(x), g the softmax of their logits x wg; the first of equal logits win.
+
+    Source: Attention as a Hypernetwork, appendix A.1.
+    Shapes: x (..., m), wg (m, x), w1 (m, x, f), b1 (x, f), w2 (x, f, m), b2 (x, m), returns (..., m).
+
+    >>> w1, w2, none = [[[1.0], [2.0]]], [[[1.0]], [[10.0]]], [[0.0], [0.0]]
+    >>> mixture_of_experts([1.0], [[0.0, 5.0]], w1, none, w2, none, 1, "relu")             # the second expert, alone
+    array([20.])
+    """
+    x, wg, w1, b1, w2, b2 = map(exact, (x, wg, w1, b1, w2, b2))
+    y = np.zeros_like(x, dtype=np.result_type(x, wg, w1, b1, w2, b2))
+    for place in np.ndindex(x.shape[:-1]):
+        logits = linear(x[place], wg)
+        best = sorted(range(len(logits)), key=lambda i: (-logits[i].real, i))[:chosen]
+        gate = softmax(logits[best])
+        for g, i in zip(gate, best, strict=True):
+            y[place] += g * mlp(x[place], w1[:, i], b1[i], w2[i], b2[i], activation)
+    return y

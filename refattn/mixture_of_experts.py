@@ -1,0 +1,89 @@
+"""A mixture of experts in place of a feed-forward layer.
+
+    y = sum_i g_i (phi(x W1_i + b1_i) W2_i + b2_i),  g = softmax over the k largest of x Wg, 0 for the others
+
+Source: H, appendix A.1, and rows 12 to 14 of table A1.  Differs: the paper gives neither the number of experts nor k,
+nor biases; here experts are feed-forward layers with theirs, and the gate has none.  No load-balancing loss, capacity
+or noise, as the paper mentions none.  Every expert is computed at every position and those not chosen are weighted 0:
+that costs experts / k times the work of gathering, and a GPU never waits for the choice.
+Symbols: i is the axis x, phi the activation.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import ops
+from .feed_forward import ACTIVATIONS
+from .params import Parameter
+from .xp import array_module
+
+
+class Saved(NamedTuple):
+    x: Any
+    gate: Any                  # (..., x): weight of each expert, 0 for those that are not chosen
+    hidden: Any                # (..., x, f), before the activation
+    active: Any                # after it
+    weighted: Any              # active times gate, (..., x f)
+
+
+def largest(logits, chosen: int):
+    """True for the `chosen` largest of the last axis, the first of equal ones; comparisons look at `.real`."""
+    index = array_module(logits).arange(logits.shape[-1], dtype=np.int64)
+    mine, other = logits.real[..., :, None], logits.real[..., None, :]
+    ahead = (other > mine) | ((other == mine) & (index < index[:, None]))
+    return ahead.sum(axis=-1) < chosen
+
+
+@dataclass(frozen=True)
+class MixtureOfExperts:
+    """`experts` feed-forward layers of width `hidden`, of which each position uses the `chosen` best of its gate.
+
+    Raises ValueError for an unknown activation, or a number chosen that is not from 1 to experts.
+    """
+    width: int
+    hidden: int
+    experts: int
+    chosen: int
+    activation: str = "gelu"
+
+    def __post_init__(self):
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
+        if not 1 <= self.chosen <= self.experts:
+            raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
+
+    def parameters(self):
+        m, f, x = self.width, self.hidden, self.experts
+        return {"wg": Parameter("mx", (m, x), m, "weight"),
+                "w1": Parameter("mxf", (m, x, f), m, "weight"), "b1": Parameter("xf", (x, f), m, "bias"),
+                "w2": Parameter("xfm", (x, f, m), f, "weight"), "b2": Parameter("xm", (x, m), f, "bias")}
+
+    def forward(self, p, x):
+        """y (..., m) from x (..., m).  Returns y and Saved."""
+        logits, hidden = ops.linears(x, (p.wg, None), (p.w1, p.b1))             # (1)
+        gate = ops.softmax(logits, largest(logits, self.chosen))                # (2)
+        active = ACTIVATIONS[self.activation][0](hidden)                        # (3)
+        weighted = (active * gate[..., None]).reshape(*x.shape[:-1], -1)        # (4)
+        y = ops.linear(weighted, p.w2.reshape(-1, self.width))                  # (5)
+        y += ops.linear(gate, p.b2)                                             # (6)
+        return y, Saved(x, gate, hidden, active, weighted)
+
+    def backward(self, p, saved, dy, grads):
+        """dx (..., m); parameter gradients are added into `grads`."""
+        x, gate, hidden, active, weighted = saved
+        dgate, db2, _ = ops.linear_backward(gate, p.b2, dy)                     # (6)
+        dweighted, dw2, _ = ops.linear_backward(weighted, p.w2.reshape(-1, self.width), dy)     # (5)
+        dactive = dweighted.reshape(active.shape)
+        dgate += (dactive * active).sum(axis=-1)                                # (4)
+        dactive = dactive * gate[..., None]                                     # (4)
+        dhidden = ACTIVATIONS[self.activation][1](hidden, dactive)              # (3)
+        dlogits = ops.softmax_backward(gate, dgate, out=dgate)                  # (2)
+        dx, ((dwg, _), (dw1, db1)) = ops.linears_backward(x, (p.wg, p.w1), (dlogits, dhidden))  # (1)
+        grads.wg += dwg
+        grads.w1 += dw1
+        grads.b1 += db1
+        grads.w2 += dw2.reshape(p.w2.shape)
+        grads.b2 += db2
+        return dx
