@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ..rewrite import rewritten
-from . import automata, compositional, hypernetwork, regular
+from . import automata, compositional, hypernetwork, regular, sraven
 
 
 class Bug(NamedTuple):
@@ -33,4 +33,5 @@ def load(bug: Bug) -> ModuleType:
     return rewritten({bug.file: edit})
 
 
-BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (*hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS, *regular.ROWS)))
+BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (
+    *hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS, *regular.ROWS, *sraven.ROWS)))

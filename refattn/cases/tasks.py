@@ -1,0 +1,90 @@
+"""Rows for tasks: what a batch must satisfy, how often things occur, and the best answers, each against loops.
+
+Samples are of fixed seeds, large enough that a wrong distribution lies far outside and the right one does not.
+"""
+
+from math import floor
+
+import numpy as np
+
+from ..naive import sraven as naive
+from ..tasks.sraven import METRICS, RULES, SPLITS, Sraven, truth
+from ..tasks.sraven_ambiguity import differing
+from ..tasks.sraven_bayes import best_answers
+from .routines import table
+
+
+def drawn(count, split="train", features=3, symbols=5, **options):
+    """A task and a batch of it."""
+    task = Sraven(features, symbols)
+    return task, task.sample(np.random.default_rng(0), count, split, **options)
+
+
+def faults():
+    """Faults that the loops find, targets that the tokens do not give, and the sizes of splits."""
+    task, batch = drawn(60)
+    found = sum(naive.faults(batch, task.symbols, task.combinations("train")).values())
+    wrong = (truth(batch.tokens, batch.rules, batch.permutation) != batch.target).sum()
+    return np.array([found, wrong, *(len(task.combinations(split)) for split in SPLITS)])
+
+
+def expected_faults():
+    return np.array([0, 0, 120, 120 - floor(120 / 4), floor(120 / 4)])          # 120 = 10! / (3! 7!)
+
+
+def unlikely(counts, cells) -> bool:
+    """Whether chi-square says that these are not the counts of so many equally likely cells (5 deviations)."""
+    counts = np.pad(counts, (0, max(0, cells - len(counts))))
+    expected = counts.sum() / cells
+    return len(counts) > cells or ((counts - expected) ** 2).sum() / expected > cells + 5 * np.sqrt(2 * cells)
+
+
+def frequencies():
+    """Of rule combinations, of permutations of the columns together, and of the grids of each rule at K = 3."""
+    task, batch = drawn(10_000)
+    codes = (batch.permutation[..., 0] * 3 + batch.permutation[..., 1]) @ np.array([81, 9, 1])
+    found = [unlikely(np.unique(batch.rules, axis=0, return_counts=True)[1], len(task.combinations("train"))),
+             unlikely(np.unique(codes, return_counts=True)[1], 216)]
+    _, batch = drawn(24_000, "all", 1, 3, shuffled=False)
+    for rule in range(len(RULES)):
+        grids = batch.panels[batch.rules[:, 0] == rule].reshape(-1, 9)
+        found.append(unlikely(np.unique(grids @ 3 ** np.arange(9), return_counts=True)[1],
+                              27 if rule < 5 else 729 if rule < 7 else 216))
+    return np.array(found, dtype=int)
+
+
+def accuracies():
+    _, batch = drawn(50, features=2, symbols=3)
+    prediction = batch.panels[:, 2, 1]
+    return np.array([accuracy(prediction, batch.target) for accuracy in METRICS.values()])
+
+
+def accuracies_by_loops():
+    _, batch = drawn(50, features=2, symbols=3)
+    hits = [[int(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(
+        batch.panels[:, 2, 1].tolist(), batch.target.tolist(), strict=True)]
+    return np.array([sum(map(min, hits)) / 50, sum(map(sum, hits)) / 100])
+
+
+def answers():
+    """Probabilities of the best answers, and what explanations can miss, of 60 instances, M = 2, K = 3."""
+    task, batch = drawn(60, features=2, symbols=3)
+    best = best_answers(batch.panels, 3, task.combinations("train"))
+    return best.probability, differing(batch.panels, 3).astype(int), differing(batch.panels, 3, strict=True).astype(int)
+
+
+def answers_by_loops():
+    task, batch = drawn(60, features=2, symbols=3)
+    panels, combinations = batch.panels.tolist(), task.combinations("train").tolist()
+    misses = [np.array([[int(n in naive.differing(one, 3, strict)) for n in range(3)] for one in panels])
+              for strict in (False, True)]
+    return np.array([max(naive.posterior(one, 3, combinations).values()) for one in panels]), *misses
+
+
+def tasks():
+    """All rows of this file."""
+    source = "H, section 4, appendix B, and the released code"
+    yield table("tasks/sraven samples", "tasks/sraven.py", faults, expected_faults, source)
+    yield table("tasks/sraven frequencies", "tasks/sraven.py", frequencies, lambda: np.zeros(10, dtype=int), source)
+    yield table("tasks/sraven accuracies", "tasks/sraven.py", accuracies, accuracies_by_loops, source)
+    yield table("tasks/sraven answers", "tasks/sraven_bayes.py", answers, answers_by_loops, source)
