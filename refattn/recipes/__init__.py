@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from .base import Recipe
 from .contextual_retrieval import ContextualRetrievalRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
+from .sraven import SravenRecipe
 
 RECIPES: dict[str, type[Recipe]] = {
-    "fuzzy_logic": FuzzyLogicRecipe, "contextual_retrieval": ContextualRetrievalRecipe}
+    "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe}
 
 
 def unknown(what: str, name, allowed) -> str:

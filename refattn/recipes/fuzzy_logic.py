@@ -8,20 +8,16 @@ of 1, so their figures are no reproduction of the paper's.
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..attention import VARIANTS
-from ..attention.layer import MultiHead
 from ..losses import mse
-from ..models.transformer import decoder
 from ..tasks import fuzzy_logic as task
-from ..xp import array_module, to_device
+from ..xp import array_module
 from . import published
-from .base import Recipe, setting
+from .base import setting
+from .decoder import DecoderRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class FuzzyLogicRecipe(Recipe):
+class FuzzyLogicRecipe(DecoderRecipe):
     """A transformer reads T - 1 examples (x, y) of an unknown function and the x of the T-th, and predicts its y."""
 
     TASK = "fuzzy_logic"
@@ -49,56 +45,31 @@ class FuzzyLogicRecipe(Recipe):
                   "checkpoint_every": 500, "probe": 16_000},
     }
 
-    attention: str = setting("hyla", "variant", choices=tuple(VARIANTS))
     length: int = setting(32, "tokens, the query included; H: 16, 32, 64, 96", least=2, most=4_096)
     held_out: float = setting(0.7, "fraction of the combinations held out; H: 0.3, 0.5, 0.7", least=0.0, most=0.999)
     variables: int = setting(4, "variables of a function", least=2, most=10)
     terms: int = setting(2, "terms of a function", least=1, most=16)
     cover_terms: bool = setting(False, "every known term occurs in training (text), or not always (code)")
     released_split: bool = setting(False, "the authors' own splits, for the seeds 0, 1, 2")
-    width: int = setting(128, "of the model", least=1, most=16_384)
-    heads: int = setting(8, "of each attention layer", least=1, most=1_024)
-    head_width: int = setting(2, "of queries, keys and values, per head", least=1, most=1_024)
-    layers: int = setting(2, "blocks", least=1, most=1_024)
-    hidden: int = setting(256, "width of the feed-forward layers", least=1, most=65_536)
-    attention_dropout: float = setting(0.1, "probability that a query-key pair is dropped; text: 0",
-                                       least=0.0, most=0.99)
-    read: bool = setting(True, "compute of the last block only the query that is read; the outputs are the same")
 
     def __post_init__(self):
         super().__post_init__()
         self.data()
 
-    @property
-    def name(self) -> str:
-        return f"{self.attention}-seed{self.seed}"
-
-    def least_bytes(self) -> int:
-        """With the scores and the stream of activations that every block keeps for its backward."""
-        per_block = self.heads * self.length**2 + self.length * (self.width + self.hidden)
-        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)
+    @classmethod
+    def published(cls, settings: dict):
+        return published.FUZZY_LOGIC_EXPERTS if settings.get("experts") else published.FUZZY_LOGIC
 
     def data(self) -> task.FuzzyLogic:
         """The task with these settings."""
         return task.FuzzyLogic(self.variables, self.terms, self.length, self.held_out, self.cover_terms, self.seed,
                                self.released_split)
 
-    def build(self):
-        attention = MultiHead(self.width, self.heads, self.head_width, variant=self.attention)
-        return decoder(attention, hidden=self.hidden, layers=self.layers, buckets=self.length,
-                       inputs=self.variables + 1)
+    def shape(self):
+        return self.length, self.variables + 1, 1, 1
 
     def sample(self, rng, split="train", size=None):
         return self.data().sample(rng, size or self.batch, split)
-
-    def inputs(self, batch, rng=None):
-        """One keep matrix per block and step, shared over batch and heads, divided by 1 - attention_dropout."""
-        options = {"read": slice(-1, None)} if self.read else {}
-        if rng is not None and self.attention_dropout:
-            keep = rng.random((self.layers, 1, 1, self.length, self.length), np.float32) >= self.attention_dropout
-            scaled = keep * np.float32(1 / (1 - self.attention_dropout))
-            options["dropout"] = to_device(scaled, array_module(batch.tokens))
-        return batch.tokens, options
 
     def loss(self, y, batch):
         """Mean square error at the last position."""

@@ -41,14 +41,11 @@ def posterior(panels, symbols, combinations, *, last_row_only=False) -> Posterio
     Shapes: panels (b, 3, 3, M), of which the ninth is not read; combinations (n, M), each row non-decreasing.
     With `last_row_only` only the two given panels of the last row are seen.
 
-    Raises: ValueError where codes outgrow 63 bits (more than 8 features with 8 symbols), or for an instance that no
-    combination can have made.
+    Raises: ValueError as `check_size`, or for an instance that no combination can have made.
     """
     batch, features = len(panels), panels.shape[-1]
+    check_size(features, symbols)
     answers, base = symbols**features, features + 1
-    if base**len(RULES) * answers >= 2**63:
-        raise ValueError(f"features is {features} with {symbols} symbols, allowed are features and symbols with "
-                         f"(M + 1)^{len(RULES)} K^M below 2^63")
     found = (third_row if last_row_only else hypotheses)(panels, symbols)
     place = symbols ** (features - 1 - found.k)
     code = base**found.rule * answers + found.answer * place
@@ -61,6 +58,13 @@ def posterior(panels, symbols, combinations, *, last_row_only=False) -> Posterio
         raise ValueError(f"instance {int(total.argmin())} cannot come from these {len(combinations)} rule combinations")
     digits = answer[:, None] // symbols ** np.arange(features)[::-1] % symbols
     return Posterior(instance, digits, weight / total[instance])
+
+
+def check_size(features, symbols):
+    """Nothing, or a ValueError where rules and answer do not fit into one code of 63 bits."""
+    if (features + 1)**len(RULES) * symbols**features >= 2**63:
+        raise ValueError(f"features is {features} with {symbols} symbols, which is too many for the best answers; "
+                         f"allowed are M features and K symbols with (M + 1)^{len(RULES)} K^M below 2^63")
 
 
 def likelihood(symbols, last_row_only=False):

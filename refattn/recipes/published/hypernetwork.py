@@ -1,8 +1,11 @@
 """Schug et al. 2025, Attention as a Hypernetwork: tables A1 and A2."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from .source import Published
+
+EXPERTS, CHOSEN = 4, 2                             # our choice: the paper gives neither the number of experts nor k
 
 
 class Row(NamedTuple):
@@ -12,6 +15,11 @@ class Row(NamedTuple):
     experts: bool              # whether a mixture of experts replaces the feed-forward layers
     fuzzy_logic: tuple         # out-of-distribution R2, T = 32, 70 % of the combinations held out
     sraven: tuple              # out-of-distribution accuracy, 4 layers, 20 million instances
+
+    @property
+    def settings(self) -> dict:
+        """The fields of either task's recipe that make it this row."""
+        return {"attention": self.attention, "experts": EXPERTS if self.experts else 0, "chosen": CHOSEN}
 
 
 def _rows(text: str) -> dict[int, Row]:
@@ -45,11 +53,14 @@ TABLE_A1 = _rows("""
 TABLE_A2 = {(4, 4): (0.0642, 0.0038), (4, 8): (0.0032, 0.0009), (4, 16): (0.0005, 0.0003)}
 
 
-def _column(metric: str, source: str, task: str) -> Published:
-    figures = {row.attention: getattr(row, task) for row in TABLE_A1.values() if not row.experts}
-    return Published(metric, f"Schug et al. 2025, table A1: best of a grid, {source}, 3 seeds, mean ± standard error",
-                     figures, {row.words: getattr(row, task) for row in TABLE_A1.values() if row.experts})
+def _columns(metric: str, source: str, task: str) -> Iterator[Published]:
+    """Of the rows with feed-forward layers, then of those with a mixture of experts."""
+    for experts in False, True:
+        rows = {row.attention: getattr(row, task) for row in TABLE_A1.values() if row.experts == experts}
+        others = {row.words: getattr(row, task) for row in TABLE_A1.values() if row.experts != experts}
+        words = f"Schug et al. 2025, table A1: best of a grid, {source}, 3 seeds, mean ± standard error"
+        yield Published(metric, words, rows, others)
 
 
-FUZZY_LOGIC = _column("held-out R²", "50,000 steps", "fuzzy_logic")
-SRAVEN = _column("held-out accuracy", "156,250 steps", "sraven")
+FUZZY_LOGIC, FUZZY_LOGIC_EXPERTS = _columns("held-out R²", "50,000 steps", "fuzzy_logic")
+SRAVEN, SRAVEN_EXPERTS = _columns("held-out accuracy", "156,250 steps", "sraven")

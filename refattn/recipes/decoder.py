@@ -1,0 +1,71 @@
+"""What the tasks of H share: a decoder around any attention variant, read at its last positions.
+
+Source: Attention as a Hypernetwork, appendix C, table A3 and the released code.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..attention import VARIANTS
+from ..attention.layer import MultiHead
+from ..mixture_of_experts import MixtureOfExperts
+from ..models.transformer import decoder
+from ..xp import array_module, to_device
+from .base import Recipe, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderRecipe(Recipe):
+    """Beside the methods of Recipe a subclass has shape(): (tokens, their width, outputs, positions that are read)."""
+
+    attention: str = setting("hyla", "variant", choices=tuple(VARIANTS))
+    width: int = setting(128, "of the model", least=1, most=16_384)
+    heads: int = setting(8, "of each attention layer", least=1, most=1_024)
+    head_width: int = setting(2, "of queries, keys and values, per head", least=1, most=1_024)
+    layers: int = setting(2, "blocks", least=1, most=1_024)
+    hidden: int = setting(256, "width of the feed-forward layers", least=1, most=65_536)
+    experts: int = setting(0, "feed-forward layers in a mixture in place of each one; 0 for none; H gives no number",
+                           least=0, most=1_024)
+    chosen: int = setting(2, "experts that a position uses; H gives no number", least=1, most=1_024)
+    attention_dropout: float = setting(0.1, "probability that a query-key pair is dropped; text: 0",
+                                       least=0.0, most=0.99)
+    read: bool = setting(True, "compute of the last block only what is read; the outputs are the same")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.experts and self.chosen > self.experts:
+            raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.attention}{f'-{self.experts}experts' if self.experts else ''}-seed{self.seed}"
+
+    def sizes(self) -> dict:
+        """Width, heads, head_width and hidden of the model."""
+        return {name: getattr(self, name) for name in ("width", "heads", "head_width", "hidden")}
+
+    def least_bytes(self) -> int:
+        """With the scores and the stream of activations that every block keeps for its backward."""
+        length, size = self.shape()[0], self.sizes()
+        per_block = size["heads"] * length**2 + length * (size["width"] + size["hidden"] * max(1, self.experts))
+        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)
+
+    def build(self):
+        size, (length, inputs, outputs, _) = self.sizes(), self.shape()
+        attention = MultiHead(size["width"], size["heads"], size["head_width"], variant=self.attention)
+        feed_forward = None
+        if self.experts:
+            feed_forward = MixtureOfExperts(size["width"], size["hidden"], self.experts, self.chosen)
+        return decoder(attention, hidden=size["hidden"], layers=self.layers, buckets=length, feed_forward=feed_forward,
+                       inputs=inputs, outputs=outputs)
+
+    def inputs(self, batch, rng=None):
+        """One keep matrix per block and step, shared over batch and heads, divided by 1 - attention_dropout."""
+        length, *_, last = self.shape()
+        options = {"read": slice(-last, None)} if self.read else {}
+        if rng is not None and self.attention_dropout:
+            keep = rng.random((self.layers, 1, 1, length, length), np.float32) >= self.attention_dropout
+            scaled = keep * np.float32(1 / (1 - self.attention_dropout))
+            options["dropout"] = to_device(scaled, array_module(batch.tokens))
+        return batch.tokens, options
