@@ -1,18 +1,22 @@
 """Counting SRAVEN, its ambiguity and the best possible answers, each against brute force."""
 
 import doctest
+import json
 import math
 from itertools import combinations_with_replacement, permutations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from refattn.naive import sraven as naive
+from refattn.recipes import ambiguity, recorded
 from refattn.tasks import sraven_ambiguity, sraven_bayes, sraven_hypotheses
 from refattn.tasks.sraven import Sraven, panel_accuracy
 from refattn.tasks.sraven_ambiguity import ambiguity_table, ambiguous, differing
 from refattn.tasks.sraven_bayes import best_answers, ceiling, posterior, rule_free
 
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 PAPER = {(4, 4): 0.0642, (4, 8): 0.0032, (4, 16): 0.0005}           # table A2, of 4,096 instances
 MEASURED = {                                                        # of 524,288 instances: released, strictly, text
     (4, 4): (0.0603, 0.0458, 0.684), (4, 8): (0.00249, 0.00220, 0.252), (4, 16): (0.00016, 0.00015, 0.082)}
@@ -183,5 +187,33 @@ def test_refusals():
     panels[0, 0, 1] = 1, 2
     with pytest.raises(ValueError, match="instance 0 cannot come from these 27 rule combinations"):
         posterior(panels, 4, task.combinations("train"))
-    with pytest.raises(ValueError, match=r"features is 20 with 8 symbols, allowed are features and symbols with"):
+    with pytest.raises(ValueError, match=r"features is 20 with 8 symbols, which is too many for the best answers"):
         posterior(np.zeros((1, 3, 3, 20), dtype=int), 8, np.zeros((1, 20), dtype=int))
+
+
+# ---------------------------------------------------------------- what is recorded
+
+def test_the_record_is_that_of_its_seed_and_the_readme_shows_it(tmp_path):
+    said = json.loads((recorded.RESULTS / "sraven_ambiguity.json").read_text())
+    assert ambiguity.main([str(tmp_path / "few.json"), "0", "20000"]) == 0
+    few = json.loads((tmp_path / "few.json").read_text())
+    assert said.keys() == few.keys() and said["seed"] == 0 and said["seconds"] > 0
+    for many, one in zip(said["rows"], few["rows"], strict=True):
+        assert {**many, **one} == {**one, "instances": 20_000} and many["instances"] == 1_000_000
+        spread = math.hypot(many["standard_error"], 2e-4 + one["standard_error"])
+        assert abs(many["fraction"] - one["fraction"]) < 5 * spread
+        digits = 5 if many["criterion"] == "released" else 4
+        assert f"| {many['fraction']:.{digits}f} ± {many['standard_error']:.{digits}f} |" in README
+    for many, one in zip(said["ceilings"], few["ceilings"], strict=True):
+        assert abs(many["expected"] - one["expected"]) < 5 * math.hypot(many["standard_error"], one["standard_error"])
+        assert abs(many["expected"] - many["reached"]) < 5 * 0.5 / math.sqrt(many["instances"])
+        assert many["features"] == 2 or f"| {many['expected']:.3f} |" in README
+    for split, rows in said["rule_free"].items():
+        assert abs(rows["last row"]["panel_accuracy"] - few["rule_free"][split]["last row"]["panel_accuracy"]) < 0.06
+
+
+@pytest.mark.parametrize("words", [[], ["x.json", "-1"], ["x.json", "zero"], ["x.json", "0", "3"],
+                                   ["nowhere/at/all.json", "0", "10"]])
+def test_a_record_that_cannot_be_made(words, capsys):
+    assert ambiguity.main(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,61 @@
+"""What is recorded of SRAVEN itself: table A2 by both criteria, the best achievable accuracies, and the rule-free ones.
+
+    python -m refattn.recipes.ambiguity FILE [SEED [INSTANCES]]
+
+writes them; the file of this folder's `results` is of seed 0 and 1,000,000 instances (for ceilings a tenth of that).
+"""
+
+import platform
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from .. import __version__
+from ..tasks.sraven import Sraven
+from ..tasks.sraven_ambiguity import ambiguity_table
+from ..tasks.sraven_bayes import ceiling, rule_free
+from ..train import runs
+
+SETTINGS = (2, 4), (4, 4), (4, 8), (4, 16)          # (features, symbols) of the ceilings; (2, 4) is the quick recipe's
+SPLITS = "train", "held_out"
+
+
+def count(seed: int = 0, instances: int = 1_000_000) -> dict:
+    """The record.  Raises ValueError for a seed below 0 or fewer than 10 instances."""
+    if seed < 0 or instances < 10:
+        raise ValueError(f"seed is {seed} and instances {instances}, allowed are at least 0 and at least 10")
+    begun = time.process_time()
+    rows = [row._asdict() for row in ambiguity_table(seed, instances)]
+    seconds = time.process_time() - begun
+    few, ceilings, free = instances // 10, [], {}
+    for features, symbols in SETTINGS:
+        task = Sraven(features, symbols, seed=seed)
+        for split in SPLITS:
+            found = ceiling(task, np.random.default_rng((seed, features, symbols, 1)), few, split)
+            ceilings.append({"features": features, "symbols": symbols, "split": split, **found._asdict()})
+    task = Sraven(*SETTINGS[0], seed=seed)
+    for split in SPLITS:
+        free[split] = rule_free(task, np.random.default_rng((seed, *SETTINGS[0], 2)), few, split)
+    return {"what": "SRAVEN: fractions of ambiguous instances (table A2 of H, both criteria), best achievable panel "
+                    "accuracies of both splits, and accuracies without inferring a rule at M = 2, K = 4",
+            "seed": seed, "split": "train", "seconds": round(seconds, 1), "rows": rows, "ceilings": ceilings,
+            "rule_free": free, "platform": f"{platform.system()} {platform.machine()}",
+            "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}}
+
+
+def main(argv) -> int:
+    """The command line above; exit status 2 for what cannot be counted."""
+    try:
+        if not 1 <= len(argv) <= 3:
+            raise ValueError("usage: python -m refattn.recipes.ambiguity FILE [SEED [INSTANCES]]")
+        runs.write_json(Path(argv[0]), count(*map(int, argv[1:])))
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
