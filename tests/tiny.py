@@ -18,14 +18,13 @@ def tiny(**changes) -> FuzzyLogicRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbed(FuzzyLogicRecipe):
-    """Calls `disturb(step, batch)` with every training batch, in a way that leaves the recipe's fields alone."""
+    """Calls `disturb(step, batch)` in every training step, in a way that leaves the recipe's fields alone."""
 
-    def sample(self, rng, split="train", size=None):
-        batch = super().sample(rng, split, size)
-        if split == "train" and size == self.batch and hasattr(self, "disturb"):
+    def inputs(self, batch, rng=None):
+        if rng is not None and hasattr(self, "disturb"):
             self.__dict__["calls"] = self.__dict__.get("calls", -1) + 1
             batch = self.disturb(self.calls, batch) or batch
-        return batch
+        return super().inputs(batch, rng)
 
 
 def disturbed(disturb, **changes) -> Disturbed:

@@ -8,6 +8,7 @@ A recipe is anything with the methods and fields of `recipes.base.Recipe`; this 
 
 import platform
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from .. import __version__, optim, params
 from ..xp import device as find_device
 from . import curves, runs
+from .ahead import ahead
 from .evaluation import evaluate, moved, stream
 from .record import NonFinite, Record, State
 from .runs import load
@@ -55,10 +57,10 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
     with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
         with stop, Record(recipe, model, state, out, progress) as record:
-            for step in range(state.step, recipe.steps):
+            for step, batch in ahead(partial(_sample, recipe), state.step, recipe.steps):
                 if stop():
                     break
-                batch = moved(recipe.sample(stream(recipe.seed, "data", step), "train", recipe.batch), xp)
+                batch = moved(batch, xp)
                 x, options = recipe.inputs(batch, stream(recipe.seed, "dropout", step))
                 y, saved = model.forward(p, x, **options)
                 loss, dy = recipe.loss(y, batch)
@@ -76,6 +78,11 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
         finished = state.step == recipe.steps
         metrics = _finish(recipe, model, state, out, device) if finished else {}
     return Fitted(recipe, model, p, state.step, metrics, finished)
+
+
+def _sample(recipe, step: int):
+    """The batch of a step, on the host."""
+    return recipe.sample(stream(recipe.seed, "data", step), "train", recipe.batch)
 
 
 @contextmanager
