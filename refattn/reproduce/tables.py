@@ -19,9 +19,9 @@ def table_a1_rows(task: str, columns: int) -> tuple:
     for number, row in TABLE_A1.items():
         paper = (getattr(row, task), *(None,) * (columns - 1))
         words = f"{number} {row.words}"
-        rows.append(Row(words, None if row.experts else {"attention": row.attention}, paper))
+        rows.append(Row(words, row.settings, paper))
         if number in REVERSED:
-            rows.append(Row(f"{words}, in the other order", {"attention": REVERSED[number]}, paper))
+            rows.append(Row(f"{words}, in the other order", {**row.settings, "attention": REVERSED[number]}, paper))
     return tuple(rows)
 
 
