@@ -6,7 +6,7 @@ A word acts on states as a map, q -> where the word leads from q.  The map of a 
 one first (`compose`); as 0/1 matrices with A(x)[q, q'] = 1 where transition[q, x] = q' the earlier factor is the left
 one: A(x_1) A(x_2) ... A(x_T).  Nothing is added to this: a RegularGPT computes the same product as a tree.
 
-Source: R, sections 3 and 4; Moore 1956 for the minimal automaton.
+Source: R, section 7.1; Moore 1956 for the minimal automaton.
 Symbols: n states, v symbols, t position, b batch; tokens are the numbers 0 to v - 1 of the symbols.
 """
 

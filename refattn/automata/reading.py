@@ -67,6 +67,32 @@ def read_table(path) -> Automaton:
         raise ValueError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start})") from error
 
 
+def to_table(automaton: Automaton) -> str:
+    """The table of an automaton whose start is state 0, as `from_table` reads it; states are called q0, q1, ...
+
+    Raises ValueError for another start, or for symbols that a table cannot name.
+
+    >>> print(to_table(Automaton([[0, 1], [1, 0]], [0, 1])))
+    state output 0 1
+    q0 0 q0 q1
+    q1 1 q1 q0
+    """
+    if automaton.start != 0:
+        raise ValueError(f"start is {automaton.start}, allowed in a table is 0; `minimal()` has it there")
+    for name in automaton.symbols:
+        check_name(name)
+    rows = [("state", "output", *automaton.symbols)]
+    for state, (output, following) in enumerate(zip(automaton.output, automaton.transition, strict=True)):
+        rows.append((f"q{state}", str(output), *(f"q{other}" for other in following)))
+    return "\n".join(map(" ".join, rows))
+
+
+def check_name(name: str) -> None:
+    """Nothing, or a ValueError for a symbol that no table can name."""
+    if not name or name.split() != [name] or "#" in name:
+        raise ValueError(f"symbol {name!r} is not allowed; allowed are names without blanks and #")
+
+
 def from_regex(expression: str, alphabet: str) -> Automaton:
     """The minimal acceptor (outputs 0 and 1) of the words over `alphabet`, one character a symbol, that match.
 
@@ -79,6 +105,8 @@ def from_regex(expression: str, alphabet: str) -> Automaton:
         raise RuntimeError("a regular expression needs greenery; install refattn[automata]") from error
     if not alphabet or len(set(alphabet)) != len(alphabet):
         raise ValueError(f"alphabet is {alphabet!r}; allowed are one or more different characters")
+    for symbol in alphabet:
+        check_name(symbol)
     try:
         machine = parse(expression).to_fsm()
     except (NoMatch, ValueError, OverflowError, RecursionError) as error:

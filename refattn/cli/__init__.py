@@ -1,4 +1,4 @@
-"""The command line: refattn train | verify | list | reproduce | vectors.
+"""The command line: refattn train | compile | verify | list | reproduce | vectors.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
@@ -19,6 +19,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
 
   refattn train [TASK] [options]   train and compare; alone: fuzzy logic with softmax, linear and hyla attention
   refattn train --resume DIR       go on with what is in DIR
+  refattn compile --language NAME  a finite automaton as exact weights of a RegularGPT; also --table FILE, --regex R
   refattn verify [NAME ...]        check the theorems and every gradient in float64; NAME is a part of a name
   refattn list                     variants, tasks, recipes and theorems, with their sources
   refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
@@ -62,12 +63,16 @@ def plan(argv):
 
 def resumed(source: str, out: str | None):
     """(recipes, directory) of the runs in `source`, copied to `out` where it is given."""
+    from ..recipes import RECIPES
     from ..train import runs
     try:
         found = runs.find(source)
     except ValueError as error:
         raise Usage(f"--resume {error}") from None
     recipes = [runs.read_recipe(path) for path in found]
+    for path, recipe in zip(found, recipes, strict=True):
+        if recipe.TASK not in RECIPES:
+            raise Usage(f"--resume {str(path)!r} holds a {recipe.TASK}, which is not trained; allowed: a training run")
     for path, recipe in zip(found, recipes, strict=True):
         if path.resolve().name != recipe.name:
             raise Usage(f"--resume {str(path)!r} holds the run {recipe.name}; allowed: a directory of that name")
@@ -199,7 +204,14 @@ def reproduce(argv) -> int:
     return command(argv)
 
 
-COMMANDS = {"train": train, "verify": verify, "list": list_all, "reproduce": reproduce, "vectors": vectors}
+def compile_automaton(argv) -> int:
+    """Write the weights of a finite automaton."""
+    from .compiling import run
+    return run(argv)
+
+
+COMMANDS = {"train": train, "compile": compile_automaton, "verify": verify, "list": list_all, "reproduce": reproduce,
+            "vectors": vectors}
 
 
 def main(argv=None) -> int:

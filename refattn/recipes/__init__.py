@@ -8,6 +8,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 
 from .base import Recipe
+from .compiled import CompiledAutomaton
 from .contextual_retrieval import ContextualRetrievalRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
 from .sraven import SravenRecipe
@@ -50,13 +51,14 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
 def from_document(document: dict, source) -> Recipe:
     """The recipe that recipe.json describes.  Raises ValueError naming the file when it is not one of ours."""
     task, given = document.get("task"), document.get("fields")
+    known = {**RECIPES, CompiledAutomaton.TASK: CompiledAutomaton}
     try:
-        if task not in RECIPES:
-            raise ValueError(unknown("task", task, list(RECIPES)))
-        names = {f.name for f in fields(RECIPES[task])}
+        if task not in known:
+            raise ValueError(unknown("task", task, list(known)))
+        names = {f.name for f in fields(known[task])}
         if not isinstance(given, dict) or set(given) != names:
             odd = sorted(names ^ set(given)) if isinstance(given, dict) else "everything"
             raise ValueError(f"its fields are not those of {task}: {odd}")
-        return RECIPES[task](**given)
+        return known[task](**given)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{source} is not a recipe of this refattn ({error})") from error

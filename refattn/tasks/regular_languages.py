@@ -1,6 +1,6 @@
 """Regular languages: one word, one answer after its last symbol; twelve languages in `languages.py`.
 
-Source: R, section 4 and the authors' code; Delétang et al. 2023; Bhattamishra et al. 2020.
+Source: R, section 5.1 and the authors' code; Delétang et al. 2023; Bhattamishra et al. 2020.
 Differs: from the paper as the code does: D_n and Tomita are membership of whole words, negatives are uniformly random
 words, Modular Arithmetic has a leading + (`leading_plus`).  From the code: other random numbers, members before the
 others in a batch of any size, and split `corrupted`, members with one symbol changed: the published negatives are

@@ -1,0 +1,79 @@
+"""Where a compiled automaton is wrong, length by length: one causal pass for each number of levels.
+
+A word of length t is read at its last position with as many levels as t needs.  Reading is causal, so a pass over a
+long word with that number of levels gives at position t the same answer: one pass covers all lengths that need it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import ops
+from ..models.regular_gpt import levels as levels_for
+from ..models.transformer import LayerNorm
+from ..xp import array_module, to_device, to_host
+from .compiled import TILE, Compiled
+
+
+class Errors(NamedTuple):
+    by_length: np.ndarray      # (t): wrong answers to words of length 1, 2, ..., read at their last position
+    elsewhere: int             # wrong answers at all positions of all passes, those included
+    margin: float              # the least by which a right logit is above the others; 1 in exact arithmetic
+    answers: int               # that were compared, at all positions of all passes
+
+
+def logits(machine: Compiled, words, levels: int | None = None, progress=None):
+    """(b, t, classes) after each token of words (b, t), by the model's own blocks, some positions at a time.
+
+    `levels` are as many as the length needs unless given; `progress` is called with numbers of positions, as they get
+    done at one level.  Under "mask" the reset is put before the words here, and its own answer left out.
+    """
+    automaton, model, p, xp = machine.automaton, machine.model, machine.parameters, array_module(machine.flat)
+    reset = model.attention.out_of_range == "mask"
+    tokens = np.pad(words, ((0, 0), (reset, 0)), constant_values=automaton.vocabulary)
+    h = ops.embedding(p.embed.table, to_device(tokens, xp))
+    if model.embedding_scale:
+        h = h * model.attention.width ** 0.5
+    step = max(1, TILE // (model.feed_forward.hidden * len(words)))
+    tiles = [slice(start, min(start + step, tokens.shape[1])) for start in range(0, tokens.shape[1], step)]
+    for block, k, _ in model.schedule(tokens.shape[1], False, None, levels):
+        parts = []
+        for tile in tiles:
+            parts.append(block.forward(p.blocks[k], h[:, :tile.stop], read=tile)[0])
+            if progress is not None:
+                progress(tile.stop - tile.start)
+        h = xp.concatenate(parts, axis=1)
+    if model.norm == "pre":
+        h, _ = LayerNorm(h.shape[-1], model.epsilon).forward(p.norm, h)
+    return ops.linear(h, p.readout.w, p.readout.b)[:, int(reset):]
+
+
+def passes(machine: Compiled, longest: int) -> list:
+    """(number of levels, length) of the passes that cover all lengths up to `longest`.
+
+    The reset of "mask" is a token more.
+    """
+    chunk, reset = machine.model.attention.chunk, machine.model.attention.out_of_range == "mask"
+    return [(number, min(longest, chunk**number - reset))
+            for number in range(1, levels_for(longest + reset, chunk) + 1)]
+
+
+def positions(machine: Compiled, longest: int) -> int:
+    """How many positions `progress` will have been told of in the end."""
+    reset = machine.model.attention.out_of_range == "mask"
+    return sum(number * (length + reset) for number, length in passes(machine, longest))
+
+
+def errors(machine: Compiled, words, progress=None) -> Errors:
+    """Errors for words (b, t), against the automaton, at all lengths from 1 to t and at every position of each pass."""
+    longest, truth = words.shape[1], machine.automaton.outputs(words)
+    by_length, elsewhere, margin, answers, done = np.zeros(longest, dtype=np.int64), 0, np.inf, 0, 0
+    for number, length in passes(machine, longest):
+        y = to_host(logits(machine, words[:, :length], number, progress))
+        right = np.take_along_axis(y, truth[:, :length, None], axis=-1)[..., 0]
+        others = np.where(np.arange(y.shape[-1]) == truth[:, :length, None], -np.inf, y).max(axis=-1)
+        wrong = ~(right > others)
+        by_length[done:length] = wrong[:, done:].sum(axis=0)
+        elsewhere, answers, done = elsewhere + int(wrong.sum()), answers + wrong.size, length
+        margin = min(margin, float((right - others).min(initial=np.inf)))
+    return Errors(by_length, elsewhere, margin, answers)

@@ -1,0 +1,72 @@
+"""What a run directory says of a compiled automaton: `refattn.load` makes the model from it as from any recipe.
+
+Nothing is trained: the checkpoint is of step 0 of 0, and holds parameters alone.  `evaluate(*refattn.load(path),
+"words")` reads uniformly random words and compares every position with the automaton.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from ..automata.compiled import ACTIVATIONS, shaped
+from ..automata.reading import from_table
+from ..models.regular_gpt import NORMS
+from ..xp import array_module
+from .base import check, setting
+
+
+class Batch(NamedTuple):
+    tokens: Any                # (b, t)
+    target: Any                # (b, t), the class after every token
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledAutomaton:
+    """An automaton as a table (`automata.reading` says how) and the switches of its compilation."""
+
+    TASK = "compiled_automaton"
+    SPLITS = ("words",)
+    steps = 0
+
+    name: str = setting("automaton", "of the language")
+    table: str = setting("state output a\nq 0 q", "the automaton, its start first")
+    chunk: int = setting(2, "C", least=2, most=64)
+    norm: str = setting("none", "LayerNorm", choices=NORMS)
+    activation: str = setting("relu", "of the feed-forward layer", choices=ACTIVATIONS)
+    out_of_range: str = setting("pad", "what stands before the first token", choices=("pad", "mask"))
+    embedding_scale: bool = setting(False, "embeddings times the root of the width")
+    seed: int = setting(0, "of words for an evaluation", least=0, most=2**63 - 1)
+    length: int = setting(100, "tokens of these", least=1, most=2**20)
+    batch: int = setting(8, "words at a time", least=1, most=2**20)
+    evaluation: int = setting(64, "words in all", least=1, most=10**9)
+
+    def __post_init__(self):
+        for f in fields(self):
+            check(f.name, getattr(self, f.name), f.type, **{x: f.metadata[x] for x in ("least", "most", "choices")})
+        from_table(self.table)
+
+    @property
+    def automaton(self):
+        return from_table(self.table)
+
+    @property
+    def switches(self) -> dict:
+        """The arguments of `compiled` beside the automaton."""
+        return {x: getattr(self, x) for x in ("chunk", "norm", "activation", "out_of_range", "embedding_scale")}
+
+    def build(self):
+        return shaped(self.automaton, **self.switches)
+
+    def sample(self, rng, split="words", size=None):
+        tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
+        return Batch(tokens, self.automaton.outputs(tokens))
+
+    def inputs(self, batch, rng=None):
+        if self.out_of_range == "pad":
+            return batch.tokens, {}
+        reset = self.automaton.vocabulary
+        tokens = array_module(batch.tokens).pad(batch.tokens, ((0, 0), (1, 0)), constant_values=reset)
+        return tokens, {"read": slice(1, None)}
+
+    def metrics(self, y, batch):
+        return {"errors": int((y.argmax(axis=-1) != batch.target).sum()), "accuracy": float(
+            (y.argmax(axis=-1) == batch.target).mean())}

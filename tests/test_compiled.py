@@ -1,0 +1,237 @@
+"""Compiled automata: exact by construction, as files, by the command line, and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refattn
+from refattn import cli, params
+from refattn.automata import compiled as module
+from refattn.automata.compiled import SATURATED, compiled
+from refattn.automata.exactness import errors, logits, passes, positions
+from refattn.automata.finite import Automaton, random_automaton
+from refattn.cli.compiling import words
+from refattn.models.regular_gpt import RegularGPT
+from refattn.tasks.languages import LANGUAGES
+from refattn.train import evaluate, runs
+from tests import strict_cupy
+
+SMALL = [name for name, row in LANGUAGES.items() if row.automaton.states <= 6]
+PARITY = LANGUAGES["parity"].automaton
+
+
+# ---------------------------------------------------------------- exact
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("chunk", [2, 3])
+def test_languages_are_read_without_error_at_every_length_up_to_600(name, chunk):
+    automaton = LANGUAGES[name].automaton
+    machine = compiled(automaton, chunk, dtype=np.float32)
+    found = errors(machine, words(name, automaton, np.random.default_rng(0), 2, 600))
+    assert found.by_length.shape == (600,) and not found.by_length.any()
+    assert found.elsewhere == 0 and found.margin == 1 and found.answers == 2 * sum(n for _, n in passes(machine, 600))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in LANGUAGES if name != "modular_arithmetic"])
+def test_languages_are_read_without_error_up_to_4096(name):
+    automaton = LANGUAGES[name].automaton
+    found = errors(compiled(automaton, dtype=np.float32), words(name, automaton, np.random.default_rng(1), 2, 4096))
+    assert found.elsewhere == 0 and found.margin == 1
+
+
+@pytest.mark.slow
+def test_the_25_states_of_modular_arithmetic():
+    automaton = LANGUAGES["modular_arithmetic"].automaton
+    machine = compiled(automaton, dtype=np.float32)
+    assert (machine.model.attention.width, machine.model.feed_forward.hidden) == (1250, 15_625 + 1250)
+    found = errors(machine, words("modular_arithmetic", automaton, np.random.default_rng(0), 1, 100))
+    assert found.elsewhere == 0 and found.margin == 1
+
+
+def test_more_levels_than_needed_do_no_harm_with_pads_or_a_reset():
+    for edge in "pad", "mask":
+        machine = compiled(LANGUAGES["d3"].automaton, out_of_range=edge)
+        tokens = np.random.default_rng(0).integers(2, size=(3, 21))
+        np.testing.assert_array_equal(logits(machine, tokens, 8), logits(machine, tokens))
+
+
+@pytest.mark.parametrize("edge", ["pad", "mask"])
+@pytest.mark.parametrize("norm", ["none", "post", "pre"])
+def test_reading_in_tiles_is_the_models_own_forward(edge, norm, monkeypatch):
+    machine = compiled(LANGUAGES["d2"].automaton, 3, out_of_range=edge, norm=norm, embedding_scale=True)
+    tokens = np.random.default_rng(0).integers(2, size=(2, 50))
+    reset = np.full((2, int(edge == "mask")), machine.automaton.vocabulary)
+    whole, _ = machine.model.forward(machine.parameters, np.concatenate([reset, tokens], axis=1))
+    monkeypatch.setattr("refattn.automata.exactness.TILE", 7 * machine.model.feed_forward.hidden * 2)
+    told = []
+    np.testing.assert_allclose(logits(machine, tokens, progress=told.append), whole[:, reset.shape[1]:], atol=1e-12)
+    assert len(told) > 8
+    told.clear()
+    errors(machine, tokens, told.append)
+    assert sum(told) == positions(machine, 50)
+
+
+def test_the_stream_is_the_integer_product_of_the_window():
+    automaton = LANGUAGES["tomita3"].automaton
+    machine, n = compiled(automaton), automaton.states
+    tokens = np.random.default_rng(2).integers(2, size=(1, 30))
+    _, saved = machine.model.forward(machine.parameters, tokens)
+    a = automaton.matrices(int)
+    for level, block in enumerate(saved.blocks[1:], start=1):               # what enters a level
+        stream = block.attention.x[0]
+        for i in range(30):
+            expected = np.eye(n, dtype=int)
+            for x in tokens[0, max(0, i + 1 - 2**level):i + 1]:
+                expected = expected @ a[x]
+            np.testing.assert_array_equal(stream[i], [*expected.ravel(), *np.zeros(n * n)])
+
+
+def test_a_planted_error_is_found_at_its_lengths():
+    """Errors are counted, not assumed away: a head that looks two back is wrong from length 3 on, not before."""
+    machine = compiled(PARITY, 3)
+    machine.parameters.blocks[0].attention.offset_bias[0] = [-SATURATED, -SATURATED, 1]
+    found = errors(machine, np.ones((1, 30), dtype=int))
+    assert found.by_length.any() and found.elsewhere >= found.by_length.sum() and found.margin == -1
+
+
+def test_weights_work_on_another_array_module():
+    machine = compiled(LANGUAGES["d2"].automaton, xp=strict_cupy, norm="pre", activation="gelu")
+    tokens = np.random.default_rng(0).integers(2, size=(2, 17))
+    found = errors(machine, tokens)
+    assert found.elsewhere == 0 and type(machine.flat) is not np.ndarray
+
+
+def test_no_offset_bias_is_zero_which_the_released_code_takes_for_a_mask():
+    for edge in "pad", "mask":
+        assert (compiled(PARITY, 4, out_of_range=edge).parameters.blocks[0].attention.offset_bias != 0).all()
+
+
+# ---------------------------------------------------------------- refusals
+
+def test_an_automaton_too_large_for_the_memory_is_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(module, "memory_at_hand", lambda: 2.0**30)
+    monkeypatch.setattr(params, "allocate", None)
+    big = random_automaton(np.random.default_rng(0), 60, 2)
+    with pytest.raises(MemoryError) as error:
+        compiled(big)
+    assert str(error.value).startswith("223,200 hidden units at width 7,200 need 24.4 GiB in float64, at hand are 1.0;")
+
+
+def test_the_memory_at_hand_is_some():
+    assert module.memory_at_hand() > 2**20
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"chunk": 1}, "chunk is 1, allowed are whole numbers of at least 2"),
+    ({"activation": "tanh"}, "activation is 'tanh', allowed are relu, gelu, gelu_exact"),
+    ({"norm": "both"}, "norm is 'both'; allowed: post, pre, none"),
+    ({"out_of_range": "clamp"}, "out_of_range is 'clamp'; allowed: mask, pad"),
+])
+def test_switches_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        compiled(PARITY, **change)
+
+
+# ---------------------------------------------------------------- the command line
+
+def test_a_language_becomes_a_checkpoint_that_load_reads(tmp_path, capsys):
+    for number, more in enumerate(([], ["--norm", "pre", "--activation", "gelu", "--chunk", "3"],
+                                   ["--out-of-range", "mask", "--norm", "post", "--dtype", "float64"])):
+        out = tmp_path / str(number)
+        assert cli.main(["compile", "--language", "even-pairs", "--max-length", "60", "--out", str(out), *more]) == 0
+        printed = capsys.readouterr()
+        assert "0 errors in 4 words of each length 1 to 60" in printed.out and "5 states" in printed.err
+        recipe, model, p = refattn.load(out)
+        assert isinstance(model, RegularGPT) and p.readout.w.dtype == (np.float64 if number == 2 else np.float32)
+        assert evaluate(recipe, model, p, "words", tasks=12) == {"errors": 0, "accuracy": 1.0}
+        done = runs.result(out)
+        assert done["metrics"]["words"]["errors"] == 0 and done["parameters"] == params.count(model.parameters())
+
+
+def test_a_table_and_an_expression_are_compiled(tmp_path, capsys):
+    table = tmp_path / "go.txt"
+    table.write_text("state output go stop\na 0 b a\nb 2 c a\nc 1 c a\nnever 0 a a\n")
+    out = str(tmp_path / "a")
+    assert cli.main(["compile", "--table", str(table), "--json", "--max-length", "20", "--out", out]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["errors"] == 0 and document["by_length"] == [0] * 20 and document["name"] == "go"
+    assert refattn.load(tmp_path / "a")[0].automaton.states == 3                # `never` is never reached
+    pytest.importorskip("greenery")
+    assert cli.main(["compile", "--regex", "(ab)*c", "--alphabet", "abc", "--out", str(tmp_path / "b")]) == 0
+    assert refattn.load(tmp_path / "b")[0].automaton.symbols == ("a", "b", "c")
+
+
+def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys, monkeypatch):
+    def broken(automaton, **switches):
+        machine = compiled(automaton, **switches)
+        machine.parameters.blocks[0].attention.pad[...] = 0
+        return machine
+
+    monkeypatch.setattr(module, "compiled", broken)
+    assert cli.main(["compile", "--language", "parity", "--max-length", "9", "--out", str(tmp_path / "x")]) == 1
+    assert "(at length 1: 4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "no automaton given; exactly one of --language, --table, --regex is needed"),
+    (["--language", "parity", "--regex", "a"], "--language and --regex given; exactly one"),
+    (["--language", "party"], "--language 'party' is unknown, did you mean parity?"),
+    (["--language", "parity", "--alphabet", "ab"], "--alphabet is 'ab', allowed with --regex only"),
+    (["--language", "parity", "--chunk", "1"], "--chunk is 1, allowed are whole numbers from 2 to 64"),
+    (["--language", "parity", "--words", "0"], "--words is 0, allowed are whole numbers from 1 to 65,536"),
+    (["--language", "parity", "--max-length", "0"], "--max-length is 0, allowed"),
+    (["--language", "parity", "--seed", "-1"], "--seed is -1, allowed"),
+    (["--language", "d12", "--chunk", "9"], "d12 has 14 states"),
+    (["--language", "parity", "--out", "/proc/none"], "--out is '/proc/none', which cannot be written"),
+    (["--table", "/nowhere"], "--table is '/nowhere', which cannot be read (No such file or directory)"),
+    (["--table", "setup.py"], "--table: setup.py begins with"),
+    (["--regex", "(a"], "--regex: regular expression '(a' does not parse"),
+    (["--regex", "a", "--alphabet", "aa"], "--regex: alphabet is 'aa'"),
+    (["--regex", "a", "--alphabet", "a#"], "--regex: symbol '#' is not allowed"),
+    (["--langauge", "parity"], "--langauge is not an option; did you mean --language?"),
+])
+def test_bad_input_is_one_line_and_writes_nothing(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("setup.py").write_text('"""no table"""')
+    assert cli.main(["compile", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+    assert os.listdir(tmp_path) == ["setup.py"]
+
+
+def test_a_run_is_never_overwritten_and_never_trained(tmp_path, capsys):
+    out = str(tmp_path / "x")
+    assert cli.main(["compile", "--language", "parity", "--max-length", "9", "--out", out]) == 0
+    before = {path.name: path.read_bytes() for path in Path(out).iterdir()}
+    assert cli.main(["compile", "--language", "cycle", "--out", out]) == 2
+    assert cli.main(["train", "--resume", out]) == 2
+    assert "holds a compiled_automaton, which is not trained" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in Path(out).iterdir()} == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_keeps_the_checkpoint(tmp_path):
+    out = tmp_path / "x"
+    process = subprocess.Popen([sys.executable, "-m", "refattn", "compile", "--language", "d12", "--max-length", "4096",
+                                "--words", "64", "--out", str(out)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (out / "checkpoint.npz").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and f"the checkpoint is in {out}" in said
+    assert refattn.load(out)[0].name == "d12" and not (out / "result.json").exists()
+
+
+def test_an_automaton_of_one_class_has_nothing_to_confuse():
+    found = errors(compiled(Automaton([[0]], [0])), np.zeros((1, 5), dtype=int))
+    assert found.elsewhere == 0 and found.margin == np.inf
