@@ -46,7 +46,7 @@ def snapshot(directory) -> dict:
 # --- bad input on the command line -----------------------------------------------------------------------------------
 
 BAD_LINES = [                                               # words, what the line must contain
-    ("trian", ["'trian'", "did you mean train?", "train, verify, list, reproduce, vectors"]),
+    ("trian", ["'trian'", "did you mean train?", "train, compile, verify, list, reproduce, vectors"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
     ("train parity", ["TASK 'parity'", "allowed: fuzzy_logic"]),
     ("train --stepz 5", ["--stepz", "did you mean --steps?"]),

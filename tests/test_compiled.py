@@ -14,7 +14,7 @@ import pytest
 import refattn
 from refattn import cli, params
 from refattn.automata import compiled as module
-from refattn.automata.compiled import SATURATED, compiled
+from refattn.automata.compiled import SATURATED, compiled, shaped
 from refattn.automata.exactness import errors, logits, passes, positions
 from refattn.automata.finite import Automaton, random_automaton
 from refattn.cli.compiling import words
@@ -23,6 +23,7 @@ from refattn.tasks.languages import LANGUAGES
 from refattn.train import evaluate, runs
 from tests import strict_cupy
 
+RECORD = json.loads(Path(refattn.__file__).with_name("recipes").joinpath("results/compiled_automata.json").read_text())
 SMALL = [name for name, row in LANGUAGES.items() if row.automaton.states <= 6]
 PARITY = LANGUAGES["parity"].automaton
 
@@ -34,7 +35,7 @@ PARITY = LANGUAGES["parity"].automaton
 def test_languages_are_read_without_error_at_every_length_up_to_600(name, chunk):
     automaton = LANGUAGES[name].automaton
     machine = compiled(automaton, chunk, dtype=np.float32)
-    found = errors(machine, words(name, automaton, np.random.default_rng(0), 2, 600))
+    found = errors(machine, words(automaton, LANGUAGES[name].draw, np.random.default_rng(0), 2, 600))
     assert found.by_length.shape == (600,) and not found.by_length.any()
     assert found.elsewhere == 0 and found.margin == 1 and found.answers == 2 * sum(n for _, n in passes(machine, 600))
 
@@ -43,7 +44,8 @@ def test_languages_are_read_without_error_at_every_length_up_to_600(name, chunk)
 @pytest.mark.parametrize("name", [name for name in LANGUAGES if name != "modular_arithmetic"])
 def test_languages_are_read_without_error_up_to_4096(name):
     automaton = LANGUAGES[name].automaton
-    found = errors(compiled(automaton, dtype=np.float32), words(name, automaton, np.random.default_rng(1), 2, 4096))
+    tokens = words(automaton, LANGUAGES[name].draw, np.random.default_rng(1), 2, 4096)
+    found = errors(compiled(automaton, dtype=np.float32), tokens)
     assert found.elsewhere == 0 and found.margin == 1
 
 
@@ -52,7 +54,7 @@ def test_the_25_states_of_modular_arithmetic():
     automaton = LANGUAGES["modular_arithmetic"].automaton
     machine = compiled(automaton, dtype=np.float32)
     assert (machine.model.attention.width, machine.model.feed_forward.hidden) == (1250, 15_625 + 1250)
-    found = errors(machine, words("modular_arithmetic", automaton, np.random.default_rng(0), 1, 100))
+    found = errors(machine, words(automaton, LANGUAGES["modular_arithmetic"].draw, np.random.default_rng(0), 1, 100))
     assert found.elsewhere == 0 and found.margin == 1
 
 
@@ -112,6 +114,28 @@ def test_weights_work_on_another_array_module():
 def test_no_offset_bias_is_zero_which_the_released_code_takes_for_a_mask():
     for edge in "pad", "mask":
         assert (compiled(PARITY, 4, out_of_range=edge).parameters.blocks[0].attention.offset_bias != 0).all()
+
+
+# ---------------------------------------------------------------- the record
+
+def test_the_record_says_what_was_promised():
+    rows = RECORD["languages"]
+    for name, row in LANGUAGES.items():
+        mine = [x for x in rows if x["name"] == name and x["chunk"] == 2 and x["switches"] == "as constructed"]
+        assert {(*x["lengths"],) for x in mine} >= {(1, 600), (1, 4096)}, name
+        for chunk in 3, 4:
+            if row.automaton.states**(chunk + 1) <= RECORD["most_units"]:
+                assert any(x["name"] == name and x["chunk"] == chunk for x in rows)
+    for row in (*rows, RECORD["random"]):
+        assert row["errors"] == row["errors_at_all_positions"] == 0 and row["margin_from_1"] < 1e-2
+    assert RECORD["random"]["automata"] == 200 and RECORD["random"]["states"] == [1, 8]
+
+
+@pytest.mark.parametrize("row", RECORD["languages"][::13], ids=lambda row: f"{row['name']}-{row['chunk']}")
+def test_its_sizes_are_those_of_the_construction(row):
+    model = shaped(LANGUAGES[row["name"]].automaton, row["chunk"], **RECORD["switches"][row["switches"]])
+    assert isinstance(model, RegularGPT)
+    assert (model.feed_forward.hidden, params.count(model.parameters())) == (row["hidden"], row["parameters"])
 
 
 # ---------------------------------------------------------------- refusals
@@ -235,3 +259,15 @@ def test_ctrl_c_keeps_the_checkpoint(tmp_path):
 def test_an_automaton_of_one_class_has_nothing_to_confuse():
     found = errors(compiled(Automaton([[0]], [0])), np.zeros((1, 5), dtype=int))
     assert found.elsewhere == 0 and found.margin == np.inf
+
+
+def test_half_of_the_words_of_a_language_are_as_its_task_draws_members():
+    for name, row in LANGUAGES.items():
+        for length in 11, 12:
+            tokens = words(row.automaton, row.draw, np.random.default_rng(0), 5, length)
+            assert tokens.shape == (5, length)
+            states = row.automaton.run(tokens[:3])
+            if name in ("d2", "d3", "d4", "d12", "tomita4"):
+                assert (states != row.automaton.states - 1).all()               # never in the dead state
+            if name == "modular_arithmetic":
+                assert (tokens[:3, 0::2] >= 5).all() and (tokens[:3, 1::2] < 5).all()

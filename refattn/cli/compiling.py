@@ -40,7 +40,7 @@ def parser() -> Parser:
 
 
 def source(options):
-    """(name, automaton) that the options ask for."""
+    """(name, automaton) that the options ask for, and how its members are drawn, None where nobody knows."""
     from ..automata import reading
     from ..recipes import unknown
     from ..tasks.languages import LANGUAGES
@@ -54,23 +54,22 @@ def source(options):
         name = options["language"].replace("-", "_")
         if name not in LANGUAGES:
             raise Usage(unknown("--language", name, list(LANGUAGES)))
-        return name, LANGUAGES[name].automaton
+        return name, LANGUAGES[name].automaton, LANGUAGES[name].draw
     try:
         if "table" in options:
-            return Path(options["table"]).stem, reading.read_table(options["table"])
-        return "regex", reading.from_regex(options["regex"], options.get("alphabet", "01"))
+            return Path(options["table"]).stem, reading.read_table(options["table"]), None
+        return "regex", reading.from_regex(options["regex"], options.get("alphabet", "01")), None
     except OSError as error:
         raise Usage(f"--table is {options['table']!r}, which cannot be read ({error.strerror})") from None
     except (RuntimeError, ValueError) as error:
         raise Usage(f"--{given[0]}: {error}") from None
 
 
-def words(name, automaton, rng, count: int, length: int):
-    """(count, length) tokens: uniformly random, and of a known language half of them as its task draws them."""
-    from ..tasks.regular_languages import PRESETS
+def words(automaton, draw, rng, count: int, length: int):
+    """(count, length) tokens: uniformly random, and of a known language half of them as its task draws members."""
     tokens = rng.integers(automaton.vocabulary, size=(count, length))
-    if name in PRESETS:
-        drawn = PRESETS[name].sample(rng, count // 2 or 1, length + 1).tokens
+    if draw is not None:
+        drawn = draw(rng, (count + 1) // 2, length + length % 2)        # D_n has members of even length
         tokens[:len(drawn)] = drawn[:, :length]
     return tokens
 
@@ -105,7 +104,7 @@ def run(argv) -> int:
     options, start = parser().parse(argv), time.perf_counter()
     longest, count = number(options, "max_length", 600, 1, 2**20), number(options, "words", 4, 1, 2**16)
     seed, dtype = number(options, "seed", 0, 0, 2**63 - 1), np.dtype(options.get("dtype", "float32"))
-    name, given = source(options)
+    name, given, draw = source(options)
     automaton = given.minimal()
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
     try:
@@ -126,7 +125,7 @@ def run(argv) -> int:
     print(f"{name}: {given.states} states, {automaton.states} when minimal; symbols {' '.join(automaton.symbols)}; "
           f"chunk {recipe.chunk}, width {width:,}, {hidden:,} hidden units, {machine.flat.size:,} parameters",
           file=sys.stderr)
-    found = read(machine, words(name, automaton, np.random.default_rng(seed), count, longest), out)
+    found = read(machine, words(automaton, draw, np.random.default_rng(seed), count, longest), out)
     size = machine.flat.size
     document = {"errors": int(found.by_length.sum()), "errors_at_all_positions": found.elsewhere,
                 "answers": found.answers, "margin": found.margin, "words": count, "max_length": longest}

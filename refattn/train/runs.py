@@ -140,8 +140,8 @@ def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: 
     params.save(Path(path, "checkpoint.npz"), parameters, arrays, step=step, seconds=seconds, recipe=describe(recipe))
 
 
-def load_checkpoint(path, recipe, parameters, needed=ARRAYS) -> tuple[dict, dict]:
-    """(arrays, meta) of checkpoint.npz: the arrays of `ARRAYS`, `needed` at least, and step and seconds.
+def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
+    """(arrays, meta) of checkpoint.npz: the arrays of `ARRAYS` (parameters alone for 0 steps), and step and seconds.
 
     Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
     """
@@ -151,7 +151,7 @@ def load_checkpoint(path, recipe, parameters, needed=ARRAYS) -> tuple[dict, dict
             raise ValueError(f"{file} is not a complete refattn checkpoint (its end is missing)")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
-    for name in needed:
+    for name in ARRAYS if recipe.steps else ARRAYS[:1]:
         shape = () if name == "loss_sum" else (n,)
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
             raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
@@ -202,7 +202,7 @@ def load(path):
     model = recipe.build()
     listed = model.parameters()
     try:
-        arrays, _ = load_checkpoint(path, recipe, listed, needed=("parameters",))
+        arrays, _ = load_checkpoint(path, recipe, listed)
     except FileNotFoundError:
         raise ValueError(f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
     return recipe, model, params.view(arrays["parameters"], listed)
