@@ -1,0 +1,146 @@
+"""Reading a RegularGPT: what its layers hold, how far back it looks, how it takes other words, and what it costs.
+
+    layer outputs      should be as many points as the automaton has maps of words            R, section 7.3, figure 3
+    receptive field    share of the gradient that the last positions get, cumulated backwards  R, section 7.4, figure 4
+    probability shift  accuracy on PARITY where ones are rarer or more frequent                R, section 5.4, table 2
+    cost               T C K log_C T against T^2 L pairs of query and key                      R, section 6
+
+Source: R and the authors' code.  Differs: the number of levels is a whole one, so that R's "cheaper for K < 3.11 L"
+at T = 512, C = 128 is K < 2 L; clusters are compared with the true maps, their purity counted.
+"""
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import params
+from ..automata.finite import Automaton, compose
+from ..losses import cross_entropy
+from ..models.regular_gpt import levels
+from ..ops import embedding
+from ..tasks.regular_languages import RegularLanguages
+from ..xp import array_module, to_device, to_host
+
+
+class Outputs(NamedTuple):
+    vectors: np.ndarray        # (n, m): what each level of the tree passes on, level by level
+    level: np.ndarray          # (n)
+    position: np.ndarray       # (n): the last token that the vector has seen
+    element: np.ndarray        # (n): which of the maps its window of tokens has
+    maps: np.ndarray           # (k, states): those that occur
+
+
+def window_maps(automaton: Automaton, tokens, chunk: int) -> list:
+    """For each level the maps (t, states) of the last chunk^(l + 1) tokens at every position, fewer at the start.
+
+    >>> window_maps(Automaton([[0, 1], [1, 0]], [0, 1]), np.array([1, 1, 1]), 2)[0].tolist()
+    [[1, 0], [0, 1], [0, 1]]
+    """
+    here, found = automaton.transition.T[tokens], []
+    identity = np.arange(automaton.states)
+    for level in range(levels(len(tokens), chunk)):
+        whole = here
+        for j in range(1, chunk):
+            shift = min(j * chunk**level, len(tokens))
+            earlier = np.concatenate([np.broadcast_to(identity, (shift, automaton.states)), here[:len(here) - shift]])
+            whole = compose(earlier, whole)
+        here = whole
+        found.append(here)
+    return found
+
+
+def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
+    """What the levels of the tree pass on for one word (t), and the true map of each vector's window.
+
+    With T = 500 and C = 2 these are the 501 vectors of R's figure 3; under norm "pre" they are taken before the last
+    LayerNorm.
+    """
+    xp, chunk = array_module(p.readout.w), model.attention.chunk
+    h, position = embedding(p.embed.table, to_device(tokens[None], xp)), np.arange(len(tokens))
+    if model.embedding_scale:
+        h = h * model.attention.width ** 0.5
+    vectors, places = [], []
+    for number, (block, k, read) in enumerate(model.schedule(len(tokens), True)):
+        h, _ = block.forward(p.blocks[k], h, read=read)
+        if (number + 1) % model.thickness == 0:
+            position = position[read]
+            vectors.append(to_host(h)[0])
+            places.append(position)
+    windows = window_maps(automaton, np.asarray(tokens), chunk)
+    maps, element = np.unique(np.concatenate([w[at] for w, at in zip(windows, places, strict=True)]), axis=0,
+                              return_inverse=True)
+    level = np.repeat(np.arange(len(places)), [len(at) for at in places])
+    return Outputs(np.concatenate(vectors), level, np.concatenate(places), element.reshape(-1), maps)
+
+
+def principal(vectors, count: int = 2):
+    """(n, count): coordinates along the first principal components of all vectors.  Needs scikit-learn (`plots`)."""
+    from sklearn.decomposition import PCA
+    return PCA(count, svd_solver="full").fit_transform(vectors)
+
+
+def purity(points, element, seed: int = 0) -> float:
+    """The share of points that are of their cluster's most frequent element; k-means with as many clusters as elements.
+
+    1 where the clusters are the elements; the share of the most frequent element is what chance gets at least.  Needs
+    scikit-learn (`plots`).
+    """
+    from sklearn.cluster import KMeans
+    count = len(np.unique(element))
+    cluster = KMeans(count, n_init=20, random_state=seed).fit_predict(points)
+    table = np.zeros((count, int(element.max()) + 1), dtype=np.int64)
+    np.add.at(table, (cluster, element), 1)
+    return float(table.max(axis=1).sum() / len(points))
+
+
+def receptive_field(model, p, tokens, target):
+    """(t): the share of the gradient's norms that the last 1, 2, ..., t positions get, averaged over words.
+
+    The gradient is that of the loss at the last position (cross-entropy) by each embedding before it is scaled; its
+    2-norm over features is averaged over words (b, t), divided by the sum over positions, and cumulated backwards.
+    """
+    xp = array_module(p.readout.w)
+    x = embedding(p.embed.table, to_device(tokens, xp))
+    _, unused = params.allocate(model.parameters(), x.dtype, xp)
+    y, saved = model.forward(p, x, tree=True)
+    _, dy = cross_entropy(y, to_device(target[:, None], xp))
+    dx = to_host(model.backward(p, saved, dy, unused))
+    norm = np.sqrt((dx * dx).sum(axis=-1)).mean(axis=0)
+    return np.cumsum(norm[::-1]) / norm.sum()
+
+
+def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: int = 512, seed: int = 0) -> dict:
+    """{probability of a 1: mean over lengths of the accuracy on PARITY}; answer(tokens (b, t)) -> class (b)."""
+    found = {}
+    for number, probability in enumerate(ones):
+        task, rng = RegularLanguages("parity", ones=probability), np.random.default_rng((seed, number))
+        right = []
+        for length in lengths:
+            tokens, target = task.sample(rng, words, length)
+            right.append(float((np.asarray(answer(tokens)) == target).mean()))
+        found[probability] = sum(right) / len(right)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ cost
+
+def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad") -> int:
+    """Pairs of query and key of all levels, every position computed: T C K L, or fewer where a mask leaves some out.
+
+    >>> pairs(512, 128, 6), pairs(512, 128, 6, "mask")
+    (786432, 591744)
+    """
+    number = levels(length, chunk)
+    if out_of_range == "pad":
+        return length * chunk * thickness * number
+    return thickness * sum(max(0, length - j * chunk**level) for level in range(number) for j in range(chunk))
+
+
+def crossing(length: int, chunk: int, whole_levels: bool = True) -> float:
+    """RegularGPT has fewer pairs than L layers of T^2 where K is below this number times L.
+
+    >>> crossing(512, 128), round(crossing(512, 128, whole_levels=False), 2)
+    (2.0, 3.11)
+    """
+    return length / (chunk * (levels(length, chunk) if whole_levels else log(length, chunk)))
