@@ -469,3 +469,22 @@ def test_the_table_gives_mean_and_spread_over_seeds_and_marks_the_papers_figures
     row = next(line for line in text.splitlines() if line.startswith("hyla"))
     assert row.split("  ")[0] == "hyla" and "0.500 ± 0.141" in row and "0.811 ± 0.078" in row
     assert "* held-out R², not measured here." in text and "hyla-seed2 is not complete: stopped at step 4 of 30" in text
+
+
+def test_a_run_from_before_a_field_came_in_goes_on_with_its_default(whole, tmp_path, monkeypatch):
+    path = tmp_path / "hyla-seed0"
+    monkeypatch.setattr(train, "Stop", lambda *_: StopAt(8))
+    fit(tiny(), path, progress=False)
+    monkeypatch.undo()
+    document = runs.read_json(path / "recipe.json")
+    del document["fields"]["experts"], document["fields"]["chosen"]
+    runs.write_json(path / "recipe.json", document)
+    assert recipes.from_document(document, path) == tiny() == runs.read_recipe(path)
+    listed = tiny().build().parameters()
+    arrays, meta = runs.load_checkpoint(path, tiny(), listed)
+    params.save(path / "checkpoint.npz", listed, arrays, step=meta["step"], seconds=0.0, recipe=document)
+    fit(tiny(), path, resume=True, progress=False)
+    assert final(path) == final(whole[1])
+    document["fields"]["depth"] = 3
+    with pytest.raises(ValueError, match="its fields are not those of fuzzy_logic: ..depth"):
+        recipes.from_document(document, path)

@@ -49,15 +49,18 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
 
 
 def from_document(document: dict, source) -> Recipe:
-    """The recipe that recipe.json describes.  Raises ValueError naming the file when it is not one of ours."""
+    """The recipe that recipe.json describes; a field that came in after it was written has its default.
+
+    Raises ValueError naming the file when it is not one of ours.
+    """
     task, given = document.get("task"), document.get("fields")
     known = {**RECIPES, CompiledAutomaton.TASK: CompiledAutomaton}
     try:
         if task not in known:
             raise ValueError(unknown("task", task, list(known)))
         names = {f.name for f in fields(known[task])}
-        if not isinstance(given, dict) or set(given) != names:
-            odd = sorted(names ^ set(given)) if isinstance(given, dict) else "everything"
+        if not isinstance(given, dict) or not given or set(given) - names:
+            odd = sorted(set(given) - names) if isinstance(given, dict) and given else "everything"
             raise ValueError(f"its fields are not those of {task}: {odd}")
         return known[task](**given)
     except (TypeError, ValueError) as error:

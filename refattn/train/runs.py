@@ -16,7 +16,7 @@ import os
 import time
 import zipfile
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +64,13 @@ def describe(recipe) -> dict:
     return {"refattn": __version__, "task": recipe.TASK, "fields": plain(asdict(recipe))}
 
 
+def completed(recipe, theirs):
+    """Fields that were written with a recipe, and the default of every field that came in later; as they are if odd."""
+    if not isinstance(theirs, dict):
+        return theirs
+    return {**{f.name: plain(f.default) for f in fields(recipe)}, **theirs}
+
+
 def begin(path, recipe, resume: bool = False) -> None:
     """Make the directory and write recipe.json; with `resume` a run of the same recipe may be there already.
 
@@ -76,7 +83,7 @@ def begin(path, recipe, resume: bool = False) -> None:
         return
     if not resume:
         raise ValueError(f"out is {str(path)!r}, which holds a run already; allowed: another directory, or resuming it")
-    theirs, ours = read_json(file).get("fields"), describe(recipe)["fields"]
+    theirs, ours = completed(recipe, read_json(file).get("fields")), describe(recipe)["fields"]
     for name, value in ours.items():
         other = theirs.get(name) if isinstance(theirs, dict) else None
         if other != value:
@@ -158,7 +165,7 @@ def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{file} has entries of {name} that are not finite; allowed are finite numbers")
     step, theirs = meta.get("step"), (meta.get("recipe") or {}).get("fields")
-    if theirs != describe(recipe)["fields"]:
+    if completed(recipe, theirs) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
     if not isinstance(step, int) or not 0 <= step <= recipe.steps:
         raise ValueError(f"{file} is of step {step!r}; allowed are steps from 0 to {recipe.steps}")
