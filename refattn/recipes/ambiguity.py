@@ -42,8 +42,8 @@ def count(seed: int = 0, instances: int = 1_000_000) -> dict:
             found = rule_free(task, np.random.default_rng((seed, *QUICK, 2)), few, split)
             free.append({"seed": own, "split": split, **found})
     return {"what": "SRAVEN: fractions of ambiguous instances (table A2 of H, both criteria), best achievable panel "
-                    "accuracies of both splits, and accuracies without inferring a rule at M = 2, K = 4, for the splits "
-                    "of three seeds",
+                    "accuracies of both splits, and accuracies without inferring a rule at M = 2, K = 4, for the "
+                    "splits of three seeds",
             "seed": seed, "split": "train", "seconds": round(seconds, 1), "rows": rows, "ceilings": ceilings,
             "rule_free": free, "platform": f"{platform.system()} {platform.machine()}",
             "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}}
