@@ -93,7 +93,7 @@ class Rotary:
         return {}
 
     def forward(self, p, q, k, read=None):
-        """Rotated q (b, q, h, d) and k (b, k, h, d); `read` says which positions the queries have."""
+        """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; `read` says where the queries are."""
         length = k.shape[1]
         start = 0 if read is None else range(length)[read].start
         if q.shape[-1] % 2:
@@ -102,9 +102,9 @@ class Rotary:
                            q.dtype.char.lower())
         at = slice(start, start + q.shape[1])
         saved = RotarySaved((cos[at], cos[:length]), (sin[at], sin[:length]))
-        return self._rotate(q, saved.cos[0], saved.sin[0]), self._rotate(k, saved.cos[1], saved.sin[1]), saved
+        return self._rotate(q, saved.cos[0], saved.sin[0]), self._rotate(k, saved.cos[1], saved.sin[1]), None, saved
 
-    def backward(self, p, saved, dq, dk, grads):
+    def backward(self, p, saved, dq, dk, dbias, grads):
         """dq, dk turned back: a rotation's transpose is its inverse."""
         return self._rotate(dq, saved.cos[0], -saved.sin[0]), self._rotate(dk, saved.cos[1], -saved.sin[1])
 

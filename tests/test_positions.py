@@ -36,7 +36,7 @@ def test_rotary_keeps_lengths_and_depends_on_distances(pairing):
     rng = np.random.default_rng(0)
     one, two = rng.standard_normal((2, 6))
     x = np.broadcast_to(one, (1, 12, 1, 6)).copy()
-    q, k, _ = Rotary(pairing=pairing).forward(None, x, np.broadcast_to(two, x.shape).copy())
+    q, k, *_ = Rotary(pairing=pairing).forward(None, x, np.broadcast_to(two, x.shape).copy())
     products = np.einsum("bqhd,bkhd->qk", q, k)
     assert np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(one), rtol=1e-13)
     assert all(np.ptp(np.diagonal(products, offset)) < 1e-12 for offset in range(-8, 9))

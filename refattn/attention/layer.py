@@ -88,7 +88,7 @@ class MultiHead:
     head_width: int
     value_width: int | None = None
     variant: str | Knobs = "softmax"
-    position: Any = None       # a position layer that acts on q and k (rotary, say)
+    position: Any = None       # a position layer, which changes q and k (Rotary) or adds a bias too (TransformerXL)
     biases: bool = True
 
     def __post_init__(self):
@@ -123,11 +123,12 @@ class MultiHead:
         """
         check_tokens(self.width, x=x, context=context)
         q, k, v = project(p, x, context, read, "q", "kv")
+        bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
         at = None
         if self.position is not None:
-            q, k, at = self.position.forward(getattr(p, "position", None), q, k, read)
+            q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k, read)
+            bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
         page = variant(self.variant)
-        bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
         o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias_q, keep=keep,
                                 dropout=dropout)
         y = contract("bqhe,hem->bqm", o, p.wo)
@@ -147,7 +148,9 @@ class MultiHead:
             view = getattr(grads, name)
             view += extra
         if self.position is not None:
-            dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, getattr(grads, "position", None))
+            dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, dbias,
+                                            getattr(grads, "position", None))
+            dbias = None if bias is None else ops.unbroadcast(dbias, queries(bias, read).shape)
         dx, dcontext = project_backward(p, x, context, read, "q", "kv", (dq, dk, dv), grads)
         if dbias is not None and dbias.shape != bias.shape:
             dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)

@@ -1,6 +1,7 @@
 """Planted bugs of sliding-dilated attention and the models around it: file, text, text to put there, sentence."""
 
 PAGE, WINDOWS, MODEL = "attention/sliding_dilated.py", "attention/windows.py", "models/regular_gpt.py"
+XL, RECURRENT = "attention/transformer_xl.py", "models/recurrent.py"
 
 ROWS = (
     ("contract.py", "return c.transpose(p.axes_memory)\n    out[...]", "return c\n    out[...]",
@@ -92,4 +93,31 @@ ROWS = (
     (MODEL, "        y += a   ", "        y += 0 * a   ", "without norm: the second residual is missing"),
     (MODEL, "if saved.read is None else saved.read] += da", "if saved.read is None else saved.read] += 0 * da",
      "without norm: the gradient of the first residual is missing"),
+    (XL, "angle = (first - np.arange(rows))", "angle = (np.arange(rows) - first)",
+     "Transformer-XL's distances have the wrong sign"),
+    (XL, "angle = (first - np.arange(rows))", "angle = np.abs(first - np.arange(rows))",
+     "Transformer-XL takes the distance to a later key for that to an earlier one"),
+    (XL, "np.concatenate([np.sin(angle), np.cos(angle)], axis=1)",
+     "np.stack([np.sin(angle), np.cos(angle)], axis=2).reshape(rows, width)",
+     "the sines and cosines of Transformer-XL alternate instead of standing in halves"),
+    (XL, "[..., queries - 1: queries - 1 + queries * (rows - 1)]\n    return",
+     "[..., queries: queries + queries * (rows - 1)]\n    return", "the relative scores are shifted by one key"),
+    (XL, "(q + p.v) * q.shape[-1] ** -0.5, relative", "(q + p.v), relative",
+     "the relative scores are not divided by sqrt(d)"),
+    (XL, "return q + p.u, k,", "return q, k,", "u is missing from the scores"),
+    (XL, "grads.v += dqv.sum(axis=(0, 1))", "grads.v += dqv[0].sum(axis=0)",
+     "v gets the gradient of the first sequence"),
+    (XL, "return dq + dqv, dk", "return dq, dk", "the queries lack their gradient through the relative scores"),
+    (XL, "last = (0 if read is None else range(keys)[read].start) + queries - 1", "last = queries - 1",
+     "Transformer-XL counts the positions of the queries that are read from zero"),
+    (RECURRENT, "if t + 1 == len(dz) else dseen[:, t] + dz[t + 1] @ p.wh.T", "if t + 1 else dz[t]",
+     "the gradient does not flow back through time"),
+    (RECURRENT, "dz[t + 1] @ p.wh.T", "dz[t + 1] @ p.wh",
+     "the gradient through time takes the map forward, not its transpose"),
+    (RECURRENT, "ops.linear_backward(h[:-1], p.wh, dz)", "ops.linear_backward(h[1:], p.wh, dz)",
+     "the recurrent map's gradient takes the state after the step for that before it"),
+    (RECURRENT, "        grads.bi += dbh  ", "        grads.bi += 0 * dbh  ", "one of the two biases gets no gradient"),
+    (RECURRENT, "btop->btnp\", product[:, :-reach], product[:, reach:])",
+     "btop->btnp\", product[:, reach:], product[:, :-reach])", "the scan composes its maps in the wrong order"),
+    (RECURRENT, "a[:, :0:-1].swapaxes(2, 3)", "a[:, :0:-1]", "the scan's backward lacks the transpose"),
 )

@@ -180,12 +180,12 @@ def rotary(pairing) -> Case:
         return {"q": normal(rng, "bqhd", size), "k": normal(rng, "bkhd", size)}
 
     def forward(inputs):
-        q, k, saved = layer.forward(None, inputs["q"], inputs["k"])
+        q, k, _, saved = layer.forward(None, inputs["q"], inputs["k"])
         return (q, k), saved
 
     def naive(inputs):
         return tuple(naive_positions.rotary(inputs[x], pairing, base=100.0) for x in "qk")
 
     return Case(f"positions/rotary {pairing}", "Su et al. 2024", "positions.py", make, forward, lambda saved, dy: named(
-        "qk", layer.backward(None, saved, *dy, None)), naive, axes={
+        "qk", layer.backward(None, saved, *dy, None, None)), naive, axes={
             "q": "bqhd", "k": "bkhd", "output": ("bqhd", "bkhd")}, independent="bh", symmetric="bh")

@@ -2,12 +2,19 @@
 
 from functools import partial
 
+from ..attention.layer import MultiHead
 from ..attention.pages import PAGES
 from ..attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
+from ..attention.transformer_xl import TransformerXL
 from ..feed_forward import FeedForward
+from ..models.recurrent import Recurrent, linear_scan, linear_scan_backward
 from ..models.regular_gpt import RegularGPT
+from ..models.transformer import Transformer
+from ..models.universal import PostBlock
+from ..naive import recurrent
 from ..naive import regular_gpt as whole
 from ..naive import sliding_dilated as loops
+from ..naive import transformer_xl as xl
 from .attention import LETTERS
 from .case import Case, maybe, named, normal, sizes
 from .layers import row
@@ -108,8 +115,57 @@ def regular_gpts():
     yield regular_gpt("tree, one token", tree=True, released=True, steps=(1,))
 
 
+def relative(name, *, read=None) -> Case:
+    """MultiHead with Transformer-XL's scores."""
+    def make(rng):
+        size = sizes(rng, "bt", 5) | {"m": 8, "h": 3}
+        return {"x": normal(rng, "btm", size), **maybe(rng, size | {"q": size["t"], "k": size["t"]})}
+
+    def naive(p, x, **given):
+        y = xl.layer(p, x, **given)
+        return y if read is None else y[:, read]
+
+    return row(f"layers/MultiHead {name}", MultiHead(8, 3, 4, 2, position=TransformerXL(8, 3, 4), biases=read is None),
+               "attention/transformer_xl.py", make, naive, source="Dai et al. 2019, section 3.3",
+               fixed={"read": read} if read else {}, constants=("dropout",), masked="" if read else "gradient",
+               independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **dict.fromkeys(PAIRS, "bhtt")})
+
+
+def token_model(name, model, file, naive, source, *, read=None) -> Case:
+    """A model of token ids 0 to 4, read at some positions."""
+    def make(rng):
+        size = sizes(rng, "bt", 4)
+        return {"x": rng.integers(5, size=(size["b"], size["t"]))}
+
+    return row(f"models/{name}", model, file, make, lambda p, x: naive(p, x)[:, read or slice(None)], source=source,
+               fixed={"read": read} if read else {}, independent="b", symmetric="b", axes={"x": "bt", "output": "bto"})
+
+
+def baselines():
+    """The networks that RegularGPT is compared with, and the linear recurrence."""
+    heads = MultiHead(8, 2, 4, position=TransformerXL(8, 2, 4), biases=False)
+    transformer = Transformer(PostBlock(heads, FeedForward(8, 9, "relu")), 2, outputs=2, vocabulary=5, final_norm=False,
+                              embedding_scale=True)
+    for words, read in ("", None), (", read", slice(-1, None)):
+        yield relative(f"Transformer-XL{words}", read=read and slice(2, 4))
+        yield token_model(f"Transformer of R{words}", transformer, "models/transformer.py", xl.baseline,
+                          "R, released code", read=read)
+        yield token_model(f"Recurrent{words}", Recurrent(6, 5, 2), "models/recurrent.py", recurrent.recurrent,
+                          "R, released code; Delétang et al. 2023", read=read)
+
+    def make(rng):
+        size = sizes(rng, "bn") | {"t": int(rng.integers(1, 10))}
+        return {"a": normal(rng, "btnn", size), "u": normal(rng, "btn", size)}
+
+    yield Case("models/linear_scan", "Martin & Cundy 2018", "models/recurrent.py", make, lambda x: linear_scan(**x),
+               lambda saved, dh: named("au", linear_scan_backward(saved, dh)),
+               lambda x: recurrent.linear_recurrence(**x), axes={"a": "btnn", "u": "btn", "output": "btn"},
+               independent="b", symmetric="bn")
+
+
 def regular_rows():
     """All rows of this file."""
+    yield from baselines()
     yield from regular_gpts()
     yield from pages()
     yield layer("pad", dilation=2)

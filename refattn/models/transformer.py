@@ -110,6 +110,7 @@ class Transformer:
 
     `inputs` is the width of continuous tokens, or `vocabulary` the number of token ids.  `tied` reads out with the
     transposed embedding over sqrt(width) (H's language model; without bias); otherwise `outputs` is the width.
+    The baseline of R has no `final_norm`, its blocks end in one, and embeddings times sqrt(width), `embedding_scale`.
     """
     block: Block
     layers: int
@@ -118,6 +119,8 @@ class Transformer:
     vocabulary: int | None = None
     tied: bool = False
     causal: bool = False
+    final_norm: bool = True
+    embedding_scale: bool = False
 
     def __post_init__(self):
         if (self.inputs is None) == (self.vocabulary is None):
@@ -136,8 +139,9 @@ class Transformer:
         m, i, o = self.width, self.inputs, self.outputs
         embed = {"table": Parameter("vm", (self.vocabulary, m), m, "table")} if i is None else {
             "w": Parameter("im", (i, m), i, "weight"), "b": Parameter("m", (m,), i, "bias")}
-        names = {"embed": embed, "blocks": tuple(self.block.parameters() for _ in range(self.layers)),
-                 "norm": LayerNorm(m).parameters()}
+        names = {"embed": embed, "blocks": tuple(self.block.parameters() for _ in range(self.layers))}
+        if self.final_norm:
+            names["norm"] = LayerNorm(m).parameters()
         if not self.tied:
             names["readout"] = {"w": Parameter("mo", (m, o), m, "weight"), "b": Parameter("o", (o,), m, "bias")}
         return names
@@ -149,6 +153,8 @@ class Transformer:
         last block nothing else.
         """
         h = ops.linear(x, p.embed.w, p.embed.b) if self.vocabulary is None else ops.embedding(p.embed.table, x)  # (1)
+        if self.embedding_scale:
+            h *= self.width ** 0.5                                                              # (1)
         if self.causal:
             c = masks.causal(x.shape[1], xp=array_module(h))
             keep = c if keep is None else keep & c
@@ -157,7 +163,9 @@ class Transformer:
             h, saved = self.block.forward(p.blocks[layer], h, keep=keep, dropout=None if dropout is None else
                                           dropout[layer], read=read if layer == self.layers - 1 else None)
             blocks.append(saved)
-        h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)                  # (3)
+        norm = None
+        if self.final_norm:
+            h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)              # (3)
         if self.tied:
             y = ops.linear(h, p.embed.table.T) * self.width ** -0.5                             # (4)
         else:
@@ -173,9 +181,12 @@ class Transformer:
             dh, dw, db = ops.linear_backward(saved.h, p.readout.w, dy)                          # (4)
             grads.readout.w += dw
             grads.readout.b += db
-        dh = LayerNorm(self.width, self.block.epsilon).backward(p.norm, saved.norm, dh, grads.norm)         # (3)
+        if self.final_norm:
+            dh = LayerNorm(self.width, self.block.epsilon).backward(p.norm, saved.norm, dh, grads.norm)     # (3)
         for layer in reversed(range(self.layers)):                                              # (2)
             dh = self.block.backward(p.blocks[layer], saved.blocks[layer], dh, grads.blocks[layer])
+        if self.embedding_scale:
+            dh *= self.width ** 0.5                                                             # (1)
         if self.vocabulary is not None:
             grads.embed.table += ops.embedding_backward(p.embed.table, saved.x, dh)             # (1)
             return None

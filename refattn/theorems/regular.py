@@ -7,7 +7,9 @@ import numpy as np
 from .. import params
 from ..attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from ..attention.softmax import softmax, softmax_backward
+from ..contract import contract
 from ..feed_forward import FeedForward
+from ..models.recurrent import linear_scan, linear_scan_backward
 from ..models.regular_gpt import RegularGPT, levels
 from .statement import filled, gap, gaps, sizes, theorem
 
@@ -125,4 +127,22 @@ def only_differences_of_offset_biases_count(rng):
         for name in "bq", "bk", "bv", "offset_bias", "wo":
             getattr(p, name)[...] = getattr(p, name)[order]
         worst = max(worst, gap(layer.forward(p, x)[0], y))
+    return worst
+
+
+@theorem("a linear recurrence h_t = h_{t-1} A_t + u_t in ceil(log2 T) parallel steps is the sequential one, forward "
+         "and backward, for any matrices and any length", "R, section 2; Martin & Cundy 2018")
+def the_parallel_scan_is_the_recurrence(rng):
+    worst = 0.0
+    for t in 1, 2, 3, 8, 21:
+        b, n, *_ = sizes(rng, 2)
+        a, u, dh = rng.standard_normal((b, t, n, n)) / n, rng.standard_normal((b, t, n)), rng.standard_normal((b, t, n))
+        h, du, da = np.zeros_like(u), np.zeros_like(u), np.zeros_like(a)
+        for i in range(t):
+            h[:, i] = u[:, i] + (contract("bn,bno->bo", h[:, i - 1], a[:, i]) if i else 0)
+        for i in reversed(range(t)):
+            du[:, i] = dh[:, i] + (contract("bo,bno->bn", du[:, i + 1], a[:, i + 1]) if i + 1 < t else 0)
+            da[:, i] = contract("bn,bo->bno", h[:, i - 1], du[:, i]) if i else 0
+        ours, saved = linear_scan(a, u)
+        worst = max(worst, gaps([ours, *linear_scan_backward(saved, dh)], [h, da, du]))
     return worst
