@@ -34,11 +34,12 @@ def as_option(error: ValueError, names) -> str:
 
 def plan(argv):
     """(recipes, out, resume, options) of a `train` command line."""
-    from ..recipes import RECIPES, recipe, unknown
+    from ..recipes import RECIPES, SHORT, recipe, unknown
     named = bool(argv) and not argv[0].startswith("-")
     task = argv[0].replace("-", "_") if named else "fuzzy_logic"
+    task, fixed = SHORT.get(task, (task, {}))
     if task not in RECIPES:
-        raise Usage(unknown("TASK", task, list(RECIPES)))
+        raise Usage(unknown("TASK", task, [*RECIPES, *SHORT]))
     options = train_parser(RECIPES[task]).parse(argv[named:])
     if "resume" in options:
         for name in options:
@@ -46,6 +47,10 @@ def plan(argv):
                 raise Usage(f"{f'TASK {task!r}' if named else flag(name)} cannot go with --resume; allowed beside it: "
                             f"{', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
+    for name in fixed.keys() & options.keys():
+        raise Usage(f"{flag(name)} is {options[name]!r}, but the TASK says it already; allowed: regular-languages, or "
+                    f"the TASK alone")
+    options |= fixed
     scale = options.pop("scale", "quick")
     rest = {name: options.pop(name) for name in ("device", "max_seconds", "json") if name in options}
     out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
@@ -157,12 +162,13 @@ def listing() -> dict:
     """{section: rows}, the first row being the heading."""
     from .. import theorems
     from ..attention.pages import PAGES
-    from ..recipes import RECIPES
+    from ..recipes import RECIPES, SHORT
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
         "tasks": [("name", "paper", "file")] + [
-            (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()],
+            (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()] + [
+            (name, RECIPES[task].SOURCE, f"refattn/tasks/{task}.py") for name, (task, _) in SHORT.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
             (name, scale, f"{kind(**kind.SCALES[scale]).steps:,}", kind.PUBLISHED.source.split(":")[0],
              f"refattn/recipes/{name}.py") for name, kind in RECIPES.items() for scale in kind.SCALES],

@@ -71,7 +71,7 @@ def table(kind, outcomes) -> str:
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
              f"decay {fields['decay']:g}, " + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
-             + f"{fields['evaluation']:,} samples per split; seed"
+             + f"{fields['evaluation']:,} {kind.COUNTED}; seed"
              + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard deviation")]
     theirs = kind.published(outcomes[0]["fields"])
     ends = [f"* {theirs.metric}, not measured here. {theirs.source}"]

@@ -7,14 +7,18 @@ name it, `refattn list` shows it.
 from dataclasses import fields
 from difflib import get_close_matches
 
+from ..tasks.languages import LANGUAGES
 from .base import Recipe
 from .compiled import CompiledAutomaton
 from .contextual_retrieval import ContextualRetrievalRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
+from .regular_languages import RegularLanguagesRecipe
 from .sraven import SravenRecipe
 
 RECIPES: dict[str, type[Recipe]] = {
-    "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe}
+    "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
+    "regular_languages": RegularLanguagesRecipe}
+SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES}    # name -> (task, its fields)
 
 
 def unknown(what: str, name, allowed) -> str:
@@ -33,8 +37,9 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
     >>> recipe("fuzzy_logic", "paper", attention="linear").steps
     50000
     """
+    task, fixed = SHORT.get(task, (task, {}))
     if task not in RECIPES:
-        raise ValueError(unknown("task", task, list(RECIPES)))
+        raise ValueError(unknown("task", task, [*RECIPES, *SHORT]))
     kind = RECIPES[task]
     if scale not in kind.SCALES:
         raise ValueError(unknown("scale", scale, list(kind.SCALES)))
@@ -42,7 +47,8 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
     for name in changes:
         if name not in names:
             raise ValueError(unknown(f"field of {task}", name, names))
-    settings = {**kind.SCALES[scale], **changes}
+    changes = {**changes, **fixed}
+    settings = {**kind.scale(scale, changes), **changes}
     if isinstance(settings.get("steps"), int) and "steps" in changes and "warmup" not in changes:
         settings["warmup"] = max(0, min(settings.get("warmup", kind.warmup), settings["steps"] // 10))
     return kind(**settings)

@@ -44,6 +44,8 @@ class Recipe:
     split, metric of each column of results), COMPARED (what is compared when nobody says), SCALES.
     """
 
+    COUNTED = "samples per split"      # what `evaluation` counts
+
     seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**63 - 1)
     steps: int = setting(2_000, "updates", least=1, most=10**9)
     batch: int = setting(128, "samples per step", least=1, most=2**20)
@@ -83,6 +85,20 @@ class Recipe:
     def published(cls, settings: dict):
         """What the paper prints for runs with these fields, as far as it does; never measured here."""
         return cls.PUBLISHED
+
+    @classmethod
+    def scale(cls, name: str, changes: dict) -> dict:
+        """The settings of a scale; they may depend on what is changed."""
+        return cls.SCALES[name]
+
+    def batches(self, split: str, tasks: int):
+        """(size, further arguments of `sample`) of each batch of an evaluation over so many samples."""
+        for start in range(0, tasks, self.batch):
+            yield min(self.batch, tasks - start), {}
+
+    def kept(self, batch):
+        """What `metrics` needs of a batch, as a named tuple whose arrays can be joined."""
+        return batch
 
     @property
     def name(self) -> str:

@@ -32,8 +32,8 @@ def _module(views):
 def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None) -> dict:
     """{metric: value} of a split, over `tasks` samples (the recipe's number when None), without dropout.
 
-    In batches of the recipe's size.  Metrics see all predictions at once; a mean over samples is the unweighted mean of
-    batch means (H, released code) as long as the batches are of one size.
+    In the recipe's `batches`; a split that has none has no figures.  Metrics see all predictions at once; a mean over
+    samples is the unweighted mean of batch means (H, released code) as long as the batches are of one size.
 
     Raises ValueError for an unknown split or a number of tasks below 1.
     """
@@ -41,11 +41,13 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None)
     if not isinstance(tasks, int) or tasks < 1:
         raise ValueError(f"tasks is {tasks!r}, allowed are whole numbers of at least 1")
     outputs, batches = [], []
-    for number, start in enumerate(range(0, tasks, recipe.batch)):
-        batch = recipe.sample(stream(recipe.seed, "evaluation", number), split, min(recipe.batch, tasks - start))
+    for number, (size, further) in enumerate(recipe.batches(split, tasks)):
+        batch = recipe.sample(stream(recipe.seed, "evaluation", number), split, size, **further)
         x, options = recipe.inputs(moved(batch, xp))
         y, _ = model.forward(parameters, x, **options)
         outputs.append(to_host(y))
-        batches.append(batch)
+        batches.append(recipe.kept(batch))
+    if not batches:
+        return dict.fromkeys(recipe.LABELS)
     joined = type(batches[0])(*map(np.concatenate, zip(*batches, strict=True)))
     return recipe.metrics(np.concatenate(outputs), joined)

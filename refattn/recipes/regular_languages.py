@@ -1,0 +1,211 @@
+"""Regular languages: RegularGPT, the ReLU network and Transformers, trained on short words and asked about long ones.
+
+A step draws one length from 1 .. train_length and a batch of fresh words of exactly that length; the loss is the cross
+entropy of the one answer after the last symbol.  Asked about are `evaluation` fresh words of each length, of `longer`
+up to max_length, and of the one length `far`.
+Source: R, section 5, table 4, and the released code, whose launch script has the settings of scale paper: Adam at a
+constant rate, gradients clipped to norm 1, float32; models as in models/regular_gpt.py, models/recurrent.py.
+Differs: scale caption has the lengths of table 1's caption where the script has others.  `accuracy` of longer words
+begins at train_length + 2, as the code's slice does; `corrected` at train_length + 1, as the caption says.  Seeds are
+of data and weights; the code's of weights only.  Scale quick has 2,000 steps, and asks about every 20th length.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..attention.layer import MultiHead
+from ..attention.sliding_dilated import OUT_OF_RANGE, SlidingDilated
+from ..attention.transformer_xl import TransformerXL
+from ..feed_forward import FeedForward
+from ..losses import cross_entropy
+from ..models.recurrent import Recurrent
+from ..models.regular_gpt import NORMS, RegularGPT
+from ..models.transformer import Transformer
+from ..models.universal import PostBlock
+from ..params import count
+from ..tasks import regular_languages as task
+from ..tasks.languages import LANGUAGES
+from . import published
+from .base import Recipe, setting
+
+ATTENTIONS = "sliding_dilated", "rnn", "transformer_xl", "softmax"
+RELEASED = {                   # launch script: fields that are not 100,000 steps, width 64, lengths 40 and 500
+    "parity": {"rate": 3e-4}, "d2": {"rate": 5e-4}, "d3": {"rate": 1e-4}, "d4": {"rate": 1e-4},
+    "cycle": {"rate": 5e-4, "width": 256, "steps": 10_000}, "even_pairs": {"rate": 3e-5, "width": 256, "steps": 10_000},
+    "modular_arithmetic": {"rate": 1e-4, "width": 256, "steps": 1_000_000},
+    "d12": {"rate": 1e-4, "steps": 50_000, "train_length": 80},
+    **{f"tomita{n}": {"rate": rate, "max_length": 100} for n, rate in ((3, 5e-4), (4, 5e-4), (5, 1e-4), (6, 5e-4))}}
+CAPTION = {name: {"train_length": 50, "max_length": 100} for name in LANGUAGES if name[0] in "dt"}
+PAPER = {"steps": 100_000, "log_every": 500, "evaluate_every": 5_000, "checkpoint_every": 1_000, "probe": 16}
+TOKENS, PAIRS = 1 << 15, 1 << 22       # of a batch at evaluation, at most: it must fit in memory
+
+
+class Words(NamedTuple):
+    tokens: np.ndarray         # (b, t) integers
+    target: np.ndarray         # (b) integers
+    length: np.ndarray         # (b) integers, all the same: what was asked for, of which tokens may have one more
+
+
+class Answered(NamedTuple):
+    target: np.ndarray
+    length: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegularLanguagesRecipe(Recipe):
+    """Words of a regular language, one answer after the last symbol; trained on short words, asked about long ones."""
+
+    TASK = "regular_languages"
+    SOURCE = "Chi et al. 2023, section 5"
+    SPLITS = "train", "longer", "far"
+    COMPARED = ("sliding_dilated",)
+    COUNTED = "words per length"
+    LABELS = {"accuracy": "accuracy", "corrected": "accuracy, the first longer length included",
+              "worst": "accuracy at the worst length", "last": "accuracy at the greatest length"}
+    TABLE = (("longer words", "longer", "accuracy"), ("from train + 1", "longer", "corrected"),
+             ("worst length", "longer", "worst"), ("at max length", "longer", "last"), ("far", "far", "accuracy"),
+             ("trained lengths", "train", "accuracy"))
+    PUBLISHED = published.regular_languages("parity")
+    SCALES = {
+        "quick": {"steps": 2_000, "rate": 3e-4, "width": 64, "stride": 20, "evaluation": 256, "probe": 16},
+        "paper": {**PAPER}, "caption": {**PAPER},
+    }
+
+    clip: float = setting(1.0, "largest global norm of the gradient; 0 for no clipping", least=0.0, most=1e30)
+    rate: float = setting(3e-4, "learning rate, constant; R: 0.0001, 0.0003, 0.0005", least=0.0, most=1e3)
+    decay: float = setting(0.0, "weight decay, times the rate", least=0.0, most=1e3)
+    warmup: int = setting(0, "steps of linear warm-up", least=0, most=10**9)
+    initialise: str = setting("haiku", "scheme of the initial weights: as released, or as the text says",
+                              choices=("haiku", "gpt2", "lecun_normal", "pytorch"))
+    evaluation: int = setting(512, "words of each length at the end", least=1, most=10**9)
+    probe: int = setting(64, "words of each length during training", least=1, most=10**9)
+
+    language: str = setting("parity", "which language", choices=tuple(LANGUAGES))
+    attention: str = setting("sliding_dilated", "model", choices=ATTENTIONS)
+    train_length: int = setting(40, "the longest words of training; R: 40, 50, 80", least=1, most=100_000)
+    max_length: int = setting(500, "the longest words of split longer; R: 500, 100", least=2, most=100_000)
+    stride: int = setting(1, "of the lengths asked about; R: 1", least=1, most=100_000)
+    far: int = setting(5_000, "the one length of split far, for sliding_dilated and rnn", least=1, most=1_000_000)
+    ones: float = setting(0.5, "probability of a 1, parity only", least=0.0, most=1.0)
+    leading_plus: bool = setting(True, "modular arithmetic begins with a +, as released")
+    width: int = setting(64, "of the model; R: 64, 256", least=1, most=16_384)
+    heads: int = setting(8, "of each attention layer", least=1, most=1_024)
+    layers: int = setting(5, "blocks of transformer_xl and softmax", least=1, most=1_024)
+    states: int = setting(256, "width of rnn", least=1, most=16_384)
+    chunk: int = setting(2, "keys of each query, of sliding_dilated; R: 2, 3", least=2, most=1_024)
+    thickness: int = setting(1, "sub-layers of a level, of sliding_dilated", least=1, most=1_024)
+    norm: str = setting("post", "of sliding_dilated: as released, or pre, as the text says", choices=NORMS)
+    activation: str = setting("relu", "of sliding_dilated: as released, or gelu, as the text says",
+                              choices=("relu", "gelu", "gelu_exact"))
+    out_of_range: str = setting("pad", "keys before the first: a learned vector (released) or none (eq. 1)",
+                                choices=OUT_OF_RANGE)
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.data()
+        if self.attention != "rnn" and self.width % self.heads:
+            raise ValueError(f"width is {self.width}, allowed are multiples of heads, {self.heads}")
+        if self.max_length < self.train_length + 2:
+            raise ValueError(f"max_length is {self.max_length}, allowed are numbers from train_length + 2, "
+                             f"{self.train_length + 2}, on")
+
+    @classmethod
+    def scale(cls, name: str, changes: dict) -> dict:
+        """The settings of a scale, which in paper and caption depend on the language."""
+        settings, language = cls.SCALES[name], changes.get("language", "parity")
+        if name != "quick":
+            settings = {**settings, **RELEASED.get(language, {})}
+        return {**settings, **(CAPTION.get(language, {}) if name == "caption" else {})}
+
+    @classmethod
+    def published(cls, settings: dict):
+        return published.regular_languages(settings["language"], settings["chunk"])
+
+    @property
+    def name(self) -> str:
+        chunk = f"-chunk{self.chunk}" if self.attention == "sliding_dilated" and self.chunk != 2 else ""
+        return f"{self.language}-{self.attention}{chunk}-seed{self.seed}"
+
+    def rate_at(self, step: int) -> float:
+        """The same at every step, after the warm-up."""
+        return self.rate * min(1.0, (step + 1) / (self.warmup + 1))
+
+    def least_bytes(self) -> int:
+        """With the activations of a batch that its backward needs."""
+        tokens = self.batch * self.train_length
+        kept = {"rnn": 2 * self.states * tokens, "sliding_dilated": 12 * self.width * tokens * self.thickness}
+        square = self.layers * self.batch * self.heads * self.train_length**2
+        return 5 * 4 * count(self.build().parameters()) + 4 * kept.get(self.attention, square)
+
+    def data(self) -> task.RegularLanguages:
+        """The task with these settings."""
+        return task.RegularLanguages(self.language, self.leading_plus, ones=self.ones)
+
+    def build(self):
+        data, m, d = self.data(), self.width, self.width // self.heads
+        if self.attention == "rnn":
+            return Recurrent(self.states, data.vocabulary, data.classes)
+        feed_forward = FeedForward(m, 4 * m, self.activation)
+        if self.attention == "sliding_dilated":
+            layer = SlidingDilated(m, self.heads, d, self.chunk, out_of_range=self.out_of_range)
+            return RegularGPT(layer, feed_forward, data.vocabulary, data.classes, self.thickness, self.norm)
+        position = TransformerXL(m, self.heads, d) if self.attention == "transformer_xl" else None
+        block = PostBlock(MultiHead(m, self.heads, d, position=position, biases=False), FeedForward(m, 4 * m, "relu"))
+        return Transformer(block, self.layers, data.classes, vocabulary=data.vocabulary, final_norm=False,
+                           embedding_scale=True)
+
+    def sample(self, rng, split="train", size=None, length=None):
+        """Words of one length, drawn from 1 .. train_length unless given."""
+        if length is None:
+            length = int(rng.integers(1, self.train_length + 1))
+        words = self.data().sample(rng, size or self.batch, length)
+        return Words(*words, np.full(len(words.tokens), length))
+
+    def lengths(self, split: str) -> range:
+        """Which lengths a split asks about: the greatest of them always, of the others every `stride`-th."""
+        if split not in self.SPLITS:
+            raise ValueError(f"split is {split!r}, allowed are {', '.join(self.SPLITS)}")
+        first, last = {"train": (1, self.train_length), "longer": (self.train_length + 1, self.max_length),
+                       "far": (self.far, self.far if self.attention in ("sliding_dilated", "rnn") else 0)}[split]
+        return range(last, first - 1, -self.stride)[::-1]
+
+    def batches(self, split: str, tasks: int):
+        """`tasks` words of each length, in batches that fit in memory; of longer words the first two lengths too."""
+        lengths = self.lengths(split)
+        if split == "longer":
+            lengths = sorted({self.train_length + 1, self.train_length + 2, *lengths})
+        for length in lengths:
+            most = TOKENS // length
+            if self.attention in ("transformer_xl", "softmax"):
+                most = min(most, PAIRS // (self.heads * length**2))
+            size = max(1, min(self.batch, most))
+            for start in range(0, tasks, size):
+                yield min(size, tasks - start), {"length": length}
+
+    def kept(self, batch):
+        return Answered(batch.target, batch.length)
+
+    def inputs(self, batch, rng=None):
+        last = {"tree": True} if self.attention == "sliding_dilated" else {"read": slice(-1, None)}
+        return batch.tokens, last
+
+    def loss(self, y, batch):
+        """Cross entropy of the answer."""
+        value, dy = cross_entropy(y[:, 0], batch.target)
+        return value, dy[:, None]
+
+    def by_length(self, y, batch) -> dict[int, float]:
+        """{length: accuracy}, from all outputs and answers of an evaluation."""
+        right = y[:, 0].argmax(axis=-1) == batch.target
+        lengths, index = np.unique(batch.length, return_inverse=True)
+        return dict(zip(lengths.tolist(), (np.bincount(index, right) / np.bincount(index)).tolist(), strict=True))
+
+    def metrics(self, y, batch):
+        """Means over lengths, every length weighing the same."""
+        found = self.by_length(y, batch)
+        first = self.train_length + 1
+        published_ = [accuracy for length, accuracy in found.items() if length != first]
+        return {"accuracy": float(np.mean(published_)), "corrected": float(np.mean(list(found.values()))),
+                "worst": min(found.values()), "last": found[max(found)]}
