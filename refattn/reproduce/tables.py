@@ -76,9 +76,11 @@ TABLE_2_OF_R = Table(
     "table-2", "Table 2 of R, PARITY with another probability of ones: accuracy",
     "Chi et al. 2023, RegularGPT, table 2: average over 3 seeds", "regular_languages",
     (Column("trained lengths", "train", "accuracy"), Column("41 to 500", "longer", "accuracy")),
-    tuple(Row(f"probability {p}: {attention}", None, tuple((figure, None) for figure in figures))
+    tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "ones": p},
+              tuple((figure, None) for figure in figures))
           for p, models in TABLE_2.items() for attention, figures in models.items()),
-    (), own_directories=True)
+    (), own_directories=True,
+    remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
 
 
 class Ambiguity:
