@@ -147,7 +147,7 @@ BAD = [
     (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
     (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
-    (["table-2", "--fresh"], ["table-2 has nothing that can be trained here yet"]),
+    (["table-a1-logic", "--fresh", "--row", "MoE"], ["table-a1-logic has nothing that can be trained here yet"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
 ]
 
