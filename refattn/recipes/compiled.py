@@ -11,7 +11,7 @@ from ..automata.compiled import ACTIVATIONS, shaped
 from ..automata.reading import from_table
 from ..models.regular_gpt import NORMS
 from ..xp import array_module
-from .base import check, setting
+from .base import Recipe, check, setting
 
 
 class Batch(NamedTuple):
@@ -26,6 +26,7 @@ class CompiledAutomaton:
     TASK = "compiled_automaton"
     SPLITS = ("words",)
     steps = 0
+    batches, kept = Recipe.batches, Recipe.kept
 
     name: str = setting("automaton", "of the language")
     table: str = setting("state output a\nq 0 q", "the automaton, its start first")
