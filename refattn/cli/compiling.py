@@ -5,6 +5,7 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def number(options, name, default, least, most):
     return value
 
 
-def report(machine, found, chunk: int, longest: int) -> str:
+def report(machine, found, longest: int) -> str:
     """Errors by length, the lengths of one number of levels in one line, those with errors named."""
     from ..automata.exactness import passes
     rows, done = [("lengths", "levels", "errors")], 0
@@ -95,50 +96,66 @@ def report(machine, found, chunk: int, longest: int) -> str:
     return columns(rows, right={1})
 
 
-def run(argv) -> int:
-    """Compile; 1 if the weights are wrong somewhere."""
-    from ..automata.compiled import compiled, fits
+class Plan(NamedTuple):
+    recipe: Any                # of the run directory
+    states: int                # before minimising
+    draw: Any                  # of members, or None
+    dtype: Any
+    longest: int
+    count: int                 # of words
+    out: Path
+
+
+def plan(options) -> Plan:
+    """What the options ask for, if it can be had.  Raises Usage."""
+    from ..automata.compiled import fits
     from ..automata.reading import to_table
     from ..recipes.compiled import CompiledAutomaton
-    from ..train import runs
-    options, start = parser().parse(argv), time.perf_counter()
     longest, count = number(options, "max_length", 600, 1, 2**20), number(options, "words", 4, 1, 2**16)
     seed, dtype = number(options, "seed", 0, 0, 2**63 - 1), np.dtype(options.get("dtype", "float32"))
     name, given, draw = source(options)
-    automaton = given.minimal()
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
     try:
-        recipe = CompiledAutomaton(name=name, table=to_table(automaton), seed=seed, **switches)
+        recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), seed=seed, **switches)
         fits(recipe.build(), dtype)
     except ValueError as error:
         raise Usage(f"--{error}") from None
     except MemoryError as error:
-        raise Usage(f"{name} has {automaton.states} states: {error}") from None
+        raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
     out = Path(options.get("out") or Path("runs", time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S")))
     writable(out)
     if (out / "recipe.json").exists():
         raise Usage(f"--out is {str(out)!r}, which holds a run already; allowed: another directory")
+    return Plan(recipe, given.states, draw, dtype, longest, count, out)
+
+
+def run(argv) -> int:
+    """Compile; 1 if the weights are wrong somewhere."""
+    from ..automata.compiled import compiled
+    from ..train import runs
+    options, start = parser().parse(argv), time.perf_counter()
+    recipe, states, draw, dtype, longest, count, out = plan(options)
     runs.begin(out, recipe)
+    automaton = recipe.automaton
     machine = compiled(automaton, dtype=dtype, **recipe.switches)
-    runs.save_checkpoint(out, recipe, machine.model.parameters(), {"parameters": machine.flat}, 0, 0.0)
-    hidden, width = machine.model.feed_forward.hidden, machine.model.attention.width
-    print(f"{name}: {given.states} states, {automaton.states} when minimal; symbols {' '.join(automaton.symbols)}; "
-          f"chunk {recipe.chunk}, width {width:,}, {hidden:,} hidden units, {machine.flat.size:,} parameters",
-          file=sys.stderr)
-    found = read(machine, words(automaton, draw, np.random.default_rng(seed), count, longest), out)
-    size = machine.flat.size
+    model, size = machine.model, machine.flat.size
+    runs.save_checkpoint(out, recipe, model.parameters(), {"parameters": machine.flat}, 0, 0.0)
+    print(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols {' '.join(automaton.symbols)}; "
+          f"chunk {recipe.chunk}, width {model.attention.width:,}, {model.feed_forward.hidden:,} hidden units, "
+          f"{size:,} parameters", file=sys.stderr)
+    found = read(machine, words(automaton, draw, np.random.default_rng(recipe.seed), count, longest), out)
     document = {"errors": int(found.by_length.sum()), "errors_at_all_positions": found.elsewhere,
                 "answers": found.answers, "margin": found.margin, "words": count, "max_length": longest}
     runs.write_json(out / "result.json", {
-        **runs.describe(recipe), "name": name, "step": 0, "metrics": {"words": document}, "parameters": size,
+        **runs.describe(recipe), "name": recipe.name, "step": 0, "metrics": {"words": document}, "parameters": size,
         "seconds": round(time.perf_counter() - start, 1), "device": "cpu", "dtype": str(dtype),
         "platform": f"{platform.system()} {platform.machine()}",
         "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}})
     if "json" in options:
-        print(json.dumps({"name": name, "out": str(out), **runs.plain(document),
+        print(json.dumps({"name": recipe.name, "out": str(out), **runs.plain(document),
                           "by_length": found.by_length.tolist()}, indent=1))
     else:
-        print(report(machine, found, recipe.chunk, longest))
+        print(report(machine, found, longest))
         print(f"{document['errors']:,} errors in {count} words of each length 1 to {longest:,}, {found.elsewhere:,} at "
               f"all {found.answers:,} positions read; least margin {found.margin:.6g}")
     print(f"the checkpoint is in {out}", file=sys.stderr)

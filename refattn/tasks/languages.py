@@ -4,8 +4,8 @@
     D_2, D_3, D_4, D_12 and Tomita 3, 4, 5, 6                          member (1) or not (0), half and half
 
 Source: R, section 5.1 and the authors' code (Delétang et al. 2023 for the first four; Bhattamishra et al. 2020).
-Every row says the answer twice, by a formula on the tokens and by an automaton; the tests hold them together.  Words
-are arrays (b, t) of integers, and nothing loops over the batch.
+Every row has the answer twice, by a formula and by an automaton; the tests hold them together.  Words are arrays (b, t)
+of integers, and nothing loops over the batch.
 """
 
 from collections.abc import Callable
