@@ -15,6 +15,9 @@ from .. import cases, check
 from . import hypernetwork
 
 # isort: split
+from . import experts
+
+# isort: split
 from . import compositional
 
 # isort: split
@@ -24,8 +27,8 @@ from . import regular
 from . import automata
 from .statement import THEOREMS, Theorem, gap, gaps, theorem
 
-__all__ = ["THEOREMS", "Result", "Theorem", "automata", "compositional", "every", "gap", "gaps", "hypernetwork",
-           "regular", "theorem", "verify"]
+__all__ = ["THEOREMS", "Result", "Theorem", "automata", "compositional", "every", "experts", "gap", "gaps",
+           "hypernetwork", "regular", "theorem", "verify"]
 
 
 class Result(NamedTuple):
