@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from refattn import bugs, check
+from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import windows
 from tests.pages import check_tags
@@ -113,3 +115,22 @@ def test_layers_are_refused(change, message):
 def test_a_context_is_refused():
     with pytest.raises(ValueError, match="context is given, but sliding-dilated attention looks back along x"):
         SlidingDilated(8, 2, 3, 2).forward(None, np.zeros((1, 2, 8)), context=np.zeros((1, 2, 8)))
+
+
+@pytest.mark.parametrize("name", ["sliding_dilated", "sliding_dilated_pad"])
+def test_a_kernel_is_compared_and_its_mistake_named(name):
+    """Somebody's kernel whose offset biases are divided by sqrt(d) like the scores."""
+    extras = PAGES[name].extras
+    wrong = bugs.load(next(bug for bug in bugs.BUGS if "are divided by sqrt(d) like the scores" in bug.sentence))
+
+    def kernel(row):
+        def run(q, k, v, *more, do, **options):
+            o, saved = row.forward(q, k, v, *more, **options)
+            return [x for x in (o, *row.backward(saved, do)) if x is not None]
+        return run
+
+    given = {"bias": "h1w", "keep": "bhqw", "dropout": "hqw"}
+    assert check.compare(kernel(PAGES[name]), name, **given).ok
+    report = check.diagnose(kernel(wrong.attention.pages.PAGES[name]), name)
+    assert str(report) == "the offset biases are divided by sqrt(d) like the scores", report
+    assert len(extras) == (1 if name == "sliding_dilated" else 3)
