@@ -154,13 +154,20 @@ def decode_terms(train, terms, test, truth, *, seed: int | None = None) -> float
     return float(np.mean(scores))
 
 
+def binned(target, *others, bins: int = 16):
+    """One-hot rows for up to `bins` ranges of the first array with about equally many entries: what an answer says."""
+    edges = np.unique(np.quantile(target, np.linspace(0, 1, bins + 1)[1:-1]))
+    return [np.eye(len(edges) + 1)[np.searchsorted(edges, x)] for x in (target, *others)]
+
+
 def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
-    """{"layer 1": {label: macro-F1, "shuffled LABEL": that after shuffled labels, ...}, ...}.
+    """{"layer 1": {label: macro-F1, "shuffled LABEL": ..., "answer LABEL": ...}, ...}.
 
     Regressions are fitted on `train` (in-distribution tasks) and scored on `test` (held-out tasks).  Labels are those
-    of the codes, and "any term" for `decode_terms`.
+    of the codes, and "any term" for `decode_terms`.  Two scores to compare with: after the labels were shuffled, and
+    from the true answer in place of the code, as a code that said the answer alone would have it.
     """
-    found = {}
+    answers, found = binned(train.target, test.target), {}
     for layer in range(train.code.shape[1]):
         x, other = train.at(layer, pair), test.at(layer, pair)
         labelled = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
@@ -170,6 +177,7 @@ def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
         for name, score, labels, truth in labelled:
             scores[name] = score(x, labels, other, truth)
             scores[f"shuffled {name}"] = score(x, labels, other, truth, seed=seed)
+            scores[f"answer {name}"] = score(answers[0], labels, answers[1], truth)
     return found
 
 

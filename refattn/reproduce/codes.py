@@ -3,9 +3,10 @@
     python -m refattn.reproduce.codes FILE RUN_DIR...
 
 adds one entry for each finished run at or right below each RUN_DIR: as in `recipes.recorded`, but its metrics are
-{"fixed context, layer 1": {"term 1": macro-F1, "shuffled term 1": that after shuffled labels, ...}, ...}, of logistic
-regressions on COUNT codes of training tasks, scored on as many codes of held-out tasks.  The context or the query is
-drawn once for each seed, the same for all tasks: the paper fixes the context, the released code saves both.
+{"fixed context, layer 1": {"term 1": macro-F1, "shuffled term 1": that after shuffled labels, "answer term 1": that
+from the true answer alone, ...}, ...}, of logistic regressions on COUNT codes of training tasks, scored on as many codes of held-out tasks.  The context or the query is
+drawn DRAWS times for each seed, the same for all tasks, and scores are means over the draws: the paper fixes the
+context, the released code saves codes of both kinds.
 """
 
 import sys
@@ -15,24 +16,29 @@ from ..analysis import latent_code
 from ..recipes import recorded
 from ..train import load, runs, stream
 
-COUNT = 4_000
+COUNT, DRAWS = 2_000, 4
 WHAT = ("what the latent code of the last token with itself says about the terms: logistic regression from "
-        f"{COUNT:,} codes of training tasks, scored on {COUNT:,} of held-out tasks by macro-F1")
+        f"{COUNT:,} codes of training tasks, scored on {COUNT:,} of held-out tasks by macro-F1, mean of {DRAWS} draws "
+        "of what is fixed")
 
 
 def read_codes(path, count: int = COUNT) -> dict:
     """The scores of one run directory, {inputs and layer: {label: score}}."""
     recipe, model, parameters = load(path)
     rng = stream(recipe.seed, "evaluation", 1_000_000)      # beyond every batch of an evaluation
-    context = rng.random((recipe.length - 1, recipe.variables))
-    query, found = rng.random(recipe.variables), {}
-    for name, fixed in (("fixed context", {"context": context}), ("fixed query", {"query": query})):
-        train, test = (latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)
-                       for split in ("train", "held_out"))
-        found |= {f"{name}, {layer}": scores for layer, scores in latent_code.report(train, test).items()}
-        if name == "fixed query":
-            found["all layers"] = {"probe": latent_code.probe(train, recipe.variables)}
-    return found
+    drawn, probes = [], []
+    for _ in range(DRAWS):
+        context, query = rng.random((recipe.length - 1, recipe.variables)), rng.random(recipe.variables)
+        scores = {}
+        for name, fixed in (("fixed context", {"context": context}), ("fixed query", {"query": query})):
+            train, test = (latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)
+                           for split in ("train", "held_out"))
+            scores |= {f"{name}, {layer}": part for layer, part in latent_code.report(train, test).items()}
+        drawn.append(scores)
+        probes.append(latent_code.probe(train, recipe.variables))
+    means = {part: {label: sum(scores[part][label] for scores in drawn) / DRAWS for label in drawn[0][part]}
+             for part in drawn[0]}
+    return {**means, "all layers": {"probe": sum(probes) / DRAWS}}
 
 
 def collect(file, sources, count: int = COUNT) -> int:

@@ -83,6 +83,21 @@ TABLE_2_OF_R = Table(
     remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
 
 
+def head_rows() -> tuple:
+    """HYLA and softmax attention with 1 to 16 heads of the recipe's width."""
+    return tuple(Row(f"{attention}, {heads} head{'s' if heads > 1 else ''}", {"attention": attention, "heads": heads},
+                     (None, None)) for attention in ("hyla", "softmax") for heads in (1, 2, 4, 8, 16))
+
+
+HEADS = Table(
+    "heads", "Effect of the number of heads, fuzzy logic (H shows it for SRAVEN, figure 5C)", "", "fuzzy_logic",
+    LOGIC[:2], head_rows(), ("fuzzy_logic_heads",), own_directories=True,
+    remarks=("More heads are more parameters.",))
+FIGURE_5C = Table(
+    "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(),
+    ("sraven_heads",), own_directories=True, remarks=("The paper has a figure without numbers.",))
+
+
 class Ambiguity:
     """Table A2 of H: counted, not trained, so a fresh one takes no run directory; both criteria of ambiguity."""
     name = "table-a2"
@@ -123,4 +138,4 @@ class Ambiguity:
 
 TABLES = {table.name: table for table in (
     TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, TABLE_1_OF_R, TABLE_2_OF_R,
-    Claims())}
+    HEADS, FIGURE_5C, Claims())}

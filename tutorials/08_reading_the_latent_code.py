@@ -1,0 +1,275 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Reading the latent code: does it say which function is being computed?
+#
+# **What you'll do.** Compute the latent code of one query-key pair by hand; train HYLA and softmax attention on a
+# small fuzzy logic; read the functions off their codes, layer by layer, on functions that no training step saw;
+# look at the codes; take all heads but one away.
+#
+# **What you'll learn.** What a latent code can say and in which layer it starts to; why a score means nothing
+# without the score of shuffled labels beside it; that softmax attention's code can be read as well.
+#
+# **What you need.** Tutorials 1 to 3, and scikit-learn (`pip install '.[plots]'`).
+#
+# The paper is *Attention as a Hypernetwork* (Schug et al. 2025), called H; equation and figure numbers are H's.
+# Training takes most of the time, about half a minute.
+
+# %%
+import sys
+
+import matplotlib
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+sys.path.append(".")                        # in a checkout that is not installed: run it from the root
+if "ipykernel" not in sys.modules:
+    matplotlib.use("Agg")                   # as a script: no window
+import matplotlib.pyplot as plt
+
+from refattn.analysis import latent_code
+from refattn.analysis.latent_code import observe, report
+from refattn.recipes import recipe
+from refattn.train import fit
+
+threadpool_limits(1)                        # products this small are fastest on one thread
+plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
+                     "axes.spines.top": False, "axes.spines.right": False})
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # colour-blind-safe (Okabe & Ito)
+
+# %% [markdown]
+# ## 1. The question
+#
+# In tutorial 2 multi-head attention became a hypernetwork: the H attention weights of one query-key pair, its
+# **latent code** a[:, q, k], generate the linear map W = sum_h a[h, q, k] W_h^out W_h^value that the pair applies
+# to x_k. If that is more than a way of writing, codes should say *what is computed*: equal for tasks that ask for
+# the same operation, different for others, also for combinations that were never trained.
+#
+# H asks this of fuzzy logic. A task is a function of L variables made of two terms, such as
+#
+#     f(x) = max( min(x1, 1 - x2, x3), min(1 - x1, x2, x3) )
+#
+# T - 1 tokens show (x, f(x)), the last shows x alone, and the model predicts f(x). The code to look at is that of
+# **the last token attending to itself**, in each layer. Trained functions and held-out ones are made of the same
+# terms, in other pairs.
+#
+# ## 2. Two small models
+#
+# Three variables (8 terms, 6 of them known, 15 pairs; 6 pairs are held out), T = 32, 2 layers of 8 heads, 1,500
+# steps, no dropout, one seed. Both learn the held-out pairs about equally well.
+
+# %%
+settings = dict(variables=3, held_out=0.4, width=64, hidden=128, heads=8, batch=64, steps=1_500, rate=5e-3, clip=1.0,
+                attention_dropout=0.0, evaluation=960, log_every=50, evaluate_every=1_500)
+models, quality = {}, {}
+for name in "hyla", "softmax":
+    fitted = fit(recipe("fuzzy_logic", "quick", attention=name, seed=0, **settings), progress=False)
+    models[name] = fitted[:3]
+    print(f"{name:8s} R2 pooled: trained pairs {fitted.metrics['train']['r2_pooled']:.2f}, "
+          f"held-out pairs {fitted.metrics['held_out']['r2_pooled']:.2f}")
+    quality[name] = fitted.metrics["held_out"]["r2_pooled"]
+    assert quality[name] > 0.4
+
+# %% [markdown]
+# ## 3. The code, by hand
+#
+# Nothing needs a hook: what a forward pass saves is a named tuple, and the code is a field of it. Here is layer
+# 1 of HYLA for one sequence, written out from the parameters: embed, LayerNorm, queries and keys, relative-position
+# bias, RMSHead (tutorial 3).
+
+# %%
+settings_of, model, p = models["hyla"]
+batch = settings_of.sample(np.random.default_rng(0), "held_out", 3)
+y, saved = model.forward(p, batch.tokens)
+code = saved.blocks[0].attention.attention.code            # (b, h, q, k)
+print("the code has shape", code.shape)
+
+x = batch.tokens[0] @ p.embed.w + p.embed.b
+block = p.blocks[0]
+n = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+n = n * block.norm1.scale + block.norm1.shift
+at = -1                                                    # the last token, attending to itself
+score = np.zeros(8)
+for h in range(8):
+    q = n[at] @ block.attention.wq[:, h] + block.attention.bq[h]
+    k = n[at] @ block.attention.wk[:, h] + block.attention.bk[h]
+    score[h] = q @ k / np.sqrt(len(q)) + block.position.table[h, 0]           # distance 0
+by_hand = score / np.sqrt(np.mean(score**2) + 1e-6)
+print("by hand ", by_hand.round(3))
+print("as saved", code[0, :, at, at].round(3))
+assert np.allclose(by_hand, code[0, :, at, at], atol=1e-4)
+
+# %% [markdown]
+# Look at what went in: the last token's own x, and nothing else. **In layer 1 HYLA's code of a token with itself
+# cannot know the function.** If the query's x is the same for all tasks, so is the code. Softmax divides by a sum
+# over all keys, so its code can know more, even in layer 1. That is something to predict before measuring:
+
+# %%
+rng = np.random.default_rng(1)
+query = rng.random(3)                                      # the same x in the last token of every task
+fixed = {(name, split): observe(*models[name], rng, split, 3_000, query=query)
+         for name in models for split in ("train", "held_out")}
+for name in models:
+    codes = fixed[name, "held_out"]
+    spread = [codes.at(layer).std(axis=0).mean() for layer in (0, 1)]
+    print(f"{name:8s} spread of the code over tasks: layer 1 {spread[0]:.1e}, layer 2 {spread[1]:.1e}")
+    assert (spread[0] < 1e-6) == (name == "hyla") and spread[1] > 1e-3
+
+# %% [markdown]
+# ## 4. Reading the terms
+#
+# A logistic regression is fitted from codes to a term, on **trained** functions, and scored on **held-out** ones.
+# The score is macro-F1: for each term the harmonic mean of precision and recall, then the mean over terms, so
+# that a frequent term does not hide the others. Terms of a task are numbered in increasing order; "any term" asks
+# instead for each term whether it is in the task. Beside each score is that of the same regression after the
+# labels were shuffled: what a code scores that says nothing. It is not 0, nor the same for all labels.
+#
+# One query shows only some differences between functions, so scores are means over six queries.
+
+# %%
+labels = "term 1", "term 2", "any term"
+found = {name: [] for name in models}
+for query in rng.random((6, 3)):
+    for name in models:
+        found[name].append(report(*(observe(*models[name], rng, split, 1_500, query=query)
+                                    for split in ("train", "held_out"))))
+reports = {name: {layer: {label: np.mean([one[layer][label] for one in each]) for label in each[0][layer]}
+                  for layer in each[0]} for name, each in found.items()}
+print(f"{'macro-F1 on held-out functions':32s}" + "".join(f"{label:>22s}" for label in labels))
+for name, layers in reports.items():
+    for layer, scores in layers.items():
+        texts = (f"{scores[label]:.2f} (shuffled {scores[f'shuffled {label}']:.2f})" for label in labels)
+        print(f"{name + ', ' + layer:32s}" + "".join(f"{text:>22s}" for text in texts))
+late, early = reports["hyla"]["layer 2"], reports["hyla"]["layer 1"]
+for label in "term 2", "any term":
+    assert late[label] > late[f"shuffled {label}"] + 0.1 and late[label] > early[label] + 0.1
+    assert abs(early[label] - early[f"shuffled {label}"]) < 0.06
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True)
+for ax, label in zip(axes, labels, strict=True):
+    for place, (name, colour) in enumerate((("hyla", BLUE), ("softmax", ORANGE))):
+        for layer, scores in enumerate(reports[name].values()):
+            where = layer + 0.36 * place - 0.18
+            ax.bar(where, scores[label], width=0.34, color=colour, label=name if layer == 0 else None)
+            ax.plot([where - 0.17, where + 0.17], [scores[f"shuffled {label}"]] * 2, color="black", linewidth=2,
+                    label="shuffled labels" if (place, layer) == (1, 0) else None)
+    ax.set(title=label, xlabel="layer", xticks=[0, 1], ylim=(0, 0.8))
+    ax.set_xticklabels(["1", "2"])
+axes[0].set_ylabel("macro-F1, held-out functions")
+axes[2].legend(fontsize=9, loc="upper left")
+figure.suptitle("What the code of the last token with itself says (mean of six queries, one seed)")
+
+# %% [markdown]
+# **What is seen.** In layer 2 the code says more about the terms than chance does, in both models, and on functions
+# that were never trained: codes are made of parts that go with terms, not with whole functions. HYLA's layer 1 says
+# nothing, as predicted; softmax's says something already. Term 1 is hardly readable in either: few values, one of them
+# frequent, so that shuffled labels score nearly as much.
+#
+# **What is not seen.** That HYLA's code is the more readable one. H shows F1 of both models and finds both
+# decodable (figure 2B); `refattn reproduce claims` has the paired differences over seeds of larger runs.
+#
+# The paper fixes the *context's* x and varies the query. Then the code also has to follow the query's x, and
+# one linear regression has a harder time. Beside it the probe of the released code, a ridge regression:
+
+# %%
+context = rng.random((settings_of.length - 1, 3))
+varied = [observe(*models["hyla"], rng, split, 3_000, context=context) for split in ("train", "held_out")]
+harder = report(*varied)["layer 2"]
+for label in labels:
+    print(f"{label:9s} query fixed {late[label]:.2f} (shuffled {late[f'shuffled {label}']:.2f}), "
+          f"context fixed {harder[label]:.2f} (shuffled {harder[f'shuffled {label}']:.2f})")
+probe = latent_code.probe(fixed["hyla", "train"], 3)
+print(f"ridge probe: R2 {probe:.2f} of the signs of the literals, trained functions, one fixed query")
+assert 0.1 < probe < 1
+
+# %% [markdown]
+# ## 5. Looking at the codes
+#
+# t-SNE puts codes that are close together close together on paper; distances between groups mean nothing. Layer 2
+# of HYLA, held-out functions, query fixed: each point is one task. Left coloured by the answer, then by the terms.
+
+# %%
+shown = fixed["hyla", "held_out"]
+some = slice(0, 900)
+places = latent_code.embed(shown.at(1)[some], seed=0)
+figure, axes = plt.subplots(1, 3, figsize=(12, 3.8))
+for ax, (title, values) in zip(axes, (("target", shown.target), *shown.labels.items()), strict=True):
+    if values.dtype.kind == "f":
+        drawn = ax.scatter(*places.T, c=values[some], s=7, cmap="cividis", linewidths=0)
+        figure.colorbar(drawn, ax=ax, label="f(x)")
+    else:
+        for number, term in enumerate(np.unique(values)):
+            mine = values[some] == term
+            ax.scatter(*places[mine].T, s=7, linewidths=0, label=f"{term:03b}", color=plt.cm.tab10(number))
+        ax.legend(title="term", fontsize=8, markerscale=2, loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
+figure.suptitle(f"HYLA, layer 2: latent codes of {len(places)} held-out tasks, one query")
+
+# %% [markdown]
+# The mean code of each function, trained and held out, compared by cosine. Functions are written by their two terms;
+# a 1 keeps a variable, a 0 negates it. Functions that share a term lie closer:
+
+# %%
+both = [fixed["hyla", split] for split in ("train", "held_out")]
+codes, terms = np.concatenate([part.at(1) for part in both]), np.concatenate([part.terms for part in both])
+names, cosines = latent_code.similarity(codes - codes.mean(axis=0), terms[:, 0] * 8 + terms[:, 1])
+pairs = np.stack([names // 8, names % 8], axis=1)
+share = (pairs[:, None, :, None] == pairs[None, :, None, :]).any(axis=(2, 3))
+upper = np.triu(np.ones_like(share), 1)
+print(f"mean cosine of centred mean codes: {cosines[share & upper].mean():+.2f} with a term in common, "
+      f"{cosines[~share & upper].mean():+.2f} without")
+assert cosines[share & upper].mean() > cosines[~share & upper].mean()
+
+figure, ax = plt.subplots(figsize=(6, 5))
+image = ax.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
+text = [f"{a:03b} {b:03b}" for a, b in pairs]
+ax.set_xticks(range(len(text)), text, rotation=90, fontsize=8)
+ax.set_yticks(range(len(text)), text, fontsize=8)
+ax.set(xlabel="function", ylabel="function", title="Cosine of centred mean codes, HYLA, layer 2")
+figure.colorbar(image, ax=ax, label="cosine", shrink=0.85)
+
+# %% [markdown]
+# ## 6. How many heads does a code need?
+#
+# With H heads the code has H numbers. With one, RMSHead leaves a sign: every pair applies the same map or its
+# negative, and there is no code to speak of. Same training, one head:
+
+# %%
+alone = fit(recipe("fuzzy_logic", "quick", attention="hyla", seed=0, **{**settings, "heads": 1}), progress=False)
+one = observe(*alone[:3], rng, "held_out", 1_000, query=query)
+print("values of the one-number code in layer 2:", np.unique(one.at(1).round(3)))
+held_out = {8: quality["hyla"], 1: alone.metrics["held_out"]["r2_pooled"]}
+print(f"held-out R2 pooled: {held_out[8]:.2f} with 8 heads, {held_out[1]:.2f} with 1")
+assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1] + 0.2
+
+# %% [markdown]
+# (Fewer heads are fewer parameters too, as each head is two features wide: this comparison, like H's figure 5C,
+# does not take the two apart. `refattn reproduce heads` has the rows for more seeds.)
+#
+# ## 7. Change this
+#
+# * `"hyla_no_rms_head"` or `"linear"` instead of `"softmax"`: whose layer 1 can say something?
+# * Take another `query`, say all 0.5, where every literal has the same value. What is left to read?
+# * `seed=1` everywhere: which of the sentences above still hold? `refattn reproduce claims` says it for larger runs.
+# * `observe(..., context=context, query=query)`: all inputs fixed. What can still differ between two tasks?
+# * `report(..., seed=7)` shuffles otherwise. How much does the chance level move?
+#
+# ## 8. Where the paper, its code and this page differ
+#
+# * H fixes the context's x and varies the query (figure 2B); its code saves codes with a fixed context and with a
+#   fixed query, and has the ridge probe but no logistic regression. Regulariser, average of F1 and numbers of points
+#   are not stated; here: scikit-learn's default, macro, 1,500 or 3,000.
+# * H trains four variables for 50,000 steps with attention dropout; here three variables, 1,500 steps, none.
+# * Figures 2A, 2B and 5 show no shuffled labels. With few functions chance is far from 0, and differs by label.
+# * H draws T5 biases and a final LayerNorm nowhere; the code has both, and so has the layer computed by hand above.
