@@ -100,7 +100,7 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
     assert set(run["metrics"]) == {f"fixed {what}, layer {layer}" for what in ("context", "query") for layer in (1, 2)
                                    } | {"all layers"}
     assert set(run["metrics"]["fixed query, layer 2"]) == {
-        f"{kind}{name}" for kind in ("", "shuffled ") for name in ("term 1", "term 2", "any term")}
+        f"{kind}{name}" for kind in ("", "shuffled ", "answer ") for name in ("term 1", "term 2", "any term")}
     again = tmp_path / "again.json"
     codes.collect(again, [finished], count=200)
     assert again.read_bytes() == file.read_bytes()

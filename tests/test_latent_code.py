@@ -97,6 +97,28 @@ def test_what_a_code_says_is_read_and_what_it_does_not_say_is_not():
 
 
 @sklearn
+def test_a_code_that_says_the_answer_alone_scores_what_the_answer_scores():
+    rng = np.random.default_rng(0)
+    train, test = made(says=False, seed=4), made(says=False, seed=5)
+    for codes in train, test:
+        answer = codes.terms[:, 0] % 3
+        codes.code[:, 1, 0, 0], codes.code[:, 1, 1, 0] = answer == 0, answer == 1
+        codes.code[:, 1, 2:, 0] = 0
+        codes.target[:] = answer + 1e-9 * rng.random(len(answer))
+    found = latent_code.report(train, test)["layer 2"]
+    for name in "term 1", "any term":
+        assert abs(found[name] - found[f"answer {name}"]) < 0.05 and found[name] > found[f"shuffled {name}"] + 0.1
+    says = latent_code.report(made(seed=0), made(seed=1))["layer 2"]
+    assert says["any term"] > says["answer any term"] + 0.3
+
+
+def test_an_answer_is_one_of_some_ranges():
+    first, second = latent_code.binned(np.array([1.0, 1.0, 2.0, 3.0]), np.array([0.0, 2.5]), bins=4)
+    assert (first.sum(axis=1) == 1).all() and (first[0] == first[1]).all() and len(np.unique(first, axis=0)) >= 2
+    assert second.shape == (2, first.shape[1])
+
+
+@sklearn
 def test_terms_of_no_training_task_are_never_said():
     few, others = np.array([[0, 1]] * 30 + [[0, 2]] * 30), np.array([[1, 3]] * 40)
     train, test = made(60, terms=few), made(40, terms=others, seed=1)

@@ -18,7 +18,8 @@
 # look at the codes; take all heads but one away.
 #
 # **What you'll learn.** What a latent code can say and in which layer it starts to; why a score means nothing
-# without the score of shuffled labels beside it; that softmax attention's code can be read as well.
+# without that of shuffled labels and that of the bare answer beside it; that softmax attention's code can be read
+# as well.
 #
 # **What you need.** Tutorials 1 to 3, and scikit-learn (`pip install '.[plots]'`).
 #
@@ -65,12 +66,12 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 #
 # ## 2. Two small models
 #
-# Three variables (8 terms, 6 of them known, 15 pairs; 6 pairs are held out), T = 32, 2 layers of 8 heads, 1,500
+# Three variables (8 terms, 6 of them known, 15 pairs; 6 pairs are held out), T = 32, 2 layers of 8 heads, 1,300
 # steps, no dropout, one seed. Both learn the held-out pairs about equally well.
 
 # %%
-settings = dict(variables=3, held_out=0.4, width=64, hidden=128, heads=8, batch=64, steps=1_500, rate=5e-3, clip=1.0,
-                attention_dropout=0.0, evaluation=960, log_every=50, evaluate_every=1_500)
+settings = dict(variables=3, held_out=0.4, width=64, hidden=128, heads=8, batch=64, steps=1_300, rate=5e-3, clip=1.0,
+                attention_dropout=0.0, evaluation=960, log_every=50, evaluate_every=1_300)
 models, quality = {}, {}
 for name in "hyla", "softmax":
     fitted = fit(recipe("fuzzy_logic", "quick", attention=name, seed=0, **settings), progress=False)
@@ -131,8 +132,12 @@ for name in models:
 # A logistic regression is fitted from codes to a term, on **trained** functions, and scored on **held-out** ones.
 # The score is macro-F1: for each term the harmonic mean of precision and recall, then the mean over terms, so
 # that a frequent term does not hide the others. Terms of a task are numbered in increasing order; "any term" asks
-# instead for each term whether it is in the task. Beside each score is that of the same regression after the
-# labels were shuffled: what a code scores that says nothing. It is not 0, nor the same for all labels.
+# instead for each term whether it is in the task. Two scores stand beside each:
+#
+# * that of the same regression after the labels were **shuffled**: what a code scores that says nothing. It is not
+#   0, nor the same for all labels;
+# * that of a regression from the true **answer** f(x) in place of the code: what a code scores that says nothing
+#   but the answer. At one query the answer alone tells functions apart to some extent.
 #
 # One query shows only some differences between functions, so scores are means over six queries.
 
@@ -145,11 +150,12 @@ for query in rng.random((6, 3)):
                                     for split in ("train", "held_out"))))
 reports = {name: {layer: {label: np.mean([one[layer][label] for one in each]) for label in each[0][layer]}
                   for layer in each[0]} for name, each in found.items()}
-print(f"{'macro-F1 on held-out functions':32s}" + "".join(f"{label:>22s}" for label in labels))
+print("macro-F1 on held-out functions" + "".join(f"{label:>10s}" for label in labels))
 for name, layers in reports.items():
     for layer, scores in layers.items():
-        texts = (f"{scores[label]:.2f} (shuffled {scores[f'shuffled {label}']:.2f})" for label in labels)
-        print(f"{name + ', ' + layer:32s}" + "".join(f"{text:>22s}" for text in texts))
+        for what, kind in (("", ""), ("shuffled", "shuffled "), ("answer", "answer ")):
+            print(f"{name if not what else '':9s}{layer if not what else '':9s}{what:12s}"
+                  + "".join(f"{scores[kind + label]:10.2f}" for label in labels))
 late, early = reports["hyla"]["layer 2"], reports["hyla"]["layer 1"]
 for label in "term 2", "any term":
     assert late[label] > late[f"shuffled {label}"] + 0.1 and late[label] > early[label] + 0.1
@@ -162,8 +168,10 @@ for ax, label in zip(axes, labels, strict=True):
         for layer, scores in enumerate(reports[name].values()):
             where = layer + 0.36 * place - 0.18
             ax.bar(where, scores[label], width=0.34, color=colour, label=name if layer == 0 else None)
-            ax.plot([where - 0.17, where + 0.17], [scores[f"shuffled {label}"]] * 2, color="black", linewidth=2,
-                    label="shuffled labels" if (place, layer) == (1, 0) else None)
+            for kind, style in (("answer", ":"), ("shuffled", "-")):
+                ax.plot([where - 0.17, where + 0.17], [scores[f"{kind} {label}"]] * 2, "k", linestyle=style,
+                        linewidth=2, label={"answer": "the answer alone", "shuffled": "shuffled labels"}[kind]
+                        if (place, layer) == (1, 0) else None)
     ax.set(title=label, xlabel="layer", xticks=[0, 1], ylim=(0, 0.8))
     ax.set_xticklabels(["1", "2"])
 axes[0].set_ylabel("macro-F1, held-out functions")
@@ -171,13 +179,14 @@ axes[2].legend(fontsize=9, loc="upper left")
 figure.suptitle("What the code of the last token with itself says (mean of six queries, one seed)")
 
 # %% [markdown]
-# **What is seen.** In layer 2 the code says more about the terms than chance does, in both models, and on functions
-# that were never trained: codes are made of parts that go with terms, not with whole functions. HYLA's layer 1 says
-# nothing, as predicted; softmax's says something already. Term 1 is hardly readable in either: few values, one of them
-# frequent, so that shuffled labels score nearly as much.
+# **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 the code
+# says more than chance in both models, on functions that were never trained: codes are made of parts that go with
+# terms, not with whole functions. In "any term" HYLA's layer 2 also says more than the answer alone would. In "term
+# 1" the answer says more than any code: there much of what is read off a code may be the answer, which the model is
+# about to give anyway. H shows neither of the two comparisons.
 #
-# **What is not seen.** That HYLA's code is the more readable one. H shows F1 of both models and finds both
-# decodable (figure 2B); `refattn reproduce claims` has the paired differences over seeds of larger runs.
+# **What is not seen.** That HYLA's code is the more readable one: one seed, one small model. `refattn reproduce
+# claims` has the differences, paired over the seeds of larger runs, with intervals.
 #
 # The paper fixes the *context's* x and varies the query. Then the code also has to follow the query's x, and
 # one linear regression has a harder time. Beside it the probe of the released code, a ridge regression:
@@ -198,6 +207,7 @@ assert 0.1 < probe < 1
 #
 # t-SNE puts codes that are close together close together on paper; distances between groups mean nothing. Layer 2
 # of HYLA, held-out functions, query fixed: each point is one task. Left coloured by the answer, then by the terms.
+# Groups go with the answer first: terms that have the same value at this query lie mixed.
 
 # %%
 shown = fixed["hyla", "held_out"]
@@ -270,6 +280,7 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # * H fixes the context's x and varies the query (figure 2B); its code saves codes with a fixed context and with a
 #   fixed query, and has the ridge probe but no logistic regression. Regulariser, average of F1 and numbers of points
 #   are not stated; here: scikit-learn's default, macro, 1,500 or 3,000.
-# * H trains four variables for 50,000 steps with attention dropout; here three variables, 1,500 steps, none.
-# * Figures 2A, 2B and 5 show no shuffled labels. With few functions chance is far from 0, and differs by label.
+# * H trains four variables for 50,000 steps with attention dropout; here three variables, 1,300 steps, none.
+# * Figures 2B and 5F show no scores of shuffled labels or of the answer alone. With few functions chance is far
+#   from 0, and differs by label.
 # * H draws T5 biases and a final LayerNorm nowhere; the code has both, and so has the layer computed by hand above.

@@ -4,7 +4,7 @@
     decode      logistic regression from code to label, scored on other codes by macro-F1         H, figures 2B, 5F
     probe       the released code's ridge regression from codes to literals of the terms
     similarity  cosine of the mean codes of two labels                                            H, figures 5E, A8
-    embed       t-SNE in two dimensions                                                           H, figures 2A, 5A, 5B
+    embed       t-SNE in two dimensions                                                       H, figures 2D, A2, 5A, 5B
 
 The latent code of a query-key pair is its attention weights over heads, without dropout.  Fuzzy logic: the last token
 attends to itself.  SRAVEN: the last query token attends to the same feature of the two given panels of its row, as the

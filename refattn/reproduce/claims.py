@@ -36,15 +36,18 @@ class Claim(NamedTuple):
     less: bool = False         # whether less is better, as of a loss
 
 
-def attention(pairs, split="held_out", metric="r2_per_task") -> tuple:
+PLAIN = {"experts": 0}         # without a mixture of experts
+
+
+def attention(pairs, split="held_out", metric="r2_per_task", fields=PLAIN) -> tuple:
     """Pairs of Sides from pairs of variants."""
-    return tuple(tuple(Side({"attention": name}, split, metric) for name in pair) for pair in pairs)
+    return tuple(tuple(Side({"attention": name, **fields}, split, metric) for name in pair) for pair in pairs)
 
 
-def says(layer: str, label: str, variants) -> tuple:
-    """For each variant: the code's score of a label, and that after shuffled labels."""
-    return tuple((Side({"attention": name}, layer, label), Side({"attention": name}, layer, f"shuffled {label}"))
-                 for name in variants)
+def says(layer: str, label: str, variant: str, beside: str) -> tuple:
+    """The code's score of a label, and what stands beside it: after shuffled labels, or from the answer alone."""
+    side = Side({"attention": variant, **PLAIN}, layer, label)
+    return ((side, side._replace(metric=f"{beside} {label}")),)
 
 
 NEITHER = "hyla_no_nonlinearity_no_rms_head"
@@ -60,14 +63,17 @@ CLAIMS = (
           LOGIC, "short"),
     Claim("The nonlinearity adds to what there is", "H, section 3.1, table A1", "fuzzy_logic",
           attention((("hyla", "hyla_no_nonlinearity"), ("hyla_no_rms_head", NEITHER))), LOGIC, "short"),
-    Claim("HYLA's code in layer 2 predicts the terms of held-out tasks (context fixed)", "H, figure 2B", "fuzzy_logic",
-          says("fixed context, layer 2", "any term", ("hyla",)), CODES, "short"),
-    Claim("HYLA's code in layer 2 predicts the terms of held-out tasks (query fixed)", "H, figure 2B; released code",
-          "fuzzy_logic", says("fixed query, layer 2", "any term", ("hyla",)), CODES, "short"),
-    Claim("Softmax attention's code in layer 2 predicts them too (query fixed)", "H, figure 2B; released code",
-          "fuzzy_logic", says("fixed query, layer 2", "any term", ("softmax",)), CODES, "short"),
+    *(Claim(f"{of} code in layer 2 says more about the terms of held-out tasks than {than} ({fixed} fixed)",
+            "H, figure 2B", "fuzzy_logic", says(f"fixed {fixed}, layer 2", "any term", variant, beside), CODES, "short")
+      for of, variant in (("HYLA's", "hyla"), ("Softmax attention's", "softmax"))
+      for than, beside in (("chance", "shuffled"), ("the answer does", "answer")) for fixed in ("context", "query")),
+    Claim("HYLA beats softmax attention on held-out rule combinations", "H, figure 4, table A1", "sraven",
+          attention((("hyla", "softmax"),), metric="panel_accuracy"), ("sraven_quick",), "quick"),
+    *(Claim(f"HYLA's code in layer 4 says more about the rule of held-out combinations than {than}", "H, figure 5F",
+            "sraven", says("second panel, layer 4", "rule", "hyla", beside), ("sraven_codes",), "quick")
+      for than, beside in (("chance", "shuffled"), ("the answer does", "answer"))),
     Claim("Compositional attention beats 4-head attention on held-out pairings", "C, section 4.1, table 6",
-          "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss"),
+          "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss", fields={}),
           ("contextual_retrieval_separation",), "quick", less=True),
 )
 
@@ -123,10 +129,10 @@ class Claims:
 
     def after(self, outcomes) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a claim is about what their codes say."""
-        about = {side.fields["attention"] for claim in self.claims if claim.records == CODES
+        about = {(claim.task, side.fields["attention"]) for claim in self.claims if claim.records[0].endswith("_codes")
                  for pair in claim.pairs for side in pair}
         return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes
-                           if run["task"] == "fuzzy_logic" and run["fields"]["attention"] in about]
+                           if (run["task"], run["fields"]["attention"]) in about]
 
     def sheet(self, runs, only=()) -> Sheet:
         """One row for each claim, and below it one for each of its pairs where it has several."""
