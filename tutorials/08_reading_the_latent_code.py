@@ -172,7 +172,7 @@ for ax, label in zip(axes, labels, strict=True):
                 ax.plot([where - 0.17, where + 0.17], [scores[f"{kind} {label}"]] * 2, "k", linestyle=style,
                         linewidth=2, label={"answer": "the answer alone", "shuffled": "shuffled labels"}[kind]
                         if (place, layer) == (1, 0) else None)
-    ax.set(title=label, xlabel="layer", xticks=[0, 1], ylim=(0, 0.8))
+    ax.set(title=label, xlabel="layer", xticks=[0, 1], ylim=(0, 1))
     ax.set_xticklabels(["1", "2"])
 axes[0].set_ylabel("macro-F1, held-out functions")
 axes[2].legend(fontsize=9, loc="upper left")
