@@ -147,7 +147,6 @@ BAD = [
     (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
     (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
-    (["table-a1-logic", "--fresh", "--row", "MoE"], ["table-a1-logic has nothing that can be trained here yet"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
 ]
 
@@ -158,6 +157,15 @@ def test_bad_input_is_one_line(words, pieces, monkeypatch, tmp_path, capsys):
     said = says(capsys, *words, status=2)
     assert said.out == "" and said.err.count("\n") == 1 and all(piece in said.err for piece in pieces)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_table_of_nothing_that_can_be_trained_is_refused(monkeypatch, tmp_path, capsys):
+    rows = Row("far away", None, ((0.5, None),)),
+    table = Table("t", "T", "S", "fuzzy_logic", (Column("loss", "train", "mse"),), rows, ())
+    monkeypatch.setitem(TABLES, "t", table)
+    said = says(capsys, "t", "--fresh", "--out", str(tmp_path / "out"), status=2)
+    assert "t has nothing that can be trained here yet" in said.err and not (tmp_path / "out").exists()
+    assert "far away  never run" in says(capsys, "t").out
 
 
 def test_table_a2_is_counted(monkeypatch, capsys):
