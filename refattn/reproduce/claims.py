@@ -151,7 +151,8 @@ class Claims:
             notes += self.settings(claim, mine)
         headings = ["", "source", "effect", "95 % interval", "clear of zero", "seeds", "seconds a run"]
         return Sheet(self.name, self.title, self.source, headings, rows, data,
-                     ["Effect: mean difference over seeds, paired by seed, positive as claimed; interval: Student's t.",
+                     ["Effect: mean difference over seeds, paired by seed, positive as claimed; interval: Student's t; "
+                      "seconds: wall clock of one thread, on a machine as busy as it was.",
                       *([f"Made of {made_of(used.values())}."] if used else []), *dict.fromkeys(notes)])
 
     @staticmethod
