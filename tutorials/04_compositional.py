@@ -27,7 +27,6 @@
 
 # %%
 import inspect
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -41,7 +40,6 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-import refattn
 import refattn.naive.compositional as naive
 from refattn import check, params, theorems
 from refattn.analysis import complexity, searches
@@ -49,7 +47,7 @@ from refattn.attention.compositional import Compositional, compositional, compos
 from refattn.attention.layer import MultiHead
 from refattn.attention.softmax import softmax, softmax_backward
 from refattn.attention.value_scores import dot, dot_backward
-from refattn.recipes import recipe
+from refattn.recipes import recipe, recorded
 from refattn.theorems.compositional import as_compositional
 from refattn.train import fit, runs
 
@@ -428,15 +426,18 @@ assert abs(diagonal["linear, trained"] - 0.25) < 0.1
 # the library:
 
 # %%
-record = json.loads(Path(refattn.__file__).with_name("recipes").joinpath(
-    "results", "contextual_retrieval_separation.json").read_text(encoding="utf-8"))
-found = record["result"]
-for seed, one, two in zip(found["seeds"], found["softmax"], found["compositional"], strict=True):
+found = recorded.load("contextual_retrieval_separation")["runs"]
+losses = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["loss"] for run in found}
+seeds = sorted({seed for _, seed in losses})
+difference = []
+for seed in seeds:
+    one, two = losses["softmax", seed], losses["compositional", seed]
+    difference.append(one - two)
     print(f"seed {seed}: held-out loss of softmax {one:.3f}, of compositional {two:.3f}, difference {one - two:+.3f}")
-low, high = found["interval_95"]
-difference = np.subtract(found["softmax"], found["compositional"])
-print(f"mean difference {difference.mean():+.3f}, 95 % interval {low:+.3f} to {high:+.3f}, n = {len(difference)}")
-assert abs(difference.mean() - found["mean_difference"]) < 1e-3
+half = 2.364624 * np.std(difference, ddof=1) / len(seeds) ** 0.5               # Student t, 7 degrees of freedom
+low, high = np.mean(difference) - half, np.mean(difference) + half
+print(f"mean difference {np.mean(difference):+.3f}, 95 % interval {low:+.3f} to {high:+.3f}, n = {len(seeds)}")
+assert len(seeds) == 8 and low > 0
 
 # %% [markdown]
 # The interval is clear of zero: held-out loss separates the two models at this setting, with eight seeds of some
