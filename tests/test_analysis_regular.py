@@ -12,6 +12,7 @@ from refattn.check.tools import arrays
 from refattn.feed_forward import FeedForward
 from refattn.losses import cross_entropy
 from refattn.models.regular_gpt import RegularGPT, levels
+from refattn.recipes import recipe
 from refattn.tasks.languages import LANGUAGES
 from tests import strict_cupy
 
@@ -147,3 +148,13 @@ def test_the_papers_comparison():
     assert regular.pairs(512, 128, 2) == 512**2                                 # K = 2 L with L = 1
     assert f"{regular.crossing(512, 128, whole_levels=False):.2f}" == "3.11"    # R, section 6
     assert regular.crossing(512, 128) == 2
+
+
+def test_clusters_of_a_run_are_those_of_its_words():
+    pytest.importorskip("sklearn")
+    chosen = recipe("parity", "quick")
+    machine = compiled(LANGUAGES["parity"].automaton, norm="post")
+    found = regular.clusters(chosen, machine.model, machine.parameters, np.random.default_rng(0), 3, 60)
+    assert found["purity"] == 1 and 0.5 <= found["most frequent"] < 0.9
+    with pytest.raises(ValueError, match="attention is 'rnn', which has no levels; allowed: sliding_dilated"):
+        regular.clusters(recipe("parity", "quick", attention="rnn"), None, None, None)

@@ -246,9 +246,9 @@ axes[1].legend()
 figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at 500")
 
 # %% [markdown]
-# On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4). It
-# is no straight line, as R's nearly is after 100,000 steps: it jumps where the earlier half of a level begins, at 256
-# for the last one. But it does not level off before the end, as a local rule would: every symbol has its share.
+# On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4).
+# It is no straight line, as R's nearly is after 100,000 steps: it jumps where the earlier half of a level begins, at
+# 256 for the last one. But it does not level off before the end, as a local rule would: every symbol has its share.
 #
 # ## 7. Where it fails: Even Pairs
 #

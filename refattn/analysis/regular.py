@@ -94,6 +94,19 @@ def purity(points, element, seed: int = 0) -> float:
     return float(table.max(axis=1).sum() / len(points))
 
 
+def clusters(recipe, model, p, rng, words: int = 4, length: int = 500) -> dict:
+    """{"purity", "most frequent"} of the layer outputs of a trained RegularGPT, means over words; see `refattn.load`.
+
+    Raises ValueError for another model.
+    """
+    if recipe.attention != "sliding_dilated":
+        raise ValueError(f"attention is {recipe.attention!r}, which has no levels; allowed: sliding_dilated")
+    drawn = recipe.sample(rng, "longer", words, length)
+    seen = [layer_outputs(model, p, recipe.data().automaton, word) for word in drawn.tokens]
+    return {"purity": float(np.mean([purity(one.vectors, one.element) for one in seen])),
+            "most frequent": float(np.mean([np.bincount(one.element).max() / len(one.element) for one in seen]))}
+
+
 def receptive_field(model, p, tokens, target):
     """(t): the share of the gradient's norms that the last 1, 2, ..., t positions get, averaged over words.
 

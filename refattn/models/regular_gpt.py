@@ -157,10 +157,10 @@ class RegularGPT:
         grads.embed.table += ops.embedding_backward(p.embed.table, saved.x, dh)                 # (1)
         return None
 
-    def schedule(self, length: int, tree: bool, read=None, levels=None):
+    def schedule(self, length: int, tree: bool, read=None, number=None):
         """(block, k, read) of each application, in order: the dilation goes by level, the weights by sub-layer."""
-        chunk, number = self.attention.chunk, levels or globals()["levels"](length, self.attention.chunk)
-        n = length
+        chunk, n = self.attention.chunk, length
+        number = number or levels(length, chunk)
         for level in range(number):
             block = self.block(1 if tree else chunk ** level)
             for k in range(self.thickness):

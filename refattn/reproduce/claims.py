@@ -50,6 +50,15 @@ def says(layer: str, label: str, variant: str, beside: str) -> tuple:
     return ((side, side._replace(metric=f"{beside} {label}")),)
 
 
+def longer(fields) -> Side:
+    """Accuracy beyond the trained lengths, every length weighing the same."""
+    return Side(fields, "longer", "corrected")
+
+
+PARITY = {"language": "parity", "attention": "sliding_dilated", "chunk": 2, "layers": 5, "width": 64, "heads": 8}
+CYCLE = {**PARITY, "language": "cycle", "rate": 1e-3}
+TRANSFORMER = {**PARITY, "attention": "transformer_xl", "layers": 2, "width": 32, "heads": 4}
+REGULAR = ("regular_languages_quick",)
 NEITHER = "hyla_no_nonlinearity_no_rms_head"
 LOGIC, CODES = ("fuzzy_logic_short",), ("fuzzy_logic_codes",)
 CLAIMS = (
@@ -75,6 +84,14 @@ CLAIMS = (
     Claim("Compositional attention beats 4-head attention on held-out pairings", "C, section 4.1, table 6",
           "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss", fields={}),
           ("contextual_retrieval_separation",), "quick", less=True),
+    Claim("On longer words of PARITY RegularGPT beats a Transformer", "R, section 5.3, table 1", "regular_languages",
+          ((longer(PARITY), longer(TRANSFORMER)),), REGULAR, "quick"),
+    Claim("On longer words of PARITY a chunk of 2 beats a chunk of 3", "R, section 5.3, table 1", "regular_languages",
+          ((longer(PARITY), longer({**PARITY, "chunk": 3})),), REGULAR, "quick"),
+    *(Claim(f"Layer outputs cluster by the automaton's maps, {words}: purity, above the most frequent map's share",
+            "R, section 7.3, figure 3", "regular_languages",
+            (tuple(Side(fields, "layer outputs", metric) for metric in ("purity", "most frequent")),),
+            ("regular_languages_codes",), "quick") for words, fields in (("PARITY", PARITY), ("Cycle", CYCLE))),
 )
 
 

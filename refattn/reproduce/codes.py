@@ -8,16 +8,18 @@ adds one entry for each finished run at or right below each RUN_DIR: as in `reci
 Fuzzy logic: the context or the query is drawn DRAWS times for each seed, the same for all tasks, and scores are means
 over the draws; the paper fixes the context, the released code saves codes of both kinds.
 SRAVEN: {"second panel, layer 1": {"rule": ...}, ...} for each key that the last query token attends to.
+Regular languages: {"layer outputs": {"purity": ..., "most frequent": ...}}, how far the outputs of all levels fall into
+one cluster for each map of words; means over WORDS words of LENGTH symbols.
 """
 
 import sys
 from pathlib import Path
 
-from ..analysis import latent_code
+from ..analysis import latent_code, regular
 from ..recipes import recorded
 from ..train import load, runs, stream
 
-COUNT, DRAWS = 2_000, 4
+COUNT, DRAWS, WORDS, LENGTH = 2_000, 4, 4, 500
 WHAT = (f"logistic regression from {COUNT:,} latent codes of training tasks, scored on {COUNT:,} of held-out tasks by "
         "macro-F1")
 
@@ -29,6 +31,8 @@ def read_codes(path, count: int = COUNT) -> dict:
     """
     recipe, model, parameters = load(path)
     rng = stream(recipe.seed, "evaluation", 1_000_000)      # beyond every batch of an evaluation
+    if recipe.TASK == "regular_languages":
+        return {"layer outputs": regular.clusters(recipe, model, parameters, rng, WORDS, LENGTH)}
 
     def pair(**fixed):
         return [latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)
