@@ -43,6 +43,9 @@ def test_it_begins_with_two_commands(tmp_path, capsys):
 def test_every_file_and_variant_it_names_exists():
     for path in re.findall(r"`((?:refattn|tests|tutorials)/[\w/.]+)`", README):
         assert (ROOT / path).exists(), path
+    table = README.split("| what else |")[1].split("\n\n")[0]
+    for path in re.findall(r"`([\w/]+\.py)`", table):
+        assert (ROOT / "refattn" / path).exists(), path
     for name in VARIANTS:
         assert f"`{name}`" in README or name.endswith("_reversed"), name
     for name in re.findall(r"`(0\d_\w+)`", README):
