@@ -24,6 +24,25 @@ def mean_absolute_error(y, target):
     return (error * sign).sum() / n, sign * (1 / n)
 
 
+def sigmoid_mse(logits, target, weight=None):
+    """L = sum_i w_i mean_v (p[i, v] - target[i, v])^2 / sum_i w_i,  p = 1 / (1 + exp(-logits)).  Returns L, dlogits.
+
+    Shapes
+    ------
+    logits  : ... v
+    target  : ... v        (numbers in the dtype of the logits)
+    weight  : ...          (1 everywhere when None; its sum must not be 0)
+    returns : a 0-d array, and ... v
+    """
+    p = 0.5 * (1 + array_module(logits).tanh(0.5 * logits))             # the form that cannot overflow
+    error = p - target
+    if weight is None:
+        share = 1 / prod(logits.shape)
+    else:
+        share = weight[..., None] / (weight.sum() * logits.shape[-1])
+    return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
+
+
 def cross_entropy(logits, target, weight=None):
     """L = sum_i w_i (logsumexp_v logits[i, v] - logits[i, target_i]) / sum_i w_i.  Returns L, dlogits.
 

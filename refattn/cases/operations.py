@@ -166,6 +166,9 @@ def loss_rows():
         yield op(f"losses/{name}", getattr(losses, name), lambda dy, dl: [dy * dl], getattr(naive_losses, name), "",
                  file="losses.py", y="btm", target="btm", constants=("target",), symmetric="btm")
     weight = ("bt", maybe(0.7, lambda rng, size: rng.random((size["b"], size["t"]))))
+    yield op("losses/sigmoid_mse", losses.sigmoid_mse, lambda dlogits, dl: [dlogits * dl], naive_losses.sigmoid_mse, "",
+             file="losses.py", logits="btv", target="btv", weight=weight, constants=("target", "weight"),
+             symmetric="btv")
     yield op("losses/cross_entropy", losses.cross_entropy, lambda dlogits, dl: [dlogits * dl],
              naive_losses.cross_entropy, "", file="losses.py", logits="btv",
              target=("bt", tokens), weight=weight, constants=("weight",), symmetric="bt")

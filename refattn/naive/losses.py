@@ -28,6 +28,24 @@ def mean_absolute_error(y, target):
     return sum(gap if gap.real >= 0 else -gap for gap in gaps) / len(y)
 
 
+def sigmoid_mse(logits, target, weight=None):
+    """sum_n w_n mse_n / sum_n w_n with mse_n = mean_c of (1 / (1 + exp(-logits_nc)) - target_nc)^2.
+
+    Shapes: logits (..., v), target (..., v), weight (...) or None for all 1, returns a number.
+
+    >>> float(sigmoid_mse([[0.0, 0.0], [9.0, 9.0]], [[1.0, 0.5], [0.0, 0.0]], weight=[2.0, 0.0]))
+    0.125
+    """
+    logits, target = exact(logits), exact(target)
+    weight = np.ones(logits.shape[:-1]) if weight is None else exact(weight)
+    loss = 0.0
+    for n in np.ndindex(weight.shape):
+        for c in range(logits.shape[-1]):
+            gap = 1 / (1 + np.exp(-logits[n][c])) - target[n][c]
+            loss += weight[n] * gap ** 2 / logits.shape[-1]
+    return loss / sum(weight.flat)
+
+
 def cross_entropy(logits, target, weight=None):
     """sum_n w_n ce_n / sum_n w_n with ce_n = log(sum_c exp(logits_nc)) - logits_n,target_n.
 

@@ -2,7 +2,7 @@
 
 A step draws one length from 1 .. train_length and a batch of fresh words of exactly that length; the loss is the cross
 entropy of the one answer after the last symbol.  Asked about are `evaluation` fresh words of each length, of `longer`
-up to max_length, and of the one length `far`.
+up to max_length, and of the one length `far`.  With protocol "per_position" all of this is as `per_position.py` says.
 Source: R, section 5, table 4, and the released code, whose launch script has the settings of scale paper: Adam at a
 constant rate, gradients clipped to norm 1, float32; models as in models/regular_gpt.py, models/recurrent.py.
 Differs: scale caption has the lengths of table 1's caption where the script has others.  `accuracy` of longer words
@@ -11,6 +11,7 @@ of data and weights; the code's of weights only.  Scale quick has 2,000 steps, a
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..attention.layer import MultiHead
 from ..attention.sliding_dilated import OUT_OF_RANGE, SlidingDilated
 from ..attention.transformer_xl import TransformerXL
 from ..feed_forward import FeedForward
-from ..losses import cross_entropy
+from ..losses import cross_entropy, sigmoid_mse
 from ..models.recurrent import Recurrent
 from ..models.regular_gpt import NORMS, RegularGPT
 from ..models.transformer import Transformer
@@ -27,7 +28,7 @@ from ..models.universal import PostBlock
 from ..params import count
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
-from . import published
+from . import per_position, published
 from .base import Recipe, setting
 
 ATTENTIONS = "sliding_dilated", "rnn", "transformer_xl", "softmax"
@@ -83,6 +84,9 @@ class RegularLanguagesRecipe(Recipe):
     probe: int = setting(64, "words of each length during training", least=1, most=10**9)
 
     language: str = setting("parity", "which language", choices=tuple(LANGUAGES))
+    protocol: str = setting("released", "one answer for each word (released), or two at every position of members, D_n "
+                            "and Tomita only (Bhattamishra et al. 2020)", choices=task.PROTOCOLS)
+    strings: int = setting(10_000, "members to train on, of per_position", least=1, most=10**7)
     attention: str = setting("sliding_dilated", "model", choices=ATTENTIONS)
     train_length: int = setting(40, "the longest words of training; R: 40, 50, 80", least=1, most=100_000)
     max_length: int = setting(500, "the longest words of split longer; R: 500, 100", least=2, most=100_000)
@@ -110,23 +114,30 @@ class RegularLanguagesRecipe(Recipe):
         if self.max_length < self.train_length + 2:
             raise ValueError(f"max_length is {self.max_length}, allowed are numbers from train_length + 2, "
                              f"{self.train_length + 2}, on")
+        if self.protocol == "per_position":
+            per_position.check(self)
 
     @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
         """The settings of a scale, which in paper and caption depend on the language."""
         settings, language = cls.SCALES[name], changes.get("language", "parity")
+        if changes.get("protocol") == "per_position":
+            return {**settings, **per_position.SETTINGS, **({} if name == "quick" else per_position.PAPER)}
         if name != "quick":
             settings = {**settings, **RELEASED.get(language, {})}
         return {**settings, **(CAPTION.get(language, {}) if name == "caption" else {})}
 
     @classmethod
     def published(cls, settings: dict):
+        if settings["protocol"] == "per_position":
+            return per_position.PUBLISHED
         return published.regular_languages(settings["language"], settings["chunk"])
 
     @property
     def name(self) -> str:
         chunk = f"-chunk{self.chunk}" if self.attention == "sliding_dilated" and self.chunk != 2 else ""
-        return f"{self.language}-{self.attention}{chunk}-seed{self.seed}"
+        protocol = "-per_position" if self.protocol == "per_position" else ""
+        return f"{self.language}-{self.attention}{chunk}{protocol}-seed{self.seed}"
 
     def rate_at(self, step: int) -> float:
         """The same at every step, after the warm-up."""
@@ -141,7 +152,7 @@ class RegularLanguagesRecipe(Recipe):
 
     def data(self) -> task.RegularLanguages:
         """The task with these settings."""
-        return task.RegularLanguages(self.language, self.leading_plus, ones=self.ones)
+        return task.RegularLanguages(self.language, self.leading_plus, self.protocol, self.ones)
 
     def build(self):
         data, m, d = self.data(), self.width, self.width // self.heads
@@ -154,10 +165,17 @@ class RegularLanguagesRecipe(Recipe):
         position = TransformerXL(m, self.heads, d) if self.attention == "transformer_xl" else None
         block = PostBlock(MultiHead(m, self.heads, d, position=position, biases=False), FeedForward(m, 4 * m, "relu"))
         return Transformer(block, self.layers, data.classes, vocabulary=data.vocabulary, final_norm=False,
-                           embedding_scale=True)
+                           embedding_scale=True, causal=self.protocol == "per_position")
 
-    def sample(self, rng, split="train", size=None, length=None):
-        """Words of one length, drawn from 1 .. train_length unless given."""
+    @cached_property
+    def corpora(self) -> dict:
+        """{split: all its strings} of per_position."""
+        return per_position.corpora(self)
+
+    def sample(self, rng, split="train", size=None, length=None, start=None):
+        """Words of one length, drawn from 1 .. train_length unless given; per_position: strings unless given."""
+        if self.protocol == "per_position" and length is None:
+            return per_position.sample(self, rng, split, size or self.batch, start)
         if length is None:
             length = int(rng.integers(1, self.train_length + 1))
         words = self.data().sample(rng, size or self.batch, length)
@@ -173,26 +191,39 @@ class RegularLanguagesRecipe(Recipe):
 
     def batches(self, split: str, tasks: int):
         """`tasks` words of each length, in batches that fit in memory; of longer words the first two lengths too."""
+        if self.protocol == "per_position":
+            yield from per_position.batches(self, split, tasks)
+            return
         lengths = self.lengths(split)
         if split == "longer":
             lengths = sorted({self.train_length + 1, self.train_length + 2, *lengths})
         for length in lengths:
-            most = TOKENS // length
-            if self.attention in ("transformer_xl", "softmax"):
-                most = min(most, PAIRS // (self.heads * length**2))
-            size = max(1, min(self.batch, most))
+            size = self.fitting(length)
             for start in range(0, tasks, size):
                 yield min(size, tasks - start), {"length": length}
 
+    def fitting(self, length: int) -> int:
+        """How many words of this length make a batch that fits in memory."""
+        most = TOKENS // length
+        if self.attention in ("transformer_xl", "softmax"):
+            most = min(most, PAIRS // (self.heads * length**2))
+        return max(1, min(self.batch, most))
+
     def kept(self, batch):
+        if self.protocol == "per_position":
+            return per_position.Judged(batch.target, batch.weight)
         return Answered(batch.target, batch.length)
 
     def inputs(self, batch, rng=None):
+        if self.protocol == "per_position":
+            return batch.tokens, {}
         last = {"tree": True} if self.attention == "sliding_dilated" else {"read": slice(-1, None)}
         return batch.tokens, last
 
     def loss(self, y, batch):
-        """Cross entropy of the answer."""
+        """Cross entropy of the answer; per_position: mean square error of sigmoids inside the strings."""
+        if self.protocol == "per_position":
+            return sigmoid_mse(y, batch.target, batch.weight)
         value, dy = cross_entropy(y[:, 0], batch.target)
         return value, dy[:, None]
 
@@ -203,7 +234,9 @@ class RegularLanguagesRecipe(Recipe):
         return dict(zip(lengths.tolist(), (np.bincount(index, right) / np.bincount(index)).tolist(), strict=True))
 
     def metrics(self, y, batch):
-        """Means over lengths, every length weighing the same."""
+        """Means over lengths, every length weighing the same; per_position: strings that are right everywhere."""
+        if self.protocol == "per_position":
+            return {**dict.fromkeys(self.LABELS), "accuracy": per_position.accuracy(y, *batch)}
         found = self.by_length(y, batch)
         first = self.train_length + 1
         published_ = [accuracy for length, accuracy in found.items() if length != first]

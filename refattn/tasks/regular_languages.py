@@ -5,7 +5,7 @@ Differs: from the paper as the code does: D_n and Tomita are membership of whole
 words, Modular Arithmetic has a leading + (`leading_plus`).  From the code: other random numbers, members before the
 others in a batch of any size, and split `corrupted`, members with one symbol changed: the published negatives are
 easy.  `protocol="per_position"` has the targets of Bhattamishra et al. at every position of members, which are drawn
-as above at one length, where their code mixes lengths.
+as above, all of one length; `per_position.py` draws them as they do, many lengths at once.
 Symbols: b batch, t position; 0 and 1 are symbols 0 and 1, in D_n opening and closing.
 Units: lengths in symbols; `ones` is a probability.
 """
