@@ -21,8 +21,8 @@ from .published import Published
 
 SETTINGS = {"batch": 32, "rate": 5e-4, "train_length": 50, "max_length": 100, "far": 150, "evaluation": 500}
 PAPER = {"steps": 25 * 10_000 // 32}
-PUBLISHED = Published("none", "Bhattamishra et al. 2020 trained other models. With protocol per_position an accuracy is "
-                      "of strings right at every position, so many in each window of lengths, not per length", {}, {})
+PUBLISHED = Published("none", "Bhattamishra et al. 2020 trained other models. With protocol per_position an accuracy "
+                      "is of strings right at every position, so many in each window, not per length", {}, {})
 
 
 class Judged(NamedTuple):
