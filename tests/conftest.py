@@ -1,8 +1,15 @@
-"""One BLAS thread, set before NumPy is imported, and the hypothesis profiles: quick, or `--hypothesis-profile deep`."""
+"""One BLAS thread, set before NumPy is imported, and the hypothesis profiles: quick, or `--hypothesis-profile deep`.
+
+Ctrl-C is heard even where the suite was started in the background by a shell, which lets its jobs ignore it; programs
+that tests start inherit that.
+"""
 
 import os
+import signal
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
