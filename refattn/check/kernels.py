@@ -47,8 +47,8 @@ class Entry(NamedTuple):
 
     def __str__(self):
         if self.ok:
-            return f"{self.name:6s} agrees  error {self.error:.1e}, allowed {self.allowed:.1e}, at {self.where}"
-        return (f"{self.name:6s} WRONG   at {self.where}: theirs {self.theirs:.6g}, ours {self.ours:.6g}; "
+            return f"agrees  error {self.error:.1e}, allowed {self.allowed:.1e}, at {self.where}"
+        return (f"WRONG   at {self.where}: theirs {self.theirs:.6g}, ours {self.ours:.6g}; "
                 f"error {self.error:.1e}, allowed {self.allowed:.1e}")
 
 
@@ -64,7 +64,9 @@ class Comparison(NamedTuple):
         return all(entry.ok for entry in self.entries)
 
     def __str__(self):
-        return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64", *map(str, self.entries)])
+        width = max(6, *(len(entry.name) for entry in self.entries))
+        return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64",
+                          *(f"{entry.name:{width}} {entry}" for entry in self.entries)])
 
 
 class Diagnosis(NamedTuple):
