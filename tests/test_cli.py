@@ -18,6 +18,7 @@ from refattn import cli, optim, params, recipes, theorems, xp
 from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
+from refattn.cli import training
 from refattn.contract import contract
 from refattn.models.transformer import decoder
 from refattn.recipes import recipe
@@ -49,7 +50,7 @@ BAD_LINES = [                                               # words, what the li
     ("trian", ["'trian'", "did you mean train?", "train, compile, verify, list, reproduce, vectors"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
-    ("train parity --language d2", ["--language is 'd2'", "the TASK says it already"]),
+    ("train parity --language d2", ["--language is 'd2'", "task 'parity' says it already"]),
     ("train regular-languages --language dyck", ["--language is 'dyck'", "parity, even_pairs"]),
     ("train parity --chunk 1", ["--chunk is 1", "from 2 to 1,024"]),
     ("train parity --heads 7", ["--width is 64", "multiples of heads, 7"]),
@@ -59,7 +60,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
     ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
     ("train --step 5", ["--step ", "did you mean --steps?"]),                           # no abbreviations
-    ("train --qqq=3", ["--qqq is not an option", "--help"]),
+    ("train --qqq=3", ["--qqq is not an option; refattn train fuzzy_logic --help lists"]),
     ("train fuzzy_logic extra", ["'extra'", "one argument too many"]),
     ("train --attention hila", ["--attention is 'hila'", "softmax, linear, hyla", "did you mean hyla?"]),
     ("train --attention softmax nonsense", ["--attention is 'nonsense'", "softmax, linear, hyla"]),
@@ -316,6 +317,8 @@ BAD_CALLS = [                                               # call, exception, w
     ("no tasks", lambda: evaluate(tiny(), tiny().build(), np.zeros(1), "train", tasks=0), ValueError,
      ["tasks is 0", "at least 1"]),
     ("an unknown task", lambda: recipe("fuzy_logic"), ValueError, ["'fuzy_logic'", "did you mean fuzzy_logic?"]),
+    ("a language twice", lambda: recipe("parity", language="d2"), ValueError,
+     ["language is 'd2'", "task 'parity' says it already", "'regular_languages'"]),
     ("an unknown field", lambda: recipe(widht=3), ValueError, ["'widht'", "did you mean width?"]),
     ("a field of another type", lambda: recipe(heads=2.0), ValueError, ["heads is 2.0", "whole numbers"]),
     ("a number for a switch", lambda: recipe(read=1), ValueError, ["read is 1", "True and False"]),
@@ -385,8 +388,8 @@ def test_train_json_is_one_document(tmp_path, capsys):
 
 
 def test_every_field_of_the_recipe_is_a_flag(monkeypatch, tmp_path):
-    chosen, _, _, _ = cli.plan(["--no-read", "--cover-terms", "--rate", "1e-3", "--decay-rule", "text", "--held-out",
-                                "0.3", "--attention", "linear", "--seed", "3", "--scale", "paper", "--clip", "2"])
+    words = "--no-read --cover-terms --rate 1e-3 --decay-rule text --held-out 0.3 --attention linear --seed 3 --clip 2"
+    chosen, _, _, _ = training.plan([*words.split(), "--scale", "paper"])
     assert chosen == [recipe("fuzzy_logic", "paper", read=False, cover_terms=True, rate=1e-3, decay_rule="text",
                              held_out=0.3, attention="linear", seed=3, clip=2.0)]
 
@@ -465,6 +468,15 @@ def test_the_program_ends_with_its_status_and_no_traceback():
     process = run("train", "--steps", "none")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 2 and out == "" and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["--help", "list", "reproduce"])
+def test_a_reader_that_leaves_early_is_no_error(words):
+    """The pipe is closed before anything is read, as by `| head -0`."""
+    process = run(*words.split())
+    process.stdout.close()
+    assert process.wait(60) == 141 and process.stderr.read() == ""
+    process.stderr.close()
 
 
 def test_help_imports_no_numerics():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import __version__
-from .options import Parser, Usage, whole, writable
+from .options import Parser, Usage, as_option, flag, whole, writable
 from .tables import columns
 
 DTYPES = "float32", "float64"
@@ -79,7 +79,7 @@ def number(options, name, default, least, most):
     """A whole number of the options.  Raises Usage."""
     value = options.get(name, default)
     if not least <= value <= most:
-        raise Usage(f"--{name.replace('_', '-')} is {value}, allowed are whole numbers from {least:,} to {most:,}")
+        raise Usage(f"{flag(name)} is {value}, allowed are whole numbers from {least:,} to {most:,}")
     return value
 
 
@@ -119,7 +119,7 @@ def plan(options) -> Plan:
         recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), seed=seed, **switches)
         fits(recipe.build(), dtype)
     except ValueError as error:
-        raise Usage(f"--{error}") from None
+        raise Usage(as_option(error, switches)) from None
     except MemoryError as error:
         raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
     out = Path(options.get("out") or Path("runs", time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S")))

@@ -27,9 +27,9 @@ class Parser(argparse.ArgumentParser):
         for text in rest:
             name = text.split("=")[0]
             near = get_close_matches(name, self._option_string_actions, n=1)
-            raise Usage(f"{name} is not an option" + (f"; did you mean {near[0]}?" if near else "")
-                        + f" {self.prog} --help lists what is allowed" if name.startswith("-") else
-                        f"{name!r} is one argument too many; {self.prog} --help lists what is allowed")
+            what = f"{name} is not an option" if name.startswith("-") else f"{name!r} is one argument too many"
+            guess = f"; did you mean {near[0]}?" if near else ";"
+            raise Usage(f"{what}{guess} {self.prog} --help lists what is allowed")
         return vars(args)
 
 
@@ -55,6 +55,12 @@ def positive(text: str) -> float:
 
 def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def as_option(error: ValueError, names) -> str:
+    """The words of an error about a field, with the field as its option."""
+    name, _, rest = str(error).partition(" ")
+    return f"{flag(name)} {rest}" if name in names else str(error)
 
 
 def train_parser(kind) -> Parser:
@@ -94,6 +100,15 @@ def writable(out: Path) -> None:
     except OSError as error:
         raise Usage(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); allowed: a directory that can "
                     f"be made or written") from None
+
+
+def answers(device: str) -> None:
+    """Raises Usage unless the device is there and computes."""
+    from .. import xp
+    try:
+        xp.device(device)
+    except RuntimeError as error:
+        raise Usage(f"--device is {device!r}, but {error}; allowed here: cpu") from None
 
 
 def fits(recipe) -> None:

@@ -5,7 +5,7 @@ import sys
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
-from .options import Parser, Usage, positive, whole, writable
+from .options import Parser, Usage, answers, flag, positive, whole, writable
 from .sheets import FORMATS
 from .tables import columns
 
@@ -32,7 +32,7 @@ def parser() -> Parser:
     return made
 
 
-def reproduce(argv) -> int:
+def run(argv) -> int:
     """Print a published table beside ours; 1 if a fresh run met a bad number."""
     from ..recipes import unknown
     from ..reproduce.tables import TABLES
@@ -67,20 +67,16 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     """(finished runs, runs that met a bad number) of what the options ask for, trained as far as it is not there."""
     from ..train.compare import train_all
     from ..train.executors import executor
-    from ..xp import device, keep_freed_memory
+    from ..xp import keep_freed_memory
     if hasattr(table, "fresh"):                             # counted, not trained
         for name in FRESH:
             if name in options and name != "seed":
-                raise Usage(f"--{name.replace('_', '-')} cannot go with {table.name}, which trains nothing; allowed: "
-                            f"--fresh, --seed")
+                raise Usage(f"{flag(name)} cannot go with {table.name}, which trains nothing; allowed: --fresh, --seed")
         return table.fresh(*options.get("seed", [0])[:1]), []
     scale, seeds = options.get("scale", table.default_scale), dict.fromkeys(options.get("seed", [0, 1, 2]))
     changes = {"steps": options["steps"]} if "steps" in options else {}
     jobs = table.recipes(scale, seeds, options.get("row", ()), **changes)
-    try:
-        device(options.get("device", "cpu"))
-    except RuntimeError as error:
-        raise Usage(f"--device is 'gpu', but {error}; allowed here: cpu") from None
+    answers(options.get("device", "cpu"))
     out = Path(options.get("out") or Path("runs", f"{table.name}-{scale}" if scale else table.name))
     keep_freed_memory()
     settings = {name: options[name] for name in ("device", "max_seconds") if name in options}

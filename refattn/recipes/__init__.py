@@ -32,12 +32,12 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
     """The recipe of a task at a scale, with the given fields changed.
 
     With other `steps` and no `warmup` the warm-up is at most a tenth of the steps.
-    Raises ValueError for an unknown task, scale or field, or a value that is not allowed.
+    Raises ValueError for an unknown task, scale or field, a value that is not allowed, or a language given twice.
 
     >>> recipe("fuzzy_logic", "paper", attention="linear").steps
     50000
     """
-    task, fixed = SHORT.get(task, (task, {}))
+    given, (task, fixed) = task, SHORT.get(task, (task, {}))
     if task not in RECIPES:
         raise ValueError(unknown("task", task, [*RECIPES, *SHORT]))
     kind = RECIPES[task]
@@ -47,7 +47,10 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
     for name in changes:
         if name not in names:
             raise ValueError(unknown(f"field of {task}", name, names))
-    changes = {**changes, **fixed}
+        if name in fixed:
+            raise ValueError(f"{name} is {changes[name]!r}, but task {given!r} says it already; allowed: no {name}, or "
+                             f"task {task!r}")
+    changes |= fixed
     settings = {**kind.scale(scale, changes), **changes}
     if isinstance(settings.get("steps"), int) and "steps" in changes and "warmup" not in changes:
         settings["warmup"] = max(0, min(settings.get("warmup", kind.warmup), settings["steps"] // 10))

@@ -1,0 +1,106 @@
+"""`refattn train`: from a command line to recipes, and from their runs to a table."""
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+
+from ..recipes import RECIPES, SHORT, recipe, unknown
+from ..train import compare, runs
+from ..xp import keep_freed_memory
+from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, train_parser, writable
+from .tables import summary, table
+
+
+def plan(argv):
+    """(recipes, out, resume, options) of a `train` command line."""
+    named = bool(argv) and not argv[0].startswith("-")
+    name = argv[0].replace("-", "_") if named else "fuzzy_logic"
+    task, _ = SHORT.get(name, (name, {}))
+    if task not in RECIPES:
+        raise Usage(unknown("TASK", task, [*RECIPES, *SHORT]))
+    options = train_parser(RECIPES[task]).parse(argv[named:])
+    if "resume" in options:
+        for other in options:
+            if other not in (*BESIDE_RESUME, "resume") or named:
+                raise Usage(f"{f'TASK {task!r}' if named else flag(other)} cannot go with --resume; allowed beside it: "
+                            f"{', '.join(map(flag, BESIDE_RESUME))}")
+        return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
+    scale = options.pop("scale", "quick")
+    rest = {other: options.pop(other) for other in ("device", "max_seconds", "json") if other in options}
+    out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
+    attention = dict.fromkeys(options.pop("attention", RECIPES[task].COMPARED))
+    seeds = dict.fromkeys(options.pop("seed", [0]))
+    try:
+        chosen = [recipe(name, scale, attention=a, seed=s, **options) for a in attention for s in seeds]
+        if rest.get("device") != "gpu":
+            for one in chosen:
+                fits(one)
+    except ValueError as error:
+        raise Usage(as_option(error, RECIPES[task].__dataclass_fields__)) from None
+    return chosen, out, False, rest
+
+
+def resumed(source: str, out: str | None):
+    """(recipes, directory) of the runs in `source`, copied to `out` where it is given."""
+    try:
+        found = runs.find(source)
+    except ValueError as error:
+        raise Usage(f"--resume {error}") from None
+    recipes = [runs.read_recipe(path) for path in found]
+    for path, one in zip(found, recipes, strict=True):
+        if one.TASK not in RECIPES:
+            raise Usage(f"--resume {str(path)!r} holds a {one.TASK}, which is not trained; allowed: a training run")
+        if path.resolve().name != one.name:
+            raise Usage(f"--resume {str(path)!r} holds the run {one.name}; allowed: a directory of that name")
+    if out is None:
+        return recipes, found[0].resolve().parent
+    writable(Path(out))
+    for one in recipes:
+        if Path(out, one.name).exists():
+            raise Usage(f"--out is {out!r}, which holds {one.name} already; allowed: another directory")
+    for path, one in zip(found, recipes, strict=True):
+        shutil.copytree(path, Path(out, one.name), ignore=shutil.ignore_patterns("*.tmp", "lock"))
+    return recipes, Path(out)
+
+
+def run(argv) -> int:
+    """Train and compare; 1 if a run met a bad number."""
+    keep_freed_memory()
+    recipes, out, resume, options = plan(argv)
+    as_json = options.pop("json", False)
+    answers(options.get("device", "cpu"))
+    writable(out)
+    on = f"refattn train --resume {shlex.quote(str(out))}"
+    try:
+        outcomes = compare.compare(recipes, out, resume=resume, **options)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"{error or 'stopped'}; checkpoints are in {out}, go on with: {on}") from None
+    except ValueError as error:
+        raise Usage(as_option(error, {"out"})) from None
+    except MemoryError:
+        raise Usage("memory does not suffice for these sizes; allowed are smaller --batch, --length, --width") from None
+    except BrokenExecutor:
+        print(f"refattn train: a run's process died; checkpoints are in {out}, go on with: {on}", file=sys.stderr)
+        return 1
+    return report(outcomes, out, on, as_json)
+
+
+def report(outcomes, out, on: str, as_json: bool) -> int:
+    """Print the table, and below it on standard error what went wrong and where the runs are; the exit status."""
+    kind = RECIPES[outcomes[0]["task"]]
+    if as_json:
+        source = kind.published(outcomes[0]["fields"]).source
+        print(json.dumps({"task": kind.TASK, "out": str(out), "runs": outcomes, "table": summary(kind, outcomes),
+                          "published_source": source}, indent=1, ensure_ascii=False))
+    else:
+        print(table(kind, outcomes))
+    failed = [outcome for outcome in outcomes if outcome.get("error")]
+    for outcome in failed:
+        print(f"refattn: {outcome['error']}", file=sys.stderr)
+    stopped = not failed and any(not outcome["finished"] for outcome in outcomes)
+    print(f"checkpoints are in {out}, go on with: {on}" if stopped else f"the runs are in {out}", file=sys.stderr)
+    return 1 if failed else 0
