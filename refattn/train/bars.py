@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 from .. import params
 from . import runs
@@ -15,6 +16,7 @@ class Bars:
         from tqdm import tqdm
         self.jobs, self.progress = jobs, progress
         self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
+        self.sizes = [0] * len(jobs)                        # of the files that were read last, in bytes
         self.total = sum(recipe.steps for _, recipe in jobs)
         self.first, self.said = None, False                 # (time, steps) of the first line seen; minutes said
         each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
@@ -41,7 +43,11 @@ class Bars:
     def look(self) -> None:
         """Move the bars to where the runs are, and say once how long it will take."""
         for place, (path, recipe) in enumerate(self.jobs):
-            line = self.last(path)
+            file = Path(path, "metrics.jsonl")
+            size = file.stat().st_size if file.exists() else 0
+            if size == self.sizes[place]:                   # long runs have thousands of lines
+                continue
+            self.sizes[place], line = size, self.last(path)
             if line.get("step", 0) > self.seen[place]:
                 loss, bar = f"{line['loss']:.4f}", self.bars[place]
                 bar.set_postfix({recipe.name: loss} if self.single else {"loss": loss, "rate": f"{line['rate']:.1e}"},

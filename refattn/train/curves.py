@@ -24,7 +24,8 @@ def draw(path, recipe) -> bool:
         measured = [line for line in [*history, final] if split in line]
         right.plot([line["step"] for line in measured], [line[split][metric] for line in measured], marker="o",
                    markersize=3, label=split.replace("_", " "))
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], title=f"n = {recipe.evaluation:,} tasks at the end")
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric],
+              title=f"n = {recipe.evaluation:,} {recipe.COUNTED} at the end")
     for axes in left, right:
         axes.legend()
     figure.suptitle(f"{recipe.TASK}, {recipe.name} (seed {recipe.seed})")
