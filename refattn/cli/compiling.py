@@ -1,7 +1,6 @@
 """`refattn compile`: from a language, a table or a regular expression to a checkpoint, and its errors by length."""
 
 import json
-import platform
 import sys
 import time
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import __version__
 from .options import Parser, Usage, as_option, flag, whole, writable
 from .tables import columns
 
@@ -133,6 +131,7 @@ def run(argv) -> int:
     """Compile; 1 if the weights are wrong somewhere."""
     from ..automata.compiled import compiled
     from ..train import runs
+    from ..train.documents import environment, plain, write_json
     options, start = parser().parse(argv), time.perf_counter()
     recipe, states, draw, dtype, longest, count, out = plan(options)
     runs.begin(out, recipe)
@@ -146,13 +145,11 @@ def run(argv) -> int:
     found = read(machine, words(automaton, draw, np.random.default_rng(recipe.seed), count, longest), out)
     document = {"errors": int(found.by_length.sum()), "errors_at_all_positions": found.elsewhere,
                 "answers": found.answers, "margin": found.margin, "words": count, "max_length": longest}
-    runs.write_json(out / "result.json", {
+    write_json(out / "result.json", {
         **runs.describe(recipe), "name": recipe.name, "step": 0, "metrics": {"words": document}, "parameters": size,
-        "seconds": round(time.perf_counter() - start, 1), "device": "cpu", "dtype": str(dtype),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}})
+        "seconds": round(time.perf_counter() - start, 1), "device": "cpu", "dtype": str(dtype), **environment()})
     if "json" in options:
-        print(json.dumps({"name": recipe.name, "out": str(out), **runs.plain(document),
+        print(json.dumps({"name": recipe.name, "out": str(out), **plain(document),
                           "by_length": found.by_length.tolist()}, indent=1))
     else:
         print(report(machine, found, longest))

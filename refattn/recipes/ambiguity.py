@@ -5,18 +5,16 @@
 writes them; the file of this folder's `results` is of seed 0 and 1,000,000 instances (for ceilings a tenth of that).
 """
 
-import platform
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from .. import __version__
 from ..tasks.sraven import Sraven
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..tasks.sraven_bayes import ceiling, rule_free
-from ..train import runs
+from ..train.documents import environment, write_json
 
 QUICK = 2, 4                                        # (features, symbols) of the quick recipe
 SETTINGS = QUICK, (4, 4), (4, 8), (4, 16)           # of the ceilings
@@ -45,8 +43,7 @@ def count(seed: int = 0, instances: int = 1_000_000) -> dict:
                     "accuracies of both splits, and accuracies without inferring a rule at M = 2, K = 4, for the "
                     "splits of three seeds",
             "seed": seed, "split": "train", "seconds": round(seconds, 1), "rows": rows, "ceilings": ceilings,
-            "rule_free": free, "platform": f"{platform.system()} {platform.machine()}",
-            "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}}
+            "rule_free": free, **environment()}
 
 
 def main(argv) -> int:
@@ -54,7 +51,7 @@ def main(argv) -> int:
     try:
         if not 1 <= len(argv) <= 3:
             raise ValueError("usage: python -m refattn.recipes.ambiguity FILE [SEED [INSTANCES]]")
-        runs.write_json(Path(argv[0]), count(*map(int, argv[1:])))
+        write_json(Path(argv[0]), count(*map(int, argv[1:])))
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -6,7 +6,6 @@ parameters as one that is not (same machine kind, versions and number of BLAS th
 A recipe is anything with the methods and fields of `recipes.base.Recipe`; this module knows no task and no model.
 """
 
-import platform
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from .. import __version__, optim, params
+from .. import optim, params
 from ..xp import device as find_device
 from . import curves, runs
 from .ahead import ahead
+from .documents import environment, write_json
 from .evaluation import evaluate, moved, stream
 from .record import NonFinite, Record, State
 from .runs import load
@@ -107,10 +107,8 @@ def _finish(recipe, model, state: State, out, device: str) -> dict:
         return done["metrics"]
     metrics = {split: evaluate(recipe, model, state.parameters, split) for split in recipe.SPLITS}
     if out is not None:
-        versions = {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}
-        runs.write_json(Path(out, "result.json"), {
+        write_json(Path(out, "result.json"), {
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
-            "parameters": len(state.flat), "seconds": round(state.seconds, 1), "device": device,
-            "platform": f"{platform.system()} {platform.machine()}", "versions": versions})
+            "parameters": len(state.flat), "seconds": round(state.seconds, 1), "device": device, **environment()})
         curves.draw(out, recipe)
     return metrics

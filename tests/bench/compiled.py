@@ -5,20 +5,19 @@ for the 25 states of Modular Arithmetic; --quick leaves those out.
 """
 
 import json
-import platform
 import sys
 import time
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from refattn import __version__
 from refattn.automata.compiled import compiled
 from refattn.automata.exactness import errors
 from refattn.automata.finite import random_automaton
 from refattn.cli.compiling import words
 from refattn.params import whole_file
 from refattn.tasks.languages import LANGUAGES
+from refattn.train.documents import environment
 
 MOST_UNITS = 50_000            # n^(C+1) at most: chunk 4 up to 8 states, chunk 3 up to 14
 SWITCHES = {
@@ -97,8 +96,7 @@ def main(argv) -> None:
                 "members; margin_from_1: the largest distance of the least margin from 1; seconds are of one thread "
                 "on a shared two-core machine",
         "command": "python -m tests.bench.compiled FILE", "most_units": MOST_UNITS, "switches": SWITCHES,
-        "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()},
-        "platform": f"{platform.system()} {platform.machine()}"}
+        **environment()}
     top = json.dumps(record, indent=1)[:-2]
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
     with whole_file(file) as out:
