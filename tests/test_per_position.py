@@ -115,7 +115,7 @@ def test_settings_of_the_source_and_of_the_other_protocol():
 
 def test_test_strings_are_not_among_those_trained_on_and_batches_are_as_wide_as_needed():
     r = tiny()
-    everything = r.corpora["train"]
+    everything = r.by_protocol.corpora["train"]
     keys = {(w.sum(), t.tobytes()) for t, w in zip(everything.tokens, everything.weight, strict=True)}
     assert len(keys) == len(everything.tokens) == 50
     trained = {t.tobytes() for t in everything.tokens[:40]}
@@ -128,7 +128,7 @@ def test_test_strings_are_not_among_those_trained_on_and_batches_are_as_wide_as_
         asked = [r.sample(None, split, size, **more) for size, more in r.batches(split, 10)]
         assert [b.tokens.shape for b in asked] == [(8, longest), (2, longest)]
         first = 40 if split == "train" else 0
-        whole = r.corpora[split].tokens[first:first + 10]
+        whole = r.by_protocol.corpora[split].tokens[first:first + 10]
         np.testing.assert_array_equal(np.concatenate([b.tokens for b in asked]), whole)
     assert r.sample(np.random.default_rng(0), "far").tokens.shape[0] == 8
     assert r.sample(np.random.default_rng(0), "far", 3, 20).tokens.shape == (3, 20)         # of one length: analyses

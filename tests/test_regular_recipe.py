@@ -9,7 +9,8 @@ import pytest
 import refattn
 from refattn import cli, params, train
 from refattn.recipes import RECIPES, SHORT, recipe
-from refattn.recipes.regular_languages import ATTENTIONS, Answered
+from refattn.recipes.one_answer import Answered
+from refattn.recipes.regular_languages import ATTENTIONS
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import evaluate, fit, stop
 from refattn.train.record import State
@@ -67,18 +68,21 @@ def test_the_two_averages_and_the_worst():
     y[:, 0, 1] = right
     found = tiny().metrics(y, Answered(np.ones(8, int), length))
     assert found == {"accuracy": 2.5 / 3, "corrected": 2.5 / 4, "worst": 0.0, "last": 1.0}
+    found = tiny(far=6).metrics(y[:2], Answered(np.ones(2, int), length[:2]))           # split far, of length 6 alone
+    assert found == {"accuracy": 0.0, "corrected": 0.0, "worst": 0.0, "last": 0.0}
 
 
 def test_lengths_asked_about():
     r = tiny(max_length=30, stride=10)
-    assert [*r.lengths("longer")] == [10, 20, 30] and [*r.lengths("train")] == [5] and [*r.lengths("far")] == [20]
+    lengths = r.by_protocol.lengths
+    assert [*lengths("longer")] == [10, 20, 30] and [*lengths("train")] == [5] and [*lengths("far")] == [20]
     asked = [(size, more["length"]) for size, more in r.batches("longer", 6)]
     assert asked == [(n, length) for length in (6, 7, 10, 20, 30) for n in (4, 2)]
     assert not [*tiny(attention="softmax").batches("far", 6)]
     wide = recipe("parity", "quick", attention="transformer_xl")
     assert max(size * 8 * more["length"]**2 for size, more in wide.batches("longer", 512)) <= 1 << 22
     with pytest.raises(ValueError, match="split is 'held_out', allowed are train, longer, far"):
-        r.lengths("held_out")
+        r.batches("held_out", 1)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

@@ -30,6 +30,13 @@ def check(name: str, value, kind: type, *, least=-math.inf, most=math.inf, choic
         raise ValueError(f"{name} is {value!r}, allowed are {allowed}")
 
 
+def check_fields(made) -> None:
+    """`check` of every field of a dataclass whose fields are made by `setting`."""
+    for f in fields(made):
+        allowed = {name: f.metadata[name] for name in ("least", "most", "choices")}
+        check(f.name, getattr(made, f.name), f.type, **allowed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One experiment: a task, a model, a loss, and how to train.  A subclass binds them with five methods:
@@ -66,9 +73,7 @@ class Recipe:
     checkpoint_every: int = setting(100, "steps per checkpoint", least=1, most=10**9)
 
     def __post_init__(self):
-        for f in fields(self):
-            allowed = {name: f.metadata[name] for name in ("least", "most", "choices")}
-            check(f.name, getattr(self, f.name), f.type, **allowed)
+        check_fields(self)
         if self.evaluate_every % self.log_every:
             raise ValueError(f"evaluate_every is {self.evaluate_every}, allowed are multiples of log_every, "
                              f"{self.log_every}")
@@ -108,3 +113,15 @@ class Recipe:
     def rate_at(self, step: int) -> float:
         """The learning rate of update number `step`, from 0."""
         return warmup_cosine(step, rate=self.rate, steps=self.steps, warmup=self.warmup, length=self.schedule_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantRateRecipe(Recipe):
+    """Without schedule and decay unless they are asked for, as C and R train."""
+
+    decay: float = setting(0.0, "weight decay, times the rate", least=0.0, most=1e3)
+    warmup: int = setting(0, "steps of linear warm-up", least=0, most=10**9)
+
+    def rate_at(self, step: int) -> float:
+        """The same at every step, after the warm-up."""
+        return self.rate * min(1.0, (step + 1) / (self.warmup + 1))

@@ -4,14 +4,14 @@ Nothing is trained: the checkpoint is of step 0 of 0, and holds parameters alone
 "words")` reads uniformly random words and compares every position with the automaton.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..automata.compiled import ACTIVATIONS, shaped
 from ..automata.reading import from_table
 from ..models.regular_gpt import NORMS
 from ..xp import array_module
-from .base import Recipe, check, setting
+from .base import Recipe, check_fields, setting
 
 
 class Batch(NamedTuple):
@@ -41,8 +41,7 @@ class CompiledAutomaton:
     evaluation: int = setting(64, "words in all", least=1, most=10**9)
 
     def __post_init__(self):
-        for f in fields(self):
-            check(f.name, getattr(self, f.name), f.type, **{x: f.metadata[x] for x in ("least", "most", "choices")})
+        check_fields(self)
         from_table(self.table)
 
     @property

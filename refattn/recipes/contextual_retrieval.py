@@ -18,7 +18,7 @@ from ..losses import mean_absolute_error
 from ..models.contextual_retrieval import RetrievalNetwork
 from ..tasks import contextual_retrieval as task
 from . import published
-from .base import Recipe, setting
+from .base import ConstantRateRecipe, setting
 
 PAPER = {"steps": 100_000, "log_every": 500, "evaluate_every": 5_000, "checkpoint_every": 5_000}
 
@@ -29,7 +29,7 @@ def cell(searches: int, retrievals: int, width: int) -> dict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContextualRetrievalRecipe(Recipe):
+class ContextualRetrievalRecipe(ConstantRateRecipe):
     """Each object of a set finds its nearest neighbour in S features and reports the features that it prefers."""
 
     TASK = "contextual_retrieval"
@@ -49,8 +49,6 @@ class ContextualRetrievalRecipe(Recipe):
 
     batch: int = setting(256, "sets per step", least=1, most=2**20)
     rate: float = setting(1e-4, "learning rate, constant", least=0.0, most=1e3)
-    decay: float = setting(0.0, "weight decay, times the rate", least=0.0, most=1e3)
-    warmup: int = setting(0, "steps of linear warm-up", least=0, most=10**9)
     initialise: str = setting("pytorch", "scheme of the initial weights", choices=("pytorch", "lecun_normal"))
     evaluation: int = setting(25_600, "sets per split at the end", least=1, most=10**9)
     probe: int = setting(25_600, "sets per split during training", least=1, most=10**9)
@@ -83,10 +81,6 @@ class ContextualRetrievalRecipe(Recipe):
     @property
     def name(self) -> str:
         return f"{self.attention}-{'held-out' if self.held_out else 'all'}-seed{self.seed}"
-
-    def rate_at(self, step: int) -> float:
-        """The same at every step, after the warm-up."""
-        return self.rate * min(1.0, (step + 1) / (self.warmup + 1))
 
     def data(self) -> task.ContextualRetrieval:
         """The task with these settings."""

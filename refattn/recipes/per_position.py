@@ -11,10 +11,13 @@ drawn with replacement, not epoch by epoch; the last parameters are asked, not t
 may repeat (tasks/per_position.py says why), so that split train of D_n has strings that were trained on.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..losses import sigmoid_mse
 from ..tasks.per_position import Strings, strings
 from ..tasks.splits import SPLIT
 from .published import Published
@@ -30,55 +33,70 @@ class Judged(NamedTuple):
     weight: np.ndarray         # (b, t), 0 after the end
 
 
-def windows(recipe) -> dict:
-    """{split: (shortest, longest)}."""
-    return {"train": (2, recipe.train_length), "longer": (recipe.train_length + 1, recipe.max_length),
-            "far": (recipe.max_length, recipe.far)}
+@dataclass(frozen=True)
+class PerPosition:
+    """What a recipe of regular languages draws, asks and scores."""
 
+    recipe: Any
 
-def check(recipe) -> None:
-    """Raises ValueError naming the field when a window of lengths is empty."""
-    for name, least in ("train_length", 2), ("far", recipe.max_length):
-        if getattr(recipe, name) < least:
-            raise ValueError(f"{name} is {getattr(recipe, name)}, allowed with protocol per_position are numbers from "
-                             f"{least} on")
+    def check(self) -> None:
+        """Raises ValueError naming the field when a window of lengths is empty."""
+        for name, least in ("train_length", 2), ("far", self.recipe.max_length):
+            if getattr(self.recipe, name) < least:
+                raise ValueError(f"{name} is {getattr(self.recipe, name)}, allowed with protocol per_position are "
+                                 f"numbers from {least} on")
 
+    @property
+    def windows(self) -> dict:
+        """{split: (shortest, longest)}."""
+        r = self.recipe
+        return {"train": (2, r.train_length), "longer": (r.train_length + 1, r.max_length),
+                "far": (r.max_length, r.far)}
 
-def asked(recipe) -> int:
-    """How many strings of each split there are."""
-    return max(recipe.evaluation, recipe.probe)
+    @property
+    def asked(self) -> int:
+        """How many strings of each split are asked about at most."""
+        return max(self.recipe.evaluation, self.recipe.probe)
 
+    @cached_property
+    def corpora(self) -> dict:
+        """{split: Strings}; of train the first `strings` are trained on."""
+        r = self.recipe
+        return {split: strings(np.random.default_rng((r.seed, SPLIT, number)), r.language,
+                               self.asked + (r.strings if split == "train" else 0), *window)
+                for number, (split, window) in enumerate(self.windows.items())}
 
-def corpora(recipe) -> dict:
-    """{split: Strings}; of train the first `strings` are trained on."""
-    return {split: strings(np.random.default_rng((recipe.seed, SPLIT, number)), recipe.language,
-                           asked(recipe) + (recipe.strings if split == "train" else 0), *window)
-            for number, (split, window) in enumerate(windows(recipe).items())}
+    def sample(self, rng, split, size, start=None) -> Strings:
+        """Strings drawn at random, as wide as the longest of them; or those from `start` on, which are asked about."""
+        if start is None:
+            chosen = rng.integers(self.recipe.strings if split == "train" else self.asked, size=size)
+            width = int(self.corpora[split].weight[chosen].sum(axis=1).max())
+        else:
+            chosen, width = slice(start, start + size), self.windows[split][1]
+        return Strings(*(x[chosen, :width] for x in self.corpora[split]))
 
+    def batches(self, split, tasks):
+        """(size, {"start": first string}) of each batch.  Raises ValueError for more tasks than there are strings."""
+        if tasks > self.asked:
+            raise ValueError(f"tasks is {tasks:,}, allowed are numbers up to {self.asked:,}, of the strings drawn")
+        first = self.recipe.strings if split == "train" else 0
+        size = self.recipe.fitting(self.windows[split][1])
+        for start in range(0, tasks, size):
+            yield min(size, tasks - start), {"start": first + start}
 
-def sample(recipe, rng, split, size, start) -> Strings:
-    """Strings drawn at random, as wide as the longest of them; or those from `start` on, which are asked about."""
-    if start is None:
-        chosen = rng.integers(recipe.strings if split == "train" else asked(recipe), size=size)
-        width = int(recipe.corpora[split].weight[chosen].sum(axis=1).max())
-    else:
-        chosen, width = slice(start, start + size), windows(recipe)[split][1]
-    return Strings(*(x[chosen, :width] for x in recipe.corpora[split]))
+    def kept(self, batch) -> Judged:
+        return Judged(batch.target, batch.weight)
 
+    def inputs(self, batch):
+        return batch.tokens, {}
 
-def batches(recipe, split, tasks):
-    """(size, {"start": first string}) of each batch.  Raises ValueError for more tasks than there are strings."""
-    if split not in recipe.SPLITS:
-        raise ValueError(f"split is {split!r}, allowed are {', '.join(recipe.SPLITS)}")
-    if tasks > asked(recipe):
-        raise ValueError(f"tasks is {tasks:,}, allowed are numbers up to {asked(recipe):,}, of the strings drawn")
-    first = recipe.strings if split == "train" else 0
-    size = recipe.fitting(windows(recipe)[split][1])
-    for start in range(0, tasks, size):
-        yield min(size, tasks - start), {"start": first + start}
+    def loss(self, y, batch):
+        """Mean square error of sigmoids inside the strings."""
+        return sigmoid_mse(y, batch.target, batch.weight)
 
-
-def accuracy(y, target, weight) -> float:
-    """The fraction of strings with every sigmoid of every position on the right side of 1/2."""
-    right = ((y >= 0) == (target > 0.5)).all(axis=-1)
-    return float((right | (weight == 0)).all(axis=1).mean())
+    def metrics(self, y, batch) -> dict:
+        """The fraction of strings with every sigmoid of every position on the right side of 1/2; no figures by length.
+        """
+        right = ((y >= 0) == (batch.target > 0.5)).all(axis=-1)
+        accuracy = float((right | (batch.weight == 0)).all(axis=1).mean())
+        return {**dict.fromkeys(self.recipe.LABELS), "accuracy": accuracy}

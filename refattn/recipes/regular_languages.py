@@ -1,18 +1,15 @@
 """Regular languages: RegularGPT, the ReLU network and Transformers, trained on short words and asked about long ones.
 
-A step draws one length from 1 .. train_length and a batch of fresh words of exactly that length; the loss is the cross
-entropy of the one answer after the last symbol.  Asked about are `evaluation` fresh words of each length, of `longer`
-up to max_length, and of the one length `far`.  With protocol "per_position" all of this is as `per_position.py` says.
+What is drawn, asked and scored says the protocol: one answer for each word (`one_answer.py`, as released), or two at
+every position of members (`per_position.py`).
 Source: R, section 5, table 4, and the released code, whose launch script has the settings of scale paper: Adam at a
 constant rate, gradients clipped to norm 1, float32; models as in models/regular_gpt.py, models/recurrent.py.
-Differs: scale caption has the lengths of table 1's caption where the script has others.  `accuracy` of longer words
-begins at train_length + 2, as the code's slice does; `corrected` at train_length + 1, as the caption says.  Seeds are
-of data and weights; the code's of weights only.  Scale quick has 2,000 steps, and asks about every 20th length.
+Differs: scale caption has the lengths of table 1's caption where the script has others.  Seeds are of data and weights;
+the code's of weights only.  Scale quick has 2,000 steps, and asks about every 20th length.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,17 +17,18 @@ from ..attention.layer import MultiHead
 from ..attention.sliding_dilated import OUT_OF_RANGE, SlidingDilated
 from ..attention.transformer_xl import TransformerXL
 from ..feed_forward import FeedForward
-from ..losses import cross_entropy, sigmoid_mse
 from ..models.recurrent import Recurrent
 from ..models.regular_gpt import NORMS, RegularGPT
 from ..models.transformer import Transformer
 from ..models.universal import PostBlock
-from ..params import count
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
 from . import per_position, published
-from .base import Recipe, setting
+from .base import ConstantRateRecipe, setting
+from .one_answer import OneAnswer, Words
+from .per_position import PerPosition
 
+PROTOCOLS = {"released": OneAnswer, "per_position": PerPosition}
 ATTENTIONS = "sliding_dilated", "rnn", "transformer_xl", "softmax"
 RELEASED = {                   # launch script: fields that are not 100,000 steps, width 64, lengths 40 and 500
     "parity": {"rate": 3e-4}, "d2": {"rate": 5e-4}, "d3": {"rate": 1e-4}, "d4": {"rate": 1e-4},
@@ -38,24 +36,13 @@ RELEASED = {                   # launch script: fields that are not 100,000 step
     "modular_arithmetic": {"rate": 1e-4, "width": 256, "steps": 1_000_000},
     "d12": {"rate": 1e-4, "steps": 50_000, "train_length": 80},
     **{f"tomita{n}": {"rate": rate, "max_length": 100} for n, rate in ((3, 5e-4), (4, 5e-4), (5, 1e-4), (6, 5e-4))}}
-CAPTION = {name: {"train_length": 50, "max_length": 100} for name in LANGUAGES if name[0] in "dt"}
+CAPTION = {name: {"train_length": 50, "max_length": 100} for name, row in LANGUAGES.items() if row.members}
 PAPER = {"steps": 100_000, "log_every": 500, "evaluate_every": 5_000, "checkpoint_every": 1_000, "probe": 16}
 TOKENS, PAIRS = 1 << 15, 1 << 22       # of a batch at evaluation, at most: it must fit in memory
 
 
-class Words(NamedTuple):
-    tokens: np.ndarray         # (b, t) integers
-    target: np.ndarray         # (b) integers
-    length: np.ndarray         # (b) integers, all the same: what was asked for, of which tokens may have one more
-
-
-class Answered(NamedTuple):
-    target: np.ndarray
-    length: np.ndarray
-
-
 @dataclass(frozen=True, kw_only=True)
-class RegularLanguagesRecipe(Recipe):
+class RegularLanguagesRecipe(ConstantRateRecipe):
     """Words of a regular language, one answer after the last symbol; trained on short words, asked about long ones."""
 
     TASK = "regular_languages"
@@ -76,8 +63,6 @@ class RegularLanguagesRecipe(Recipe):
 
     clip: float = setting(1.0, "largest global norm of the gradient; 0 for no clipping", least=0.0, most=1e30)
     rate: float = setting(3e-4, "learning rate, constant; R: 0.0001, 0.0003, 0.0005", least=0.0, most=1e3)
-    decay: float = setting(0.0, "weight decay, times the rate", least=0.0, most=1e3)
-    warmup: int = setting(0, "steps of linear warm-up", least=0, most=10**9)
     initialise: str = setting("haiku", "scheme of the initial weights: as released, or as the text says",
                               choices=("haiku", "gpt2", "lecun_normal", "pytorch"))
     evaluation: int = setting(512, "words of each length at the end", least=1, most=10**9)
@@ -85,7 +70,7 @@ class RegularLanguagesRecipe(Recipe):
 
     language: str = setting("parity", "which language", choices=tuple(LANGUAGES))
     protocol: str = setting("released", "one answer for each word (released), or two at every position of members, D_n "
-                            "and Tomita only (Bhattamishra et al. 2020)", choices=task.PROTOCOLS)
+                            "and Tomita only (Bhattamishra et al. 2020)", choices=tuple(PROTOCOLS))
     strings: int = setting(10_000, "members to train on, of per_position", least=1, most=10**7)
     attention: str = setting("sliding_dilated", "model", choices=ATTENTIONS)
     train_length: int = setting(40, "the longest words of training; R: 40, 50, 80", least=1, most=100_000)
@@ -115,7 +100,7 @@ class RegularLanguagesRecipe(Recipe):
             raise ValueError(f"max_length is {self.max_length}, allowed are numbers from train_length + 2, "
                              f"{self.train_length + 2}, on")
         if self.protocol == "per_position":
-            per_position.check(self)
+            self.by_protocol.check()
 
     @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
@@ -136,19 +121,15 @@ class RegularLanguagesRecipe(Recipe):
     @property
     def name(self) -> str:
         chunk = f"-chunk{self.chunk}" if self.attention == "sliding_dilated" and self.chunk != 2 else ""
-        protocol = "-per_position" if self.protocol == "per_position" else ""
+        protocol = "" if self.protocol == "released" else f"-{self.protocol}"
         return f"{self.language}-{self.attention}{chunk}{protocol}-seed{self.seed}"
-
-    def rate_at(self, step: int) -> float:
-        """The same at every step, after the warm-up."""
-        return self.rate * min(1.0, (step + 1) / (self.warmup + 1))
 
     def least_bytes(self) -> int:
         """With the activations of a batch that its backward needs."""
         tokens = self.batch * self.train_length
         kept = {"rnn": 2 * self.states * tokens, "sliding_dilated": 12 * self.width * tokens * self.thickness}
         square = self.layers * self.batch * self.heads * self.train_length**2
-        return 5 * 4 * count(self.build().parameters()) + 4 * kept.get(self.attention, square)
+        return super().least_bytes() + 4 * kept.get(self.attention, square)
 
     def data(self) -> task.RegularLanguages:
         """The task with these settings."""
@@ -168,39 +149,22 @@ class RegularLanguagesRecipe(Recipe):
                            embedding_scale=True, causal=self.protocol == "per_position")
 
     @cached_property
-    def corpora(self) -> dict:
-        """{split: all its strings} of per_position."""
-        return per_position.corpora(self)
+    def by_protocol(self) -> OneAnswer | PerPosition:
+        """What is drawn, asked and scored."""
+        return PROTOCOLS[self.protocol](self)
 
-    def sample(self, rng, split="train", size=None, length=None, start=None):
-        """Words of one length, drawn from 1 .. train_length unless given; per_position: strings unless given."""
-        if self.protocol == "per_position" and length is None:
-            return per_position.sample(self, rng, split, size or self.batch, start)
+    def sample(self, rng, split="train", size=None, length=None, **further):
+        """Words of one length if that is given, in either protocol; without it as the protocol draws them."""
+        size = size or self.batch
         if length is None:
-            length = int(rng.integers(1, self.train_length + 1))
-        words = self.data().sample(rng, size or self.batch, length)
+            return self.by_protocol.sample(rng, split, size, **further)
+        words = self.data().sample(rng, size, length)
         return Words(*words, np.full(len(words.tokens), length))
 
-    def lengths(self, split: str) -> range:
-        """Which lengths a split asks about: the greatest of them always, of the others every `stride`-th."""
+    def batches(self, split: str, tasks: int):
         if split not in self.SPLITS:
             raise ValueError(f"split is {split!r}, allowed are {', '.join(self.SPLITS)}")
-        first, last = {"train": (1, self.train_length), "longer": (self.train_length + 1, self.max_length),
-                       "far": (self.far, self.far if self.attention in ("sliding_dilated", "rnn") else 0)}[split]
-        return range(last, first - 1, -self.stride)[::-1]
-
-    def batches(self, split: str, tasks: int):
-        """`tasks` words of each length, in batches that fit in memory; of longer words the first two lengths too."""
-        if self.protocol == "per_position":
-            yield from per_position.batches(self, split, tasks)
-            return
-        lengths = self.lengths(split)
-        if split == "longer":
-            lengths = sorted({self.train_length + 1, self.train_length + 2, *lengths})
-        for length in lengths:
-            size = self.fitting(length)
-            for start in range(0, tasks, size):
-                yield min(size, tasks - start), {"length": length}
+        return self.by_protocol.batches(split, tasks)
 
     def fitting(self, length: int) -> int:
         """How many words of this length make a batch that fits in memory."""
@@ -210,35 +174,13 @@ class RegularLanguagesRecipe(Recipe):
         return max(1, min(self.batch, most))
 
     def kept(self, batch):
-        if self.protocol == "per_position":
-            return per_position.Judged(batch.target, batch.weight)
-        return Answered(batch.target, batch.length)
+        return self.by_protocol.kept(batch)
 
     def inputs(self, batch, rng=None):
-        if self.protocol == "per_position":
-            return batch.tokens, {}
-        last = {"tree": True} if self.attention == "sliding_dilated" else {"read": slice(-1, None)}
-        return batch.tokens, last
+        return self.by_protocol.inputs(batch)
 
     def loss(self, y, batch):
-        """Cross entropy of the answer; per_position: mean square error of sigmoids inside the strings."""
-        if self.protocol == "per_position":
-            return sigmoid_mse(y, batch.target, batch.weight)
-        value, dy = cross_entropy(y[:, 0], batch.target)
-        return value, dy[:, None]
-
-    def by_length(self, y, batch) -> dict[int, float]:
-        """{length: accuracy}, from all outputs and answers of an evaluation."""
-        right = y[:, 0].argmax(axis=-1) == batch.target
-        lengths, index = np.unique(batch.length, return_inverse=True)
-        return dict(zip(lengths.tolist(), (np.bincount(index, right) / np.bincount(index)).tolist(), strict=True))
+        return self.by_protocol.loss(y, batch)
 
     def metrics(self, y, batch):
-        """Means over lengths, every length weighing the same; per_position: strings that are right everywhere."""
-        if self.protocol == "per_position":
-            return {**dict.fromkeys(self.LABELS), "accuracy": per_position.accuracy(y, *batch)}
-        found = self.by_length(y, batch)
-        first = self.train_length + 1
-        published_ = [accuracy for length, accuracy in found.items() if length != first]
-        return {"accuracy": float(np.mean(published_)), "corrected": float(np.mean(list(found.values()))),
-                "worst": min(found.values()), "last": found[max(found)]}
+        return self.by_protocol.metrics(y, batch)

@@ -1,0 +1,82 @@
+"""Protocol "released" of the regular languages: one answer for each word, after its last symbol.
+
+A step draws one length from 1 .. train_length and a batch of fresh words of exactly that length; the loss is the cross
+entropy of the answer.  Asked about are `evaluation` fresh words of each length, of `longer` up to max_length, and of
+the one length `far`.
+Source: R, section 5, and the released code.
+Differs: `accuracy` of longer words begins at train_length + 2, as the code's slice does; `corrected` at
+train_length + 1, as the caption of table 1 says.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..losses import cross_entropy
+
+
+class Words(NamedTuple):
+    tokens: np.ndarray         # (b, t) integers
+    target: np.ndarray         # (b) integers
+    length: np.ndarray         # (b) integers, all the same: what was asked for, of which tokens may have one more
+
+
+class Answered(NamedTuple):
+    target: np.ndarray
+    length: np.ndarray
+
+
+@dataclass(frozen=True)
+class OneAnswer:
+    """What a recipe of regular languages draws, asks and scores."""
+
+    recipe: Any
+
+    def sample(self, rng, split, size) -> Words:
+        """Words of one length, which is drawn too."""
+        return self.recipe.sample(rng, split, size, length=int(rng.integers(1, self.recipe.train_length + 1)))
+
+    def lengths(self, split: str) -> range:
+        """Which lengths a split asks about: the greatest of them always, of the others every `stride`-th."""
+        r = self.recipe
+        first, last = {"train": (1, r.train_length), "longer": (r.train_length + 1, r.max_length),
+                       "far": (r.far, r.far if r.attention in ("sliding_dilated", "rnn") else 0)}[split]
+        return range(last, first - 1, -r.stride)[::-1]
+
+    def batches(self, split: str, tasks: int):
+        """`tasks` words of each length, in batches that fit in memory; of longer words the first two lengths too."""
+        lengths = self.lengths(split)
+        if split == "longer":
+            lengths = sorted({self.recipe.train_length + 1, self.recipe.train_length + 2, *lengths})
+        for length in lengths:
+            size = self.recipe.fitting(length)
+            for start in range(0, tasks, size):
+                yield min(size, tasks - start), {"length": length}
+
+    def kept(self, batch) -> Answered:
+        return Answered(batch.target, batch.length)
+
+    def inputs(self, batch):
+        """Only the last position is computed, or read."""
+        last = {"tree": True} if self.recipe.attention == "sliding_dilated" else {"read": slice(-1, None)}
+        return batch.tokens, last
+
+    def loss(self, y, batch):
+        """Cross entropy of the answer."""
+        value, dy = cross_entropy(y[:, 0], batch.target)
+        return value, dy[:, None]
+
+    def by_length(self, y, batch) -> dict[int, float]:
+        """{length: accuracy}, from all outputs and answers of an evaluation."""
+        right = y[:, 0].argmax(axis=-1) == batch.target
+        lengths, index = np.unique(batch.length, return_inverse=True)
+        return dict(zip(lengths.tolist(), (np.bincount(index, right) / np.bincount(index)).tolist(), strict=True))
+
+    def metrics(self, y, batch) -> dict:
+        """Means over lengths, every length weighing the same."""
+        found = self.by_length(y, batch)
+        first = self.recipe.train_length + 1
+        as_released = [accuracy for length, accuracy in found.items() if length != first or len(found) == 1]
+        return {"accuracy": float(np.mean(as_released)), "corrected": float(np.mean(list(found.values()))),
+                "worst": min(found.values()), "last": found[max(found)]}
