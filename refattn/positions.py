@@ -92,16 +92,15 @@ class Rotary:
     def parameters(self):
         return {}
 
-    def forward(self, p, q, k, read=None):
-        """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; `read` says where the queries are."""
-        length = k.shape[1]
-        start = 0 if read is None else range(length)[read].start
-        if q.shape[-1] % 2:
-            raise ValueError(f"rotary positions turn pairs of features; head width {q.shape[-1]} is odd")
-        cos, sin = _angles(array_module(q), max(length, start + q.shape[1]), q.shape[-1], self.base,
-                           q.dtype.char.lower())
-        at = slice(start, start + q.shape[1])
-        saved = RotarySaved((cos[at], cos[:length]), (sin[at], sin[:length]))
+    def forward(self, p, q, k, at=None):
+        """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; the queries stand at the range `at`."""
+        xp, d = array_module(q), q.shape[-1]
+        if d % 2:
+            raise ValueError(f"rotary positions turn pairs of features; head width {d} is odd")
+        at = range(q.shape[1]) if at is None else at
+        (cos_q, sin_q), (cos_k, sin_k) = (_angles(xp, places, d, self.base, q.dtype.char.lower())
+                                          for places in (at, range(k.shape[1])))
+        saved = RotarySaved((cos_q, cos_k), (sin_q, sin_k))
         return self._rotate(q, saved.cos[0], saved.sin[0]), self._rotate(k, saved.cos[1], saved.sin[1]), None, saved
 
     def backward(self, p, saved, dq, dk, dbias, grads):
@@ -119,8 +118,8 @@ class Rotary:
 
 
 @lru_cache(maxsize=32)
-def _angles(xp, length: int, width: int, base: float, dtype: str):
-    angle = np.arange(length)[:, None, None] * base ** (-np.arange(0, width, 2) / width)
+def _angles(xp, places: range, width: int, base: float, dtype: str):
+    angle = np.arange(places.start, places.stop, places.step)[:, None, None] * base ** (-np.arange(0, width, 2) / width)
     return xp.asarray(np.cos(angle).astype(dtype)), xp.asarray(np.sin(angle).astype(dtype))
 
 

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refattn.attention.layer import MultiHead
+from refattn.attention.transformer_xl import TransformerXL
 from refattn.naive.positions import bucket
 from refattn.positions import T5, Rotary, sinusoidal, t5_buckets
+from refattn.theorems.statement import filled
 
 
 @given(st.integers(2, 40), st.integers(1, 200), st.booleans())
@@ -48,9 +51,24 @@ def test_rotary_starts_where_the_queries_are_read():
     q, k = rng.standard_normal((2, 1, 7, 2, 4))
     rotary = Rotary()
     whole = rotary.forward(None, q, k)
-    for read in slice(2, 5), slice(-1, None), slice(3, None):
-        part = rotary.forward(None, q[:, read], k, read)
+    for read in slice(2, 5), slice(-1, None), slice(3, None), slice(1, None, 3), slice(None, None, -2):
+        part = rotary.forward(None, q[:, read], k, range(7)[read])
         assert np.array_equal(part[0], whole[0][:, read]) and np.array_equal(part[1], whole[1])
+
+
+@pytest.mark.parametrize("position", [Rotary(), TransformerXL(6, 2, 4)])
+def test_reading_is_slicing_whatever_the_lengths(position):
+    rng = np.random.default_rng(0)
+    layer = MultiHead(6, 2, 4, position=position)
+    p, x, context = filled(layer, rng), rng.standard_normal((2, 9, 6)), rng.standard_normal((2, 4, 6))
+    for read in slice(2, 5), slice(-1, None), slice(1, None, 3), slice(None, None, -2):
+        for options in {}, {"context": context}:              # queries stand at positions of x, also beyond the context
+            if read.step is None or position.parameters() == {}:
+                y = layer.forward(p, x, read=read, **options)[0]
+                np.testing.assert_allclose(y, layer.forward(p, x, **options)[0][:, read], rtol=1e-10)
+            else:
+                with pytest.raises(ValueError, match=f"queries are read in steps of {read.step}; relative scores need"):
+                    layer.forward(p, x, read=read, **options)
 
 
 def test_the_pairings_are_the_same_up_to_the_order_of_features():

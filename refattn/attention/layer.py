@@ -126,7 +126,8 @@ class MultiHead:
         bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
         at = None
         if self.position is not None:
-            q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k, read)
+            q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k,
+                                                         range(x.shape[1])[read or slice(None)])
             bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
         page = variant(self.variant)
         o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias_q, keep=keep,

@@ -68,10 +68,13 @@ class TransformerXL:
         return {"u": Parameter("hd", (h, d), d, "vector"), "v": Parameter("hd", (h, d), d, "vector"),
                 "wr": Parameter("mhd", (m, h, d), m, "weight")}
 
-    def forward(self, p, q, k, read=None):
-        """q + u, k as it is, the bias (b, h, q, k), and Saved; `read` says which positions the queries have."""
+    def forward(self, p, q, k, at=None):
+        """q + u, k as it is, the bias (b, h, q, k), and Saved; the queries stand at the range `at`, in steps of 1."""
         queries, keys = q.shape[1], k.shape[1]
-        last = (0 if read is None else range(keys)[read].start) + queries - 1
+        at = range(queries) if at is None else at
+        if at.step != 1:
+            raise ValueError(f"queries are read in steps of {at.step}; relative scores need neighbours, steps of 1")
+        last = at.start + queries - 1
         table = _table(array_module(q), last, queries + keys, self.width, q.dtype.char.lower())
         relative = ops.linear(table, p.wr)                                              # (1)
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)

@@ -145,7 +145,7 @@ ROWS = (
      "rotary's backward turns dq forward again"),
     ("positions.py", 'if self.pairing == "interleaved" else', 'if self.pairing != "interleaved" else',
      "rotary's two pairings are exchanged"),
-    ("positions.py", "start = 0 if read is None else range(length)[read].start", "start = 0",
+    ("positions.py", "at = range(q.shape[1]) if at is None else at", "at = range(q.shape[1])",
      "rotary counts the positions of the queries that are read from zero"),
     # losses
     ("losses.py", "error * (2 / n)", "error * (1 / n)", "the gradient of the mean square lacks its 2"),

@@ -113,7 +113,7 @@ ROWS = (
     (XL, "grads.v += dqv.sum(axis=(0, 1))", "grads.v += dqv[0].sum(axis=0)",
      "v gets the gradient of the first sequence"),
     (XL, "return dq + dqv, dk", "return dq, dk", "the queries lack their gradient through the relative scores"),
-    (XL, "last = (0 if read is None else range(keys)[read].start) + queries - 1", "last = queries - 1",
+    (XL, "last = at.start + queries - 1", "last = queries - 1",
      "Transformer-XL counts the positions of the queries that are read from zero"),
     (RECURRENT, "if t + 1 == len(dz) else dseen[:, t] + dz[t + 1] @ p.wh.T", "if t + 1 else dz[t]",
      "the gradient does not flow back through time"),
