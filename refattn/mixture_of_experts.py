@@ -65,7 +65,7 @@ class MixtureOfExperts:
         logits, hidden = ops.linears(x, (p.wg, None), (p.w1, p.b1))             # (1)
         gate = ops.softmax(logits, largest(logits, self.chosen))                # (2)
         active = ACTIVATIONS[self.activation][0](hidden)                        # (3)
-        weighted = (active * gate[..., None]).reshape(*x.shape[:-1], -1)        # (4)
+        weighted = (active * gate[..., None]).reshape(*x.shape[:-1], self.experts * self.hidden)    # (4)
         y = ops.linear(weighted, p.w2.reshape(-1, self.width))                  # (5)
         y += ops.linear(gate, p.b2)                                             # (6)
         return y, Saved(x, gate, hidden, active, weighted)

@@ -30,6 +30,13 @@ class Parameter(NamedTuple):
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
 
 
+def check_integers(values: dict, *names, least: int = 1) -> None:
+    """Nothing, or a ValueError for the first of the named values that is no integer of at least `least`."""
+    for name in names:
+        if not isinstance(values[name], int) or values[name] < least:
+            raise ValueError(f"{name} is {values[name]!r}; an integer of at least {least} is needed")
+
+
 class Views:
     """Named arrays by attribute, as in `p.blocks[0].norm1.scale`.  `g.wq += x` works, rebinding raises."""
 

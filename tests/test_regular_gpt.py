@@ -85,6 +85,9 @@ def test_refusals():
         model.forward(p, np.zeros((2, 0), int))
     with pytest.raises(ValueError, match="read is .*, but a tree has the last position only"):
         model.forward(p, np.zeros((2, 3), int), tree=True, read=slice(1))
+    for number in 0, -1:
+        with pytest.raises(ValueError, match=f"levels is {number}; an integer of at least 1 is needed"):
+            model.forward(p, np.zeros((2, 3), int), levels=number)
     with pytest.raises(ValueError, match="norm is 'middle'; allowed: post, pre, none"):
         replace(model, norm="middle")
     with pytest.raises(ValueError, match="thickness is 0; an integer of at least 1 is needed"):

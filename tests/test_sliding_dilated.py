@@ -7,6 +7,7 @@ from refattn import bugs, check
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import windows
+from refattn.theorems.statement import filled
 from tests.pages import check_tags
 
 
@@ -59,6 +60,14 @@ def test_windows_name_every_pair_once(dilation):
 def test_a_dilation_beyond_the_length_sees_the_query_alone():
     q, k, v, r, _, _ = arrays(np.random.default_rng(0))
     np.testing.assert_allclose(sliding_dilated(q, k, v, r, dilation=2**70)[0], v)
+
+
+def test_no_token_is_no_error():
+    for out_of_range in "mask", "pad":
+        layer = SlidingDilated(8, 2, 3, 2, out_of_range=out_of_range)
+        p, x = filled(layer, np.random.default_rng(0)), np.zeros((2, 0, 8))
+        y, saved = layer.forward(p, x)
+        assert y.shape == layer.backward(p, saved, y, filled(layer, np.random.default_rng(0))).x.shape == (2, 0, 8)
 
 
 def test_queries_are_the_last_positions_unless_told():
@@ -120,7 +129,6 @@ def test_a_context_is_refused():
 @pytest.mark.parametrize("name", ["sliding_dilated", "sliding_dilated_pad"])
 def test_a_kernel_is_compared_and_its_mistake_named(name):
     """Somebody's kernel whose offset biases are divided by sqrt(d) like the scores."""
-    extras = PAGES[name].extras
     wrong = bugs.load(next(bug for bug in bugs.BUGS if "are divided by sqrt(d) like the scores" in bug.sentence))
 
     def kernel(row):
@@ -133,4 +141,3 @@ def test_a_kernel_is_compared_and_its_mistake_named(name):
     assert check.compare(kernel(PAGES[name]), name, **given).ok
     report = check.diagnose(kernel(wrong.attention.pages.PAGES[name]), name)
     assert str(report) == "the offset biases are divided by sqrt(d) like the scores", report
-    assert len(extras) == (1 if name == "sliding_dilated" else 3)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import agree, contract
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import check_alike
 from .layer import Gradients, check_tokens, project, project_backward, queries
 from .shapes import check_pairs
@@ -128,9 +128,8 @@ class Compositional:
     def __post_init__(self):
         if self.selector_biases is None:
             object.__setattr__(self, "selector_biases", self.biases)
-        for name in ("width", "searches", "retrievals", "search_width", "retrieval_width", "selector_width"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least 1 is needed")
+        check_integers(vars(self), "width", "searches", "retrievals", "search_width", "retrieval_width",
+                       "selector_width")
         row(self.scoring)
 
     @property

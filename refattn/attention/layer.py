@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
 
@@ -94,9 +94,7 @@ class MultiHead:
     def __post_init__(self):
         if self.value_width is None:
             object.__setattr__(self, "value_width", self.head_width)
-        for name in ("width", "heads", "head_width", "value_width"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least 1 is needed")
+        check_integers(vars(self), "width", "heads", "head_width", "value_width")
         variant(self.variant)
 
     def parameters(self):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import agree, contract, laid_out_like
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import check_alike
 from .layer import Gradients, check_tokens, maps, project, project_backward, queries
 from .shapes import check_pairs
@@ -56,7 +56,7 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
     nothing gets exactly zero.  `dilation` counts tokens.  Raises ValueError or TypeError for what does not fit.
     """
     xp, read = check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout)
-    chunk, dilation = offset_bias.shape[1], min(dilation, k.shape[1])           # farther than the first is as far
+    chunk, dilation = offset_bias.shape[1], max(1, min(dilation, k.shape[1]))   # farther than the first is as far
     at = windows(read, chunk, dilation)
     if out_of_range == "mask" and (there := present(read, chunk, dilation, xp)) is not None:
         keep = there if keep is None else keep & there
@@ -87,22 +87,26 @@ def sliding_dilated_backward(saved, do):
     return (dq, dk, dv, dbias, doffset_bias) + ((dpad_k, dpad_v) if pad_k is not None else ())
 
 
+def check_out_of_range(name):
+    """Nothing, or a ValueError listing both semantics."""
+    if name not in OUT_OF_RANGE:
+        raise ValueError(f"out_of_range is {name!r}; allowed: {', '.join(OUT_OF_RANGE)}")
+
+
 def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout):
     """The array module and the queries' positions, if the arguments fit together."""
     named = {"pad_k": (pad_k, "hd"), "pad_v": (pad_v, "he")}
-    if out_of_range not in OUT_OF_RANGE:
-        raise ValueError(f"out_of_range is {out_of_range!r}; allowed: {', '.join(OUT_OF_RANGE)}")
+    check_out_of_range(out_of_range)
     for name, (x, _) in named.items():
         if (x is None) != (out_of_range == "mask"):
             raise ValueError(f"{name} is {'missing' if x is None else 'given'}, but out_of_range is {out_of_range!r}; "
                              f"pads belong to 'pad'")
-    if not isinstance(dilation, int) or dilation < 1:
-        raise ValueError(f"dilation is {dilation!r}; an integer of at least 1 is needed")
+    check_integers({"dilation": dilation}, "dilation")
     xp = check_alike(q=q, k=k, v=v, offset_bias=offset_bias, pad_k=pad_k, pad_v=pad_v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
-    if len(positions) != size["q"] or positions.step < 1 or size["q"] > size["k"]:
+    if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
                          f"queries; as many, and steps of at least 1, are needed")
     check_pairs(xp, tuple(size[letter] for letter in "bhqw"), bias, keep, dropout, "(b, h, q, w)")
@@ -136,12 +140,9 @@ class SlidingDilated:
     def __post_init__(self):
         if self.value_width is None:
             object.__setattr__(self, "value_width", self.head_width)
-        for name in "width", "heads", "head_width", "value_width", "chunk", "dilation":
-            least = 2 if name == "chunk" else 1
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least {least} is needed")
-        if self.out_of_range not in OUT_OF_RANGE:
-            raise ValueError(f"out_of_range is {self.out_of_range!r}; allowed: {', '.join(OUT_OF_RANGE)}")
+        check_integers(vars(self), "width", "heads", "head_width", "value_width", "dilation")
+        check_integers(vars(self), "chunk", least=2)
+        check_out_of_range(self.out_of_range)
 
     def parameters(self):
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width

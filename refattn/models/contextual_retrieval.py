@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import masks, ops
 from ..feed_forward import FeedForward
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import array_module
 
 
@@ -33,9 +33,8 @@ class RetrievalNetwork:
     own_width: int
 
     def __post_init__(self):
-        for name, least in ("inputs", 1), ("own_width", 0):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least {least} is needed")
+        check_integers(vars(self), "inputs")
+        check_integers(vars(self), "own_width", least=0)
 
     @property
     def _parts(self):

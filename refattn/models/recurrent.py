@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import array_module
 
 
@@ -30,9 +30,7 @@ class Recurrent:
     outputs: int
 
     def __post_init__(self):
-        for name in "width", "vocabulary", "outputs":
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least 1 is needed")
+        check_integers(vars(self), "width", "vocabulary", "outputs")
 
     def parameters(self):
         f, v, o = self.width, self.vocabulary, self.outputs

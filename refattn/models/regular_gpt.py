@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..attention.sliding_dilated import SlidingDilated
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..recompute import recompute
 from .transformer import Block, BlockSaved, LayerNorm
 from .universal import PostBlock
@@ -94,9 +94,7 @@ class RegularGPT:
     def __post_init__(self):
         if self.norm not in NORMS:
             raise ValueError(f"norm is {self.norm!r}; allowed: {', '.join(NORMS)}")
-        for name in "vocabulary", "outputs", "thickness":
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least 1 is needed")
+        check_integers(vars(self), "vocabulary", "outputs", "thickness")
 
     def block(self, dilation: int = 1):
         """The block that all sub-layers are made of, at one dilation."""
@@ -122,7 +120,7 @@ class RegularGPT:
         read   : a slice of positions, gives y[:, read]; of the last block nothing else is computed
         levels : other than those that the length needs, say one more
 
-        Raises ValueError for an empty sequence, and for `read` beside `tree`.
+        Raises ValueError for an empty sequence, for no levels, and for `read` beside `tree`.
         """
         if x.ndim not in (2, 3) or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; (b, t) or (b, t, m) with at least one token is needed")
@@ -153,14 +151,15 @@ class RegularGPT:
         if self.embedding_scale:
             dh = dh * self.attention.width ** 0.5                                               # (2)
         if saved.x.ndim == 3:
-            return dh if self.embedding_scale or saved.blocks else dh.copy()                    # (1)
+            return dh                                                                           # (1)
         grads.embed.table += ops.embedding_backward(p.embed.table, saved.x, dh)                 # (1)
         return None
 
     def schedule(self, length: int, tree: bool, read=None, number=None):
         """(block, k, read) of each application, in order: the dilation goes by level, the weights by sub-layer."""
         chunk, n = self.attention.chunk, length
-        number = number or levels(length, chunk)
+        number = levels(length, chunk) if number is None else number
+        check_integers({"levels": number}, "levels")
         for level in range(number):
             block = self.block(1 if tree else chunk ** level)
             for k in range(self.thickness):

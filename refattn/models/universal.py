@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from .. import ops, positions
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import array_module
 from .transformer import Block, BlockSaved, LayerNorm, Saved
 
@@ -84,9 +84,7 @@ class Universal:
         for name, allowed in ("norm", ("pre", "post")), ("table", ("none", *TABLES)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
-        for name in "layers", "inputs", "outputs":
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; an integer of at least 1 is needed")
+        check_integers(vars(self), "layers", "inputs", "outputs")
         if self.table != "none":
             TABLES[self.table](1, self.attention.width)
 
