@@ -18,7 +18,8 @@ from .. import ops
 from ..contract import agree, contract
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens, project, project_backward, queries
+from .layer import Gradients, check_tokens
+from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs
 from .value_scores import scoring as row
 
@@ -139,14 +140,10 @@ class Compositional:
 
     def parameters(self):
         m, e, c = self.width, self.retrieval_width, self.selector_width
-        size = {"s": self.searches, "r": self.retrievals, "d": self.search_width, "e": e, "c": c, "f": c, "1": 1}
-        names = {}
-        for name, axes, biased in (("q", "sd", self.biases), ("k", "sd", self.biases), ("v", "re", self.biases),
-                                   ("s", "sc", self.selector_biases)):
-            shape = tuple(size[x] for x in axes)
-            names[f"w{name}"] = Parameter(f"m{axes}", (m, *shape), m, "weight")
-            if biased:
-                names[f"b{name}"] = Parameter(axes, shape, m, "bias")
+        s, search = self.searches, ("sd", (self.searches, self.search_width))
+        names = input_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))
+        names |= input_maps(m, self.selector_biases, s=("sc", (s, c)))
+        size = {"e": e, "c": c, "f": c, "1": 1}
         listed = dict(zip(row(self.scoring).names, row(self.scoring).axes, strict=True))
         if self.scoring == "dot" and self.selector_biases:
             listed["br"] = "c"
@@ -154,10 +151,7 @@ class Compositional:
             fan_in = e if self.scoring == "dot" else c if name in ("w2", "b2") else c + e
             role = "weight" if name[0] == "w" else "bias"
             names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role)
-        names["wo"] = Parameter("sem", (self.searches, e, m), self.searches * e, "weight")
-        if self.biases:
-            names["bo"] = Parameter("m", (m,), self.searches * e, "bias")
-        return names
+        return names | output_map(m, self.biases, "se", (s, e))
 
     def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
         """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
@@ -186,6 +180,4 @@ class Compositional:
             view = getattr(grads, name)
             view += value
         dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)
-        if dbias is not None and dbias.shape != bias.shape:
-            dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)
-        return Gradients(dx, dcontext, dbias)
+        return Gradients(dx, dcontext, queries_backward(dbias, bias, read))

@@ -14,6 +14,7 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
+from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
 
 
 class Gradients(NamedTuple):
@@ -40,46 +41,6 @@ def check_tokens(width, **inputs):
             raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
 
 
-def maps(p, names):
-    """The weight and bias (None where the layer has none) of each map: wq and bq for "q"."""
-    return [(getattr(p, f"w{n}"), getattr(p, f"b{n}", None)) for n in names]
-
-
-def project(p, x, context, read, of_queries, of_keys):
-    """The maps `of_queries` of x[:, read] and `of_keys` of the context (x where None), one product where possible."""
-    if context is None and read is None:
-        return ops.linears(x, *maps(p, of_queries + of_keys))
-    return (ops.linears(x if read is None else x[:, read], *maps(p, of_queries))
-            + ops.linears(x if context is None else context, *maps(p, of_keys)))
-
-
-def project_backward(p, x, context, read, of_queries, of_keys, dys, grads):
-    """dx, dcontext of `project`; the maps' gradients are added into `grads`."""
-    if context is None and read is None:
-        return _maps_backward(p, x, of_queries + of_keys, dys, grads), None
-    n = len(of_queries)
-    dx = _maps_backward(p, x if read is None else x[:, read], of_queries, dys[:n], grads)
-    source = _maps_backward(p, x if context is None else context, of_keys, dys[n:], grads)
-    if context is None:
-        source[:, read] += dx
-        return source, None
-    return dx if read is None else ops.scatter_slice(dx, x.shape, read, axis=1), source
-
-
-def _maps_backward(p, x, names, dys, grads):
-    dx, pairs = ops.linears_backward(x, [w for w, _ in maps(p, names)], dys)
-    for name, (dw, db) in zip(names, pairs, strict=True):
-        for view, value in zip(maps(grads, name)[0], (dw, db), strict=True):
-            if view is not None:
-                view += value
-    return dx
-
-
-def queries(x, read):
-    """The part of an array that broadcasts to (b, h, q, k) which belongs to the queries in `read`."""
-    return x if x is None or read is None or x.ndim < 2 or x.shape[-2] == 1 else x[..., read, :]
-
-
 @dataclass(frozen=True)
 class MultiHead:
     """Multi-head attention of any variant; `head_width` is d, `value_width` is e, per head."""
@@ -99,16 +60,10 @@ class MultiHead:
 
     def parameters(self):
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
-        names = {}
-        for name, width, letter in ("q", d, "d"), ("k", d, "d"), ("v", e, "e"):
-            names[f"w{name}"] = Parameter(f"mh{letter}", (m, h, width), m, "weight")
-            if self.biases:
-                names[f"b{name}"] = Parameter(f"h{letter}", (h, width), m, "bias")
+        names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
         if "wv2" in variant(self.variant).extras:
             names["wv2"] = Parameter("hef", (h, e, e), e, "weight")
-        names["wo"] = Parameter("hem", (h, e, m), h * e, "weight")
-        if self.biases:
-            names["bo"] = Parameter("m", (m,), h * e, "bias")
+        names |= output_map(m, self.biases, "he", (h, e))
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()
         return names
@@ -151,6 +106,4 @@ class MultiHead:
                                             getattr(grads, "position", None))
             dbias = None if bias is None else ops.unbroadcast(dbias, queries(bias, read).shape)
         dx, dcontext = project_backward(p, x, context, read, "q", "kv", (dq, dk, dv), grads)
-        if dbias is not None and dbias.shape != bias.shape:
-            dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)
-        return Gradients(dx, dcontext, dbias)
+        return Gradients(dx, dcontext, queries_backward(dbias, bias, read))

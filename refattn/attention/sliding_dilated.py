@@ -18,7 +18,8 @@ from .. import ops
 from ..contract import agree, contract, laid_out_like
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens, maps, project, project_backward, queries
+from .layer import Gradients, check_tokens
+from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs
 from .windows import mixtures, present, products, scattered, windows
 
@@ -146,18 +147,11 @@ class SlidingDilated:
 
     def parameters(self):
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
-        names = {}
-        for name, width, letter in ("q", d, "d"), ("k", d, "d"), ("v", e, "e"):
-            names[f"w{name}"] = Parameter(f"mh{letter}", (m, h, width), m, "weight")
-            if self.biases:
-                names[f"b{name}"] = Parameter(f"h{letter}", (h, width), m, "bias")
+        names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
         names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")
         if self.out_of_range == "pad":
             names["pad"] = Parameter("m", (m,), m, "vector")
-        names["wo"] = Parameter("hem", (h, e, m), h * e, "weight")
-        if self.biases:
-            names["bo"] = Parameter("m", (m,), h * e, "bias")
-        return names
+        return names | output_map(m, self.biases, "he", (h, e))
 
     def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
         """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
@@ -171,8 +165,9 @@ class SlidingDilated:
         check_tokens(self.width, x=x)
         q, k, v = project(p, x, None, read, "q", "kv")
         pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
-        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation, read=read, bias=queries(
-            bias, read), out_of_range=self.out_of_range, keep=queries(keep, read), dropout=queries(dropout, read))
+        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation, read=read,
+                                   out_of_range=self.out_of_range, bias=queries(bias, read),
+                                   keep=queries(keep, read), dropout=queries(dropout, read))
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
@@ -193,6 +188,4 @@ class SlidingDilated:
             if db is not None:
                 db += found[2]
         dx, _ = project_backward(p, x, None, read, "q", "kv", (dq, dk, dv), grads)
-        if dbias is not None and dbias.shape != bias.shape:
-            dbias = ops.scatter_slice(dbias, bias.shape, read, axis=-2)
-        return Gradients(dx, None, dbias)
+        return Gradients(dx, None, queries_backward(dbias, bias, read))

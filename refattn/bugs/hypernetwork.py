@@ -2,6 +2,7 @@
 
 HYLA, SOFTMAX, LINEAR = (f"attention/{name}.py" for name in ("hyla", "softmax", "linear"))
 ABLATIONS, LAYER, TRANSFORMER = "attention/ablations.py", "attention/layer.py", "models/transformer.py"
+PROJECTIONS = "attention/projections.py"
 
 ROWS = (
     # HYLA
@@ -157,9 +158,9 @@ ROWS = (
     (LAYER, 'y = contract("bqhe,hem->bqm", o, p.wo)',
      'y = contract("bqhe,hem->bqm", o.swapaxes(2, 3).reshape(o.shape), '
      "p.wo)", "heads and features are exchanged before the output projection"),
-    (LAYER, "maps(grads, name)[0], (dw, db), strict=True)", "maps(grads, name)[0], (dw, 0 * db), strict=True)",
+    (PROJECTIONS, "maps(grads, name)[0], (dw, db), strict=True)", "maps(grads, name)[0], (dw, 0 * db), strict=True)",
      "the gradients of bq, bk and bv are forgotten"),
-    (LAYER, "source[:, read] += dx", "source[:, read] = dx",
+    (PROJECTIONS, "source[:, read] += dx", "source[:, read] = dx",
      "the queries' part of dx replaces that of keys and values, instead of being added"),
     (LAYER, "grads.bo += dy.sum(axis=(0, 1))", "grads.bo[...] = dy.sum(axis=(0, 1))",
      "the gradient of bo is overwritten, not added"),

@@ -155,6 +155,7 @@ def layers():
     yield multi_head("softmax across", "softmax", cross=True)
     yield multi_head("hyla across", "hyla", cross=True)
     yield multi_head("softmax read", "softmax", read=slice(1, 3))
+    yield multi_head("softmax read backwards", "softmax", read=slice(None, None, -1))
     yield multi_head("hyla across, read", "hyla", cross=True, read=slice(2, None))
     yield multi_head("softmax rotary", "softmax", pairing="interleaved")
     yield multi_head("hyla rotary read", "hyla", pairing="half", read=slice(2, None))

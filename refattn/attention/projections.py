@@ -1,0 +1,74 @@
+"""The maps around a page: their parameters, and x through them, all of it or the queries that are read.
+
+    q = x[:, read] W^query + b,   k, v = context W + b,   the context being x where there is none
+"""
+
+from math import prod
+
+from .. import ops
+from ..params import Parameter
+
+
+def input_maps(m, biases, **maps):
+    """The parameters of maps of m features: wq (m, h, d) and bq (h, d) for q=("hd", (h, d))."""
+    names = {}
+    for name, (axes, shape) in maps.items():
+        names[f"w{name}"] = Parameter(f"m{axes}", (m, *shape), m, "weight")
+        if biases:
+            names[f"b{name}"] = Parameter(axes, shape, m, "bias")
+    return names
+
+
+def output_map(m, biases, axes, shape):
+    """The parameters of the map to m features: wo (h, e, m) and bo (m) for "he", (h, e)."""
+    names = {"wo": Parameter(f"{axes}m", (*shape, m), prod(shape), "weight")}
+    return names | {"bo": Parameter("m", (m,), prod(shape), "bias")} if biases else names
+
+
+def maps(p, names):
+    """The weight and bias (None where the layer has none) of each map: wq and bq for "q"."""
+    return [(getattr(p, f"w{n}"), getattr(p, f"b{n}", None)) for n in names]
+
+
+def project(p, x, context, read, of_queries, of_keys):
+    """The maps `of_queries` of x[:, read] and `of_keys` of the context (x where None), one product where possible."""
+    if context is None and read is None:
+        return ops.linears(x, *maps(p, of_queries + of_keys))
+    return (ops.linears(x if read is None else x[:, read], *maps(p, of_queries))
+            + ops.linears(x if context is None else context, *maps(p, of_keys)))
+
+
+def project_backward(p, x, context, read, of_queries, of_keys, dys, grads):
+    """dx, dcontext of `project`; the maps' gradients are added into `grads`."""
+    if context is None and read is None:
+        return _maps_backward(p, x, of_queries + of_keys, dys, grads), None
+    n = len(of_queries)
+    dx = _maps_backward(p, x if read is None else x[:, read], of_queries, dys[:n], grads)
+    source = _maps_backward(p, x if context is None else context, of_keys, dys[n:], grads)
+    if context is None:
+        source[:, read] += dx
+        return source, None
+    return dx if read is None else ops.scatter_slice(dx, x.shape, read, axis=1), source
+
+
+def _maps_backward(p, x, names, dys, grads):
+    dx, pairs = ops.linears_backward(x, [w for w, _ in maps(p, names)], dys)
+    for name, (dw, db) in zip(names, pairs, strict=True):
+        for view, value in zip(maps(grads, name)[0], (dw, db), strict=True):
+            if view is not None:
+                view += value
+    return dx
+
+
+def queries(x, read):
+    """The part of an array that broadcasts to (b, h, q, k) which belongs to the queries in `read`."""
+    return x if _of_every_query(x, read) else x[..., read, :]
+
+
+def queries_backward(dx, x, read):
+    """The gradient of x from that of `queries(x, read)`."""
+    return dx if _of_every_query(x, read) else ops.scatter_slice(dx, x.shape, read, axis=-2)
+
+
+def _of_every_query(x, read):
+    return x is None or read is None or x.ndim < 2 or x.shape[-2] == 1
