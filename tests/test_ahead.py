@@ -1,7 +1,5 @@
 """Batches prepared ahead: in order, by one thread, while the caller is busy; errors at their own step."""
 
-import doctest
-import sys
 import threading
 import warnings
 
@@ -9,10 +7,6 @@ import numpy as np
 import pytest
 
 from refattn.train.ahead import ahead
-
-
-def test_examples_in_the_docstring():
-    assert doctest.testmod(sys.modules[ahead.__module__]).failed == 0
 
 
 def test_the_next_batch_is_made_while_the_caller_has_the_last():

@@ -1,7 +1,6 @@
 """The fuzzy-logic task: samples, targets, splits."""
 
 import dataclasses
-import doctest
 import itertools
 import math
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refattn.tasks import checks, fuzzy_logic, r2, released_splits, splits
 from refattn.tasks.fuzzy_logic import FRACTIONS, LENGTHS, PRESETS, SPLITS, FuzzyLogic, truth
 
 
@@ -31,11 +29,6 @@ def tasks(draw):
         variables=variables, terms=draw(st.integers(1, min(3, known))), length=draw(st.integers(2, 9)),
         held_out=draw(st.sampled_from([0.0, 0.3, 0.5, 0.7])), seed=draw(st.integers(0, 99)),
     )
-
-
-@pytest.mark.parametrize("module", [checks, fuzzy_logic, r2, released_splits, splits])
-def test_examples_in_the_docstrings(module):
-    assert doctest.testmod(module).failed == 0
 
 
 # ---------------------------------------------------------------- targets and batches

@@ -25,7 +25,6 @@ LEVELS = [                     # a module imports modules of earlier entries and
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names.split()}
 ALONE = {"naive": ("naive",), "tasks": ("tasks", "automata.finite"), "automata.finite": ()}    # beside NumPy
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.name != "__init__.py")
-OURS = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("analysis", "recipes", "tasks")]
 
 
 def imported(path, inside_functions=False):
@@ -87,7 +86,7 @@ def test_importing_adds_less_than_a_tenth_of_a_second():
     assert statistics.median(seconds) < 0.1
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_public_functions_have_docstrings_and_examples_run(path):
     name = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
     if name.endswith("__main__"):

@@ -1,6 +1,5 @@
 """The protocol of Bhattamishra et al.: its strings, its targets, its score, and a training that learns."""
 
-import doctest
 import json
 import math
 from dataclasses import asdict, replace
@@ -28,10 +27,6 @@ TINY = {"protocol": "per_position", "steps": 12, "batch": 8, "width": 16, "state
 
 def tiny(language="tomita4", **changes):
     return recipe(language, "quick", **{**TINY, **changes})
-
-
-def test_examples():
-    assert doctest.testmod(per_position, extraglobs={"np": np}).failed == 0
 
 
 # ---------------------------------------------------------------- strings

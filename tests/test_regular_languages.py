@@ -1,13 +1,11 @@
 """The twelve languages: two answers agree, members are drawn as released, and what the task refuses."""
 
-import doctest
 import math
 from time import perf_counter
 
 import numpy as np
 import pytest
 
-from refattn.tasks import regular_languages
 from refattn.tasks.languages import LANGUAGES, drawn_until, modular_arithmetic
 from refattn.tasks.regular_languages import PRESETS, SPLITS, RegularLanguages
 
@@ -17,10 +15,6 @@ SIZES = {"parity": (2, 2), "even_pairs": (5, 4), "modular_arithmetic": (25, 129)
 LENGTHS = *range(1, 61), 99, 100, 500
 EACH = pytest.mark.parametrize("name", LANGUAGES)
 MEMBERSHIP = [name for name, row in LANGUAGES.items() if row.members]
-
-
-def test_examples():
-    assert doctest.testmod(regular_languages, extraglobs={"np": np}).failed == 0
 
 
 # ---------------------------------------------------------------- answers

@@ -1,6 +1,5 @@
 """SRAVEN: samples against loops, distributions, splits, and what is refused."""
 
-import doctest
 import math
 from itertools import combinations_with_replacement
 from time import perf_counter
@@ -26,11 +25,6 @@ def chi_square(counts, expected):
     counts, expected = np.asarray(counts, float), np.broadcast_to(expected, np.shape(counts)).astype(float)
     n = counts.size - 1
     return (((counts - expected) ** 2 / expected).sum() - n) / math.sqrt(2 * n)
-
-
-@pytest.mark.parametrize("module", [sraven, naive])
-def test_examples_in_the_docstrings(module):
-    assert doctest.testmod(module).failed == 0
 
 
 # ---------------------------------------------------------------- samples

@@ -1,6 +1,5 @@
 """Counting SRAVEN, its ambiguity and the best possible answers, each against brute force."""
 
-import doctest
 import json
 import math
 from itertools import combinations_with_replacement, permutations, product
@@ -11,7 +10,7 @@ import pytest
 
 from refattn.naive import sraven as naive
 from refattn.recipes import ambiguity, recorded
-from refattn.tasks import sraven_ambiguity, sraven_bayes, sraven_hypotheses
+from refattn.tasks import sraven_ambiguity
 from refattn.tasks.sraven import Sraven, panel_accuracy
 from refattn.tasks.sraven_ambiguity import ambiguity_table, ambiguous, differing
 from refattn.tasks.sraven_bayes import best_answers, ceiling, posterior, rule_free
@@ -20,11 +19,6 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 PAPER = {(4, 4): 0.0642, (4, 8): 0.0032, (4, 16): 0.0005}           # table A2, of 4,096 instances
 MEASURED = {                                                        # of 524,288 instances: released, strictly, text
     (4, 4): (0.0603, 0.0458, 0.684), (4, 8): (0.00249, 0.00220, 0.252), (4, 16): (0.00016, 0.00015, 0.082)}
-
-
-@pytest.mark.parametrize("module", [sraven_ambiguity, sraven_bayes, sraven_hypotheses])
-def test_examples_in_the_docstrings(module):
-    assert doctest.testmod(module).failed == 0
 
 
 # ---------------------------------------------------------------- counting

@@ -1,6 +1,5 @@
 """Training: the same numbers every time, whatever stops it; and what it says when it must stop."""
 
-import doctest
 import json
 import os
 import signal
@@ -39,12 +38,6 @@ def whole(tmp_path_factory):
     """An uninterrupted run of the tiny recipe."""
     path = tmp_path_factory.mktemp("whole") / "hyla-seed0"
     return fit(tiny(), path, progress=False), path
-
-
-@pytest.mark.parametrize("module", [evaluation, tables, recipes])
-def test_doctests(module):
-    results = doctest.testmod(module)
-    assert results.attempted and not results.failed
 
 
 # --- random numbers --------------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad"
     """Pairs of query and key of all levels, every position computed: T C K L, or fewer where a mask leaves some out.
 
     >>> pairs(512, 128, 6), pairs(512, 128, 6, "mask")
-    (786432, 591744)
+    (786432, 352128)
     """
     number = levels(length, chunk)
     if out_of_range == "pad":
