@@ -147,6 +147,7 @@ BAD = [
     (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
     (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
+    (["table-a2", "--row", "nothing"], ["row is 'nothing'", "M = 4, K = 4; M = 4, K = 8"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
 ]
 
@@ -168,14 +169,14 @@ def test_a_table_of_nothing_that_can_be_trained_is_refused(monkeypatch, tmp_path
     assert "far away  never run" in says(capsys, "t").out
 
 
-def test_table_a2_is_counted(monkeypatch, capsys):
+def test_table_a2_is_counted():
     table = TABLES["table-a2"]
-    monkeypatch.setattr(type(table), "INSTANCES", 256)
     rows = table.fresh(3, 256)
     sheet = table.sheet(rows)
     assert len(sheet.rows) == 3 and all("never" not in text for row in sheet.rows for text in row)
     assert sheet.rows[1][2] == "0.0032 ± 0.0009" and "256 instances" in sheet.notes[0]
     assert [row[1] for row in table.sheet([]).rows] == ["never run"] * 3
+    assert table.sheet(rows, ["k = 8"]).rows == sheet.rows[1:2]
 
 
 # --- executors -------------------------------------------------------------------------------------------------------

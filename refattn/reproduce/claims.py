@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..recipes import recipe, recorded
 from .codes import read_codes
-from .sheet import NEVER, Sheet
+from .sheet import NEVER, Sheet, chosen
 from .statistics import interval, mean
 from .table import homogeneous, made_of, matches
 
@@ -127,12 +127,7 @@ class Claims:
         return [{**run, "record": name} for name in wanted for run in recorded.load(name)["runs"]]
 
     def chosen(self, only=()):
-        found = [claim for claim in self.claims
-                 if not only or any(part.lower() in claim.words.lower() for part in only)]
-        if not found:
-            raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: "
-                             f"{'; '.join(claim.words for claim in self.claims)}")
-        return found
+        return chosen({claim.words: claim for claim in self.claims}, only).values()
 
     def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs; each claim has a scale of its own unless one is given."""
@@ -146,10 +141,10 @@ class Claims:
 
     def after(self, outcomes) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a claim is about what their codes say."""
-        about = {(claim.task, side.fields["attention"]) for claim in self.claims if claim.records[0].endswith("_codes")
-                 for pair in claim.pairs for side in pair}
+        about = [(claim.task, side.fields) for claim in self.claims if claim.records[0].endswith("_codes")
+                 for pair in claim.pairs for side in pair]
         return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes
-                           if (run["task"], run["fields"]["attention"]) in about]
+                           if any(matches(run, *one) for one in about)]
 
     def sheet(self, runs, only=()) -> Sheet:
         """One row for each claim, and below it one for each of its pairs where it has several."""

@@ -16,6 +16,18 @@ class Sheet(NamedTuple):
 NEVER = "never run"            # a cell without a run is neither blank nor 0
 
 
+def chosen(rows: dict, only=()) -> dict:
+    """Of {label: row} those whose label contains one of `only`, in any case; all when there are none.
+
+    Raises ValueError where no label does.
+    """
+    found = {label: row for label, row in rows.items()
+             if not only or any(part.lower() in label.lower() for part in only)}
+    if not found:
+        raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: {'; '.join(rows)}")
+    return found
+
+
 def shown(mean: float | None, error: float | None = None, digits: int = 3) -> str:
     """0.412 ± 0.013."""
     if mean is None:

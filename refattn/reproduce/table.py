@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..recipes import RECIPES, recipe, recorded
-from .sheet import NEVER, Sheet, shown
+from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
 # Fields that do not change what a run ends with, or that tell runs of one cell apart.
@@ -45,11 +45,7 @@ class Table:
 
     def cells(self, only=()):
         """(row, column, recipe fields or None) of every cell; of rows whose label contains one of `only`."""
-        chosen = [row for row in self.rows if not only or any(part.lower() in row.label.lower() for part in only)]
-        if not chosen:
-            raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: "
-                             f"{', '.join(row.label for row in self.rows)}")
-        for row in chosen:
+        for row in chosen({row.label: row for row in self.rows}, only).values():
             for column in self.columns:
                 known = row.fields is not None and self.task in RECIPES
                 yield row, column, {**row.fields, **dict(column.fields)} if known else None
@@ -95,7 +91,7 @@ class Table:
         for column in self.columns:
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
         return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
-                     [made, *self.apart_notes(apart, len(rows)), *self.remarks])
+                     [made, *self.apart_notes(apart), *self.remarks])
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""
@@ -107,7 +103,7 @@ class Table:
         text = NEVER if ours is None else f"{shown(ours['mean'], ours['standard_error'])} ({ours['n']})"
         return [text, *([shown(*theirs, self.digits) if theirs else "not given"] if self.prints(column) else [])]
 
-    def apart_notes(self, apart, n: int) -> list[str]:
+    def apart_notes(self, apart) -> list[str]:
         """Which settings are not those of `scale`, and for which rows."""
         notes = []
         for fields, labels in apart.items():

@@ -5,7 +5,7 @@ from ..recipes.recorded import RESULTS
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train import runs
 from .claims import Claims
-from .sheet import NEVER, Sheet, shown
+from .sheet import NEVER, Sheet, chosen, shown
 from .table import Column, Row, Table
 
 HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± standard error over 3 seeds, best of a "
@@ -104,25 +104,23 @@ class Ambiguity:
     title = "Table A2 of H, SRAVEN: fraction of ambiguous instances"
     source = "Schug et al. 2025, Attention as a Hypernetwork, table A2: 4,096 instances, mean ± standard error"
     records = ("sraven_ambiguity",)
-    INSTANCES = 100_000
 
     def recorded(self) -> list[dict]:
         """The rows of the record, or none."""
         file = RESULTS / f"{self.records[0]}.json"
         return runs.read_json(file)["rows"] if file.exists() else []
 
-    def fresh(self, seed: int = 0, count: int = INSTANCES) -> list[dict]:
+    def fresh(self, seed: int = 0, count: int = 100_000) -> list[dict]:
         """Count again: rows as `tasks.sraven_ambiguity.Estimate` has them."""
         return [row._asdict() for row in ambiguity_table(seed, count)]
 
     def sheet(self, rows, only=()) -> Sheet:
         """One row for each setting: the released criterion, beside the paper's figure, and the text's."""
         texts, data = [], []
-        for (features, symbols), theirs in TABLE_A2.items():
-            label = f"M = {features}, K = {symbols}"
-            if only and not any(part in label for part in only):
-                continue
-            ours = {row["criterion"]: row for row in rows if (row["features"], row["symbols"]) == (features, symbols)}
+        labels = {f"M = {features}, K = {symbols}": (features, symbols) for features, symbols in TABLE_A2}
+        for label, setting in chosen(labels, only).items():
+            theirs = TABLE_A2[setting]
+            ours = {row["criterion"]: row for row in rows if (row["features"], row["symbols"]) == setting}
             cells = [shown(ours[name]["fraction"], ours[name]["standard_error"], 5) if name in ours else NEVER
                      for name in ("released", "text")]
             texts.append([label, cells[0], shown(*theirs, 4), cells[1]])
