@@ -167,17 +167,18 @@ def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
     of the codes, and "any term" for `decode_terms`.  Two scores to compare with: after the labels were shuffled, and
     from the true answer in place of the code, as a code that said the answer alone would have it.
     """
-    answers, found = binned(train.target, test.target), {}
+    labelled = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
+    if train.terms is not None:
+        labelled.append(("any term", decode_terms, train.terms, test.terms))
+    answer, answered = binned(train.target, test.target)
+    alone, found = {name: score(answer, labels, answered, truth) for name, score, labels, truth in labelled}, {}
     for layer in range(train.code.shape[1]):
         x, other = train.at(layer, pair), test.at(layer, pair)
-        labelled = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
-        if train.terms is not None:
-            labelled.append(("any term", decode_terms, train.terms, test.terms))
         scores = found[f"layer {layer + 1}"] = {}
         for name, score, labels, truth in labelled:
             scores[name] = score(x, labels, other, truth)
             scores[f"shuffled {name}"] = score(x, labels, other, truth, seed=seed)
-            scores[f"answer {name}"] = score(answers[0], labels, answers[1], truth)
+            scores[f"answer {name}"] = alone[name]
     return found
 
 

@@ -43,7 +43,7 @@ def pairing(seen: Observed) -> np.ndarray:
 
 
 def best_order(score) -> tuple[int, ...]:
-    """For each row its column, all different, with the largest sum; of at most 8 rows, or row by row greedily beyond.
+    """For each row its column, all different, with the largest sum; beyond 8 rows or columns largest entry first.
 
     >>> best_order(np.array([[0.1, 0.9], [0.2, 0.8]]))
     (1, 0)
