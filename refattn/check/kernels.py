@@ -94,7 +94,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
     sizes   : sizes other than b 2, q 5, k 7, h 3, d 4, e 6, as in {"q": 16, "d": 64}; of compositional attention also
-              r 8, c 9, its h being s and the h of its values r; selector (b, q, s, c) and wr (e, c) follow v;
+              r 8, c 9, f 10, its h being s and the h of its values r; selector (b, q, s, c) and what scores follow v;
               of sliding-dilated attention (dilation 2, queries at the last positions) w 3 offsets, the last axis of
               bias, keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
 
@@ -121,11 +121,8 @@ def diagnose(theirs, variant="hyla", **options) -> Diagnosis:
     if unknown:
         raise TypeError(f"diagnose does not take {', '.join(sorted(unknown))}")
     inputs, results = _results(theirs, variant, **settings)
-    comparison, noise = _report(inputs, results, variant, settings["dtype"])
-    ours = _ours(inputs, variant_row(variant))
-    own = _distance(results, ours, ours, noise, settings["dtype"])[1]
-    fits = []
-    row = variant_row(variant)
+    comparison, ours, noise = _report(inputs, results, variant, settings["dtype"])
+    own, row, fits = _distance(results, ours, ours, noise, settings["dtype"])[1], variant_row(variant), []
     files = {"ops.py", "contract.py", *(f"attention/{file}" for file in (row.file, *row.parts))}
     for bug in () if comparison.ok else BUGS:
         if bug.file in files:
@@ -279,7 +276,7 @@ def _distance(results, expected, ours, noise, dtype):
 
 
 def _report(inputs, results, variant, dtype):
-    """The Comparison, and the noise that it rests on."""
+    """The Comparison, and our results and the noise that it rests on."""
     row = variant_row(variant)
     ours = _ours(inputs, row)
     noise = _noise(inputs, variant, dtype, ours)
@@ -300,4 +297,4 @@ def _report(inputs, results, variant, dtype):
         where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[name][-x.ndim:], at, strict=True))
         entries.append(Entry(name, bool(error[at] <= bar[at]), float(error[at]), float(bar[at]), where, float(x[at]),
                              float(expected[at])))
-    return Comparison(str(variant), dtype, tuple(entries)), noise
+    return Comparison(str(variant), dtype, tuple(entries)), ours, noise
