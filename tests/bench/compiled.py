@@ -1,6 +1,6 @@
 """Compiled automata read words of every length: python -m tests.bench.compiled FILE writes the record.
 
-What it writes is kept in refattn/recipes/results/compiled_automata.json.  Eight minutes on one thread, most of them
+What it writes is kept in refattn/recipes/results/compiled_automata.json.  Ten minutes on one thread, most of them
 for the 25 states of Modular Arithmetic; --quick leaves those out.
 """
 

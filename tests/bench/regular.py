@@ -23,7 +23,7 @@ from refattn.attention.softmax import softmax, softmax_backward
 from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
-from .contextual import Ours
+from .contextual import Ours, interleaved, said
 
 T, C, DILATION = 40, 2, 4
 
@@ -84,49 +84,14 @@ class Twin:
         return float(loss.detach())
 
 
-class Clipped(Ours):
-    """`step(batch)` -> loss, as `fit` does it for the tree."""
-
-    def step(self, batch):
-        from refattn import optim
-        x, options = self.recipe.inputs(batch)
-        y, saved = self.model.forward(self.p, x, **options)
-        loss, dy = self.recipe.loss(y, batch)
-        self.flat_grads[...] = 0
-        self.model.backward(self.p, saved, dy, self.grads)
-        optim.clip_by_global_norm(self.flat_grads, self.recipe.clip)
-        self.count += 1
-        optim.adamw_step(self.flat, self.flat_grads, self.moments, step=self.count, decay=0.0, mask=self.mask,
-                         rate=self.recipe.rate_at(self.count - 1))
-        return float(loss)
-
-
-def interleaved(sides: dict, steps: int) -> dict:
-    """{name: median milliseconds of CPU time}; a side is a function of the round's number."""
-    spent = {name: [] for name in sides}
-    for number in range(steps):
-        for name, side in sides.items():
-            start = time.process_time()
-            side(number)
-            spent[name].append(time.process_time() - start)
-    return {name: 1e3 * float(np.median(x[steps // 10:])) for name, x in spent.items()}
-
-
-def said(title, times):
-    first, mine = next(iter(times.items()))
-    rest = "   ".join(f"{name} {ms:.2f} ms, ratio {mine / ms:.2f}" for name, ms in times.items() if name != first)
-    print(f"{title}: {first} {mine:.2f} ms   {rest}", flush=True)
-
-
 def tree(steps=200):
-    chosen = recipe("parity", "quick", rate=3e-4)
-    ours = Clipped(chosen)
-    twins = {name: Twin(ours, form) for name, form in (("PyTorch", "linear"), ("PyTorch conv", "conv"))}
+    chosen = recipe("parity", "quick")
+    ours = Ours(chosen)
+    sides = {"ours": ours.step, "PyTorch": Twin(ours).step, "PyTorch conv": Twin(ours, "conv").step}
     batches = [chosen.sample(np.random.default_rng(n), length=T) for n in range(steps)]
-    sides = {"ours": ours, **twins}
-    losses = [side.step(batches[0]) for side in sides.values()]
+    losses = [side(batches[0]) for side in sides.values()]
     assert np.ptp(losses) < 1e-5, losses
-    said(f"tree step, T = {T}", interleaved({n: lambda i, s=s: s.step(batches[i]) for n, s in sides.items()}, steps))
+    said(f"tree step, T = {T}", interleaved(sides, batches))
 
 
 def gather(steps=40, b=1, t=512, h=8, d=8):
@@ -163,15 +128,15 @@ def gather(steps=40, b=1, t=512, h=8, d=8):
     for mine, theirs in zip(shifted()[1], dense()[1], strict=True):
         assert mine is None or np.abs(mine - theirs).max() < 1e-3
     said(f"gather, T = {t}, dilation {DILATION}", interleaved(
-        {"ours": shifted, "dense mask in PyTorch": twin, "dense mask in ours": dense}, steps))
+        {"ours": shifted, "dense mask in PyTorch": twin, "dense mask in ours": dense}, range(steps)))
 
 
 def at_length(t):
     """Seconds of one forward and backward at length t, after one to warm up, and the peak of resident megabytes."""
     model = replace(recipe("parity", "quick").build(), recompute=True)
-    _, p = params.allocate(listed := model.parameters())
-    flat, grads = params.allocate(listed)
-    params.initialise(_, listed, np.random.default_rng(0), "haiku")
+    listed = model.parameters()
+    (flat, p), (_, grads) = (params.allocate(listed) for _ in range(2))
+    params.initialise(flat, listed, np.random.default_rng(0), "haiku")
     x = np.random.default_rng(0).integers(2, size=(1, t))
     for _ in range(2):
         start = time.process_time()

@@ -5,14 +5,15 @@ import pytest
 
 from refattn.recipes import recipe
 
-from .regular import Clipped, Twin, at_length
+from .contextual import Ours
+from .regular import Twin, at_length
 
 
 @pytest.mark.parametrize("form", ["linear", "conv"])
 def test_losses_of_ten_steps_agree(form):
     pytest.importorskip("torch")
     chosen, rng = recipe("parity", "quick"), np.random.default_rng(0)
-    ours = Clipped(chosen)
+    ours = Ours(chosen)
     twin = Twin(ours, form)
     for _ in range(10):
         batch = chosen.sample(rng)
