@@ -7,16 +7,15 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from refattn import cli, params
+from refattn import cli
 from refattn.recipes import RECIPES, recipe
 from refattn.recipes.regular_languages import ATTENTIONS
 from refattn.tasks import per_position
 from refattn.tasks.languages import LANGUAGES
 from refattn.tasks.per_position import dyck, strings
 from refattn.train import evaluate, fit, load, stream
-from refattn.train.evaluation import moved
-from refattn.train.record import State
-from tests import strict_cupy
+from tests.refusals import refused
+from tests.steps import never_waits_nor_transfers_nor_widens
 
 MEMBERSHIP = [name for name, row in LANGUAGES.items() if row.members]
 EACH = pytest.mark.parametrize("name", MEMBERSHIP)
@@ -155,21 +154,7 @@ def test_outputs_see_the_past_only_and_padding_has_no_gradient(attention):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_a_step_never_waits_nor_transfers_nor_widens(attention):
     r = tiny("d2", attention=attention)
-    model = r.build()
-    state = State(r, model.parameters(), strict_cupy)
-    _, grads = params.allocate(model.parameters(), xp=strict_cupy)
-    batch = moved(r.sample(np.random.default_rng(0)), strict_cupy)
-
-    def step():
-        x, options = r.inputs(batch)
-        y, saved = model.forward(state.parameters, x, **options)
-        _, dy = r.loss(y, batch)
-        model.backward(state.parameters, saved, dy, grads)
-
-    step()                                              # tables of positions are uploaded once per length
-    with strict_cupy.forbid(), strict_cupy.no_float64(), strict_cupy.count() as c:
-        step()
-    assert c.sync == c.h2d == c.d2h == c.einsum == c.dispatches == 0
+    never_waits_nor_transfers_nor_widens(r, r.sample(np.random.default_rng(0)))
 
 
 def test_it_learns_tomita_4_and_reads_it_back(tmp_path):
@@ -190,9 +175,7 @@ def test_it_learns_tomita_4_and_reads_it_back(tmp_path):
     ("d2", {"protocol": "all"}, "protocol is 'all', allowed are released, per_position"),
 ])
 def test_settings_are_refused(language, changes, message):
-    with pytest.raises(ValueError) as error:
-        tiny(language, **changes)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    refused(message, tiny, language, **changes)
 
 
 def test_samples_are_refused():

@@ -13,8 +13,7 @@ from refattn.recipes.one_answer import Answered
 from refattn.recipes.regular_languages import ATTENTIONS
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import evaluate, fit, stop
-from refattn.train.record import State
-from tests import strict_cupy
+from tests.steps import never_waits_nor_transfers_nor_widens
 from tests.tiny import final
 
 TINY = {"steps": 12, "batch": 4, "width": 16, "states": 8, "train_length": 5, "max_length": 9, "far": 20,
@@ -110,22 +109,7 @@ def test_a_run_that_stops_resumes_to_the_same_bits(attention, tmp_path, monkeypa
                                      {"attention": "transformer_xl"}, {"norm": "pre", "activation": "gelu"}])
 def test_a_step_never_waits_nor_transfers_nor_widens(changes):
     r = tiny(**changes)
-    model = r.build()
-    state = State(r, model.parameters(), strict_cupy)
-    _, grads = params.allocate(model.parameters(), xp=strict_cupy)
-    batch = r.sample(np.random.default_rng(0), length=5)
-    batch = type(batch)(*map(strict_cupy.asarray, batch))
-
-    def step():
-        x, options = r.inputs(batch)
-        y, saved = model.forward(state.parameters, x, **options)
-        loss, dy = r.loss(y, batch)
-        model.backward(state.parameters, saved, dy, grads)
-
-    step()                                              # tables of positions are uploaded once per length
-    with strict_cupy.forbid(), strict_cupy.no_float64(), strict_cupy.count() as c:
-        step()
-    assert c.sync == c.h2d == c.d2h == c.einsum == c.dispatches == 0
+    never_waits_nor_transfers_nor_widens(r, r.sample(np.random.default_rng(0), length=5))
 
 
 def test_the_command_line_compares_models_of_a_language(tmp_path, capsys):
