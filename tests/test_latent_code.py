@@ -67,7 +67,6 @@ def test_another_task_is_refused():
         latent_code.observe(RECIPES["contextual_retrieval"](), None, None, None)
 
 
-@pytest.mark.skipif("sraven" not in RECIPES, reason="there is no SRAVEN")
 def test_sraven_looks_at_the_given_panels_of_the_row():
     recipe = RECIPES["sraven"](features=3, symbols=4, width=8, heads=2, hidden=8, layers=1, batch=5, steps=3, warmup=0)
     model = recipe.build()

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
         texts = [text.strip() for text in texts]
         assert texts.pop(0) == row.label
         for column, theirs in zip(table.columns, row.paper, strict=True):
-            fields = {**(row.fields or {"no": "field"}), **dict(column.fields)}
+            fields = {**row.fields, **dict(column.fields)}
             values = np.array([run["metrics"][column.split][column.metric] for run in all_runs
                                if all(run["fields"].get(name) == value for name, value in fields.items())])
             said = texts.pop(0)
@@ -160,15 +160,6 @@ def test_bad_input_is_one_line(words, pieces, monkeypatch, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_table_of_nothing_that_can_be_trained_is_refused(monkeypatch, tmp_path, capsys):
-    rows = Row("far away", None, ((0.5, None),)),
-    table = Table("t", "T", "S", "fuzzy_logic", (Column("loss", "train", "mse"),), rows, ())
-    monkeypatch.setitem(TABLES, "t", table)
-    said = says(capsys, "t", "--fresh", "--out", str(tmp_path / "out"), status=2)
-    assert "t has nothing that can be trained here yet" in said.err and not (tmp_path / "out").exists()
-    assert "far away  never run" in says(capsys, "t").out
-
-
 def test_table_a2_is_counted():
     table = TABLES["table-a2"]
     rows = table.fresh(3, 256)
@@ -240,7 +231,7 @@ def test_a_run_that_goes_wrong_is_not_handed_out_again(tmp_path):
     executor = Failing(0)
     with pytest.raises(ValueError, match="wrong"):
         compare([tiny()], tmp_path, executor=executor, progress=False)
-    assert executor.handed_out == 1 and issubclass(CancelledError, Exception)
+    assert executor.handed_out == 1
 
 
 # --- statistics ------------------------------------------------------------------------------------------------------
@@ -269,7 +260,6 @@ def test_means_and_intervals():
 
 def test_every_table_has_a_scale_of_the_paper():
     for table in TRAINED:
-        if table.task in RECIPES:
-            assert table.scale in RECIPES[table.task].SCALES
-            made = table.recipes(table.scale, [0])
-            assert len(made) == len(set(made.values()))
+        assert table.scale in RECIPES[table.task].SCALES
+        made = table.recipes(table.scale, [0])
+        assert len(made) == len(set(made.values()))

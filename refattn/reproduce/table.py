@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..recipes import RECIPES, recipe, recorded
+from ..recipes import recipe, recorded
 from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
 class Row(NamedTuple):
     label: str
-    fields: dict | None        # recipe fields; None where nothing here can be trained for it
+    fields: dict               # of the recipe
     paper: tuple               # for each column (mean, standard error or None), or None where the paper has nothing
 
 
@@ -44,22 +44,19 @@ class Table:
     default_scale: str = "quick"       # of fresh runs
 
     def cells(self, only=()):
-        """(row, column, recipe fields or None) of every cell; of rows whose label contains one of `only`."""
+        """(row, column, recipe fields) of every cell; of rows whose label contains one of `only`."""
         for row in chosen({row.label: row for row in self.rows}, only).values():
             for column in self.columns:
-                known = row.fields is not None and self.task in RECIPES
-                yield row, column, {**row.fields, **dict(column.fields)} if known else None
+                yield row, column, {**row.fields, **dict(column.fields)}
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs that the table is made of."""
         jobs = {}
         for row, _, fields in self.cells(only):
-            for seed in seeds if fields is not None else ():
+            for seed in seeds:
                 one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
                 slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
                 jobs[Path(slug, one.name) if self.own_directories else Path(one.name)] = one
-        if not jobs:
-            raise ValueError(f"{self.name} has nothing that can be trained here yet")
         return jobs
 
     def after(self, outcomes) -> list[dict]:
@@ -74,7 +71,7 @@ class Table:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""
         rows, data, used, apart = {}, {}, {}, {}
         for row, column, fields in self.cells(only):
-            mine = [] if fields is None else [run for run in runs if matches(run, self.task, fields)]
+            mine = [run for run in runs if matches(run, self.task, fields)]
             homogeneous(mine, f"{row.label}, {column.heading}")
             used.update({id(run): run for run in mine})
             for run in mine[:1]:
