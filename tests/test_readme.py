@@ -52,6 +52,14 @@ def test_every_file_and_variant_it_names_exists():
         assert (ROOT / "tutorials" / f"{name}.py").exists(), name
 
 
+def test_every_extra_that_it_or_an_error_names_can_be_installed():
+    there = set(re.findall(r'^    "(\w+)": ', (ROOT / "setup.py").read_text(encoding="utf-8"), re.M))
+    sources = [README, *(path.read_text(encoding="utf-8") for folder in ("refattn", "tutorials")
+                         for path in (ROOT / folder).rglob("*.py"))]
+    named = {name for text in sources for name in re.findall(r"(?:'\.|refattn)\[(\w+)\]", text)}
+    assert {"test", "plots", "cluster"} <= named <= there
+
+
 def test_its_counts_are_those_of_the_tables():
     assert f"plants {len(bugs.BUGS)} mistakes" in README
     assert f"{len(theorems.every())} of {len(theorems.every())} hold" in README
