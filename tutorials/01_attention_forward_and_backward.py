@@ -231,7 +231,7 @@ assert not report.ok and report.errors["q"] > 0.5 and report.errors["k"] < 1e-12
 #
 # RMSHead, the normaliser of tutorial 3, divides scores by their root mean square over heads, with an epsilon
 # inside the root. A backward that forgets the epsilon is wrong by about epsilon / (2 mean s^2), here some
-# 1e-7. Is that seen?
+# 1e-6. Is that seen?
 
 # %%
 s = rng.standard_normal((1, 8, 4, 5))                           # scores (b, h, q, k), 8 heads
