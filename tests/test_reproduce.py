@@ -52,8 +52,8 @@ def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
             if not len(values):
                 assert said == "never run"
             else:
-                middle = values.max() if column.best else values.mean()
-                spread = "" if column.best or len(values) == 1 else f" ± {values.std(ddof=1) / len(values)**0.5:.3f}"
+                middle = column.extreme(values) if column.extreme else values.mean()
+                spread = "" if column.extreme or len(values) == 1 else f" ± {values.std(ddof=1) / len(values)**0.5:.3f}"
                 assert said == f"{middle:.3f}{spread} ({len(values)})"
             if any(other.paper[table.columns.index(column)] for other in table.rows):
                 numbers = [float(x) for x in re.findall(r"[\d.]+", texts.pop(0))]

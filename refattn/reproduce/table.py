@@ -1,6 +1,7 @@
 """A published table of trained models: the runs that each cell is made of, the paper's figure, and ours beside it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ class Column(NamedTuple):
     split: str
     metric: str
     fields: tuple = ()         # (recipe field, value) pairs beside the row's
-    best: bool = False         # the largest value of all runs, instead of the mean
+    extreme: Callable | None = None    # max or min of all runs, instead of the mean
 
 
 class Row(NamedTuple):
@@ -138,13 +139,14 @@ def differing(fields: dict, reference: dict) -> tuple:
 
 
 def measured(runs, column) -> dict | None:
-    """Mean (or maximum), standard error, n and seeds of a metric; None without runs."""
+    """Mean (or extreme), standard error, n and seeds of a metric; None without runs."""
     if not runs:
         return None
     values = [run["metrics"][column.split][column.metric] for run in runs]
     found = mean(values)
-    best = column.best and found.mean is not None
-    return {"mean": max(values) if best else found.mean, "standard_error": None if best else found.standard_error,
+    extreme = column.extreme if found.mean is not None else None
+    return {"mean": extreme(values) if extreme else found.mean,
+            "standard_error": None if extreme else found.standard_error,
             "n": found.n, "seeds": [run["fields"]["seed"] for run in runs]}
 
 

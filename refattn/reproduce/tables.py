@@ -65,12 +65,15 @@ TABLE_6_OF_C = Table(
 TABLE_1_OF_R = Table(
     "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
     "Chi et al. 2023, RegularGPT, table 1: maximum and average over 3 seeds", "regular_languages",
-    (Column("maximum", "longer", "accuracy", best=True), Column("average", "longer", "accuracy")),
+    (Column("maximum", "longer", "accuracy", extreme=max), Column("average", "longer", "accuracy"),
+     Column("worst length", "longer", "worst", extreme=min)),
     tuple(Row(f"{language}: {attention}" + (f", chunk {chunk}" if chunk else ""),
               {"language": language, "attention": attention, **({"chunk": chunk} if chunk else {})},
-              tuple((figure, None) for figure in figures))
+              (*((figure, None) for figure in figures), None))
           for language, models in TABLE_1.items() for (attention, chunk), figures in models.items()),
-    ("regular_languages",), own_directories=True)
+    ("regular_languages",), own_directories=True,
+    remarks=("Maximum and average over seeds of the mean over lengths, every length weighing the same; worst length: "
+             "the least accuracy at any longer length, of all runs.",))
 
 TABLE_2_OF_R = Table(
     "table-2", "Table 2 of R, PARITY with another probability of ones: accuracy",
