@@ -57,7 +57,7 @@ ROWS = (
      "the panels are given column by column"),
     (TASK, "held_out, train = hold_out(", "train, held_out = hold_out(",
      "three quarters are held out, a quarter trains"),
-    (TASK, "np.asarray(target)).all(axis=-1).mean()", "np.asarray(target)).any(axis=-1).mean()",
+    ("tasks/accuracies.py", "np.asarray(target)).all(axis=-1).mean()", "np.asarray(target)).any(axis=-1).mean()",
      "a panel counts as right if one feature is"),
     (TASK, "features[:, 0].sum(axis=1), symbols)", "features[:, 2].sum(axis=1), symbols)",
      "the recomputed target takes the symbols of distribute three from the row that is asked for"),

@@ -29,6 +29,12 @@ def check_switch(name, value):
         raise ValueError(f"{name} is {value!r}, allowed are True and False")
 
 
+def check_choice(name, value, allowed):
+    """Nothing, or a ValueError unless value is one of the allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, allowed are {', '.join(map(repr, allowed))}")
+
+
 def check_inputs(name, x, shape):
     """x in float32, or a ValueError unless it has that shape and lies in [0, 1]."""
     x = np.asarray(x, dtype=np.float32)

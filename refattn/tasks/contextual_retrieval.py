@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_fraction, check_integer
+from .checks import check_choice, check_fraction, check_integer
 
 ALPHA = -0.71347752, -0.6062312, 0.66062073, -0.61213017        # the first of the authors' list, from U(-1, 1)
 SPLITS = "all", "train", "held_out"
@@ -116,8 +116,7 @@ class ContextualRetrieval:
 
     def size(self, split):
         """How many tuples a split has.  Raises ValueError for an unknown or empty one."""
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}, allowed are {', '.join(map(repr, SPLITS))}")
+        check_choice("split", split, SPLITS)
         count, train = self.division()
         size = {"all": count, "train": train, "held_out": count - train}[split]
         if not size:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_fraction, check_inputs, check_integer, check_switch
+from .checks import check_choice, check_fraction, check_inputs, check_integer, check_switch
 from .r2 import r2_per_task, r2_pooled
 from .released_splits import FUZZY_LOGIC as RELEASED
-from .splits import hold_out, subsets
+from .splits import hold_out, read_only, subsets
 
 METRICS = {"r2_per_task": r2_per_task, "r2_pooled": r2_pooled}
 SPLITS = "train", "held_out", "unseen_terms"
@@ -91,8 +91,7 @@ class FuzzyLogic:
         >>> FuzzyLogic().combinations("unseen_terms").tolist()
         [[12, 13], [12, 14], [12, 15], [13, 14], [13, 15], [14, 15]]
         """
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}, allowed are {', '.join(map(repr, SPLITS))}")
+        check_choice("split", split, SPLITS)
         return divide(self)[split]
 
     def untrained_terms(self):
@@ -166,10 +165,7 @@ def divide(task):
         must_have = task.known_terms if task.cover_terms else 0
         held_out, train = hold_out(known, task.held_out, task.seed, must_have)
     unseen = subsets(range(task.known_terms, 2**task.variables), task.terms)
-    splits = dict(zip(SPLITS, (train, held_out, unseen), strict=True))
-    for combinations in splits.values():
-        combinations.flags.writeable = False                                     # one array serves every caller
-    return splits
+    return read_only(dict(zip(SPLITS, (train, held_out, unseen), strict=True)))
 
 
 def check_settings(task):

@@ -33,3 +33,10 @@ def hold_out(items, fraction, seed, must_have=0):
             return permuted[:count], permuted[count:]
     raise ValueError(f"held_out is {fraction}, and {MOST_ATTEMPTS:,} random splits never left all {must_have} known "
                      f"terms to train on, allowed with cover_terms are smaller fractions")
+
+
+def read_only(splits):
+    """{split: combinations}, the same arrays, which nobody can write: one of them serves every caller."""
+    for combinations in splits.values():
+        combinations.flags.writeable = False
+    return splits

@@ -28,9 +28,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_fraction, check_integer, check_switch
+from .accuracies import feature_accuracy, panel_accuracy
+from .checks import check_choice, check_fraction, check_integer, check_switch
 from .released_splits import SRAVEN as RELEASED
-from .splits import hold_out
+from .splits import hold_out, read_only
 
 RULES = ("constant", "progression +1", "progression +2", "progression -1", "progression -2", "addition", "subtraction",
          "distribute three")
@@ -38,6 +39,7 @@ STEP = np.array([0, 1, 2, -1, -2, 0, 0, 0])             # of the first five rule
 ADDITION, SUBTRACTION, THREE = 5, 6, 7
 ORDERS = np.array(list(itertools.permutations(range(3))))
 SPLITS = "all", "train", "held_out"
+METRICS = {"panel_accuracy": panel_accuracy, "feature_accuracy": feature_accuracy}
 
 
 class Batch(NamedTuple):
@@ -82,19 +84,13 @@ class Sraven:
     def __post_init__(self):
         check_settings(self)
 
-    @property
-    def length(self):
-        """Tokens of an instance, 9 M; the last M are the query's."""
-        return 9 * self.features
-
     def combinations(self, split):
         """The rule combinations of a split, (n, M) integers, each row non-decreasing; read-only.
 
         >>> Sraven(features=1).combinations("all").ravel().tolist()
         [0, 1, 2, 3, 4, 5, 6, 7]
         """
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}, allowed are {', '.join(map(repr, SPLITS))}")
+        check_choice("split", split, SPLITS)
         return divide(self)[split]
 
     def split_of(self, rules):
@@ -174,24 +170,6 @@ def truth(tokens, rules, permutation):
     return np.take_along_axis(third, permutation[:, 2], axis=-1)
 
 
-def feature_accuracy(prediction, target):
-    """The fraction of features that are predicted exactly; both are (b, M)."""
-    return float((np.asarray(prediction) == np.asarray(target)).mean())
-
-
-def panel_accuracy(prediction, target):
-    """The fraction of panels of which every feature is predicted exactly; both are (b, M).
-
-    >>> prediction, target = [[1, 2], [3, 4]], [[1, 2], [3, 0]]
-    >>> panel_accuracy(prediction, target), feature_accuracy(prediction, target)
-    (0.5, 0.75)
-    """
-    return float((np.asarray(prediction) == np.asarray(target)).all(axis=-1).mean())
-
-
-METRICS = {"panel_accuracy": panel_accuracy, "feature_accuracy": feature_accuracy}
-
-
 @lru_cache(maxsize=64)
 def divide(task):
     """{split: its combinations}: all n of them permuted, the first floor(n held_out) held out."""
@@ -201,10 +179,7 @@ def divide(task):
         train = every[~(every[:, None] == held_out).all(axis=-1).any(axis=-1)]
     else:
         held_out, train = hold_out(every, task.held_out, task.seed)
-    splits = dict(zip(SPLITS, (every, train, held_out), strict=True))
-    for combinations in splits.values():
-        combinations.flags.writeable = False            # one array serves every caller
-    return splits
+    return read_only(dict(zip(SPLITS, (every, train, held_out), strict=True)))
 
 
 def check_settings(task):

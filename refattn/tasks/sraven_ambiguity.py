@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .checks import check_choice
 from .sraven import ADDITION, RULES, SUBTRACTION, THREE, Sraven
 from .sraven_hypotheses import chunks, hypotheses, matchings
 
@@ -91,8 +92,7 @@ def ambiguous(panels, symbols, criterion="text", strict=False):
     >>> ambiguous(panels, 8).tolist()
     [False, True]
     """
-    if criterion not in CRITERIA:
-        raise ValueError(f"criterion is {criterion!r}, allowed are {', '.join(map(repr, CRITERIA))}")
+    check_choice("criterion", criterion, CRITERIA)
     parts = [differing(panels[rows], symbols, strict) for rows in chunks(len(panels), panels.shape[-1])]
     misses = np.concatenate(parts)
     return misses[:, -1] if criterion == "released" else misses[:, 1:].any(axis=1)

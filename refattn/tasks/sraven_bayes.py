@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .sraven import ADDITION, METRICS, RULES, SUBTRACTION, THREE, panel_accuracy
+from .accuracies import panel_accuracy
+from .sraven import ADDITION, METRICS, RULES, SUBTRACTION, THREE
 from .sraven_hypotheses import chunks, hypotheses, matchings, merged, third_row
 
 TIE = 1 - 1e-9                              # answers as likely as this, of the likeliest, count as equally likely
