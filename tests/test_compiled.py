@@ -176,6 +176,8 @@ def test_a_language_becomes_a_checkpoint_that_load_reads(tmp_path, capsys):
         recipe, model, p = refattn.load(out)
         assert isinstance(model, RegularGPT) and p.readout.w.dtype == (np.float64 if number == 2 else np.float32)
         assert evaluate(recipe, model, p, "words", tasks=12) == {"errors": 0, "accuracy": 1.0}
+        with pytest.raises(ValueError, match="split is 'train', allowed are words"):
+            evaluate(recipe, model, p, "train")
         done = runs.result(out)
         assert done["metrics"]["words"]["errors"] == 0 and done["parameters"] == params.count(model.parameters())
 

@@ -31,10 +31,11 @@ def test_formula_automaton_and_batch_agree_at_every_length(name):
             np.testing.assert_array_equal(target, task.targets(tokens)[:, -1])
 
 
-@EACH
+@pytest.mark.parametrize("name", [name for name in LANGUAGES if name != "modular_arithmetic"])
 def test_formula_and_automaton_agree_on_any_word(name):
+    """Of modular arithmetic not every word is legal."""
     task, rng = PRESETS[name], np.random.default_rng(1)
-    for length in LENGTHS if name != "modular_arithmetic" else ():
+    for length in LENGTHS:
         tokens = rng.integers(task.vocabulary, size=(50, length))
         np.testing.assert_array_equal(task.targets(tokens)[:, -1], task.row.answer(tokens))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import refattn
 from refattn import params, recipes, train
@@ -65,12 +66,15 @@ def test_reading_one_position_trains_the_same_model():
     np.testing.assert_allclose(flat(one), flat(two), atol=2e-4)
 
 
-def test_the_number_of_blas_threads_is_one_whatever_the_environment(monkeypatch):
-    from threadpoolctl import threadpool_info
-    seen = []
-    fit(disturbed(lambda step, batch: seen.extend(x["num_threads"] for x in threadpool_info()
-                                                  if x["user_api"] == "blas")), progress=False)
-    assert set(seen) <= {1}
+def test_the_number_of_blas_threads_is_one_whatever_it_was():
+    seen, before = [], blas_threads()
+    with threadpool_limits(2, "blas"):
+        fit(disturbed(lambda step, batch: seen.extend(blas_threads())), progress=False)
+    assert set(seen) == ({1} if before else set()) and blas_threads() == before
+
+
+def blas_threads() -> list[int]:
+    return [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"]
 
 
 # --- stopping and resuming -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..automata.compiled import ACTIVATIONS, shaped
 from ..automata.reading import from_table
 from ..models.regular_gpt import NORMS
 from ..xp import array_module
-from .base import Recipe, check_fields, setting
+from .base import Recipe, check, check_fields, setting
 
 
 class Batch(NamedTuple):
@@ -57,6 +57,7 @@ class CompiledAutomaton:
         return shaped(self.automaton, **self.switches)
 
     def sample(self, rng, split="words", size=None):
+        check("split", split, str, choices=self.SPLITS)
         tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 

@@ -24,7 +24,7 @@ from ..models.universal import PostBlock
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
 from . import per_position, published
-from .base import ConstantRateRecipe, setting
+from .base import ConstantRateRecipe, check, setting
 from .one_answer import OneAnswer, Words
 from .per_position import PerPosition
 
@@ -162,8 +162,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         return Words(*words, np.full(len(words.tokens), length))
 
     def batches(self, split: str, tasks: int):
-        if split not in self.SPLITS:
-            raise ValueError(f"split is {split!r}, allowed are {', '.join(self.SPLITS)}")
+        check("split", split, str, choices=self.SPLITS)
         return self.by_protocol.batches(split, tasks)
 
     def fitting(self, length: int) -> int:

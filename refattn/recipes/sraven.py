@@ -72,7 +72,6 @@ class SravenRecipe(DecoderRecipe):
             if not len(self.data().combinations(split)):
                 raise ValueError(f"held_out is {self.held_out}, which leaves no rule combination in split {split!r}, "
                                  f"allowed are fractions that leave some on each side")
-
         if self.ceiling:
             check_size(self.features, self.symbols)
 
@@ -103,10 +102,13 @@ class SravenRecipe(DecoderRecipe):
         return value, dy
 
     def metrics(self, y, batch):
-        """Of samples of one split; the best answers are those of one who knows the rule combinations of that split."""
+        """Of samples of one split; the best answers are those of one who knows the rule combinations of that split.
+
+        Without `ceiling` what compares with them is None.
+        """
         y = y[:, -self.features:]
         answer = y.argmax(axis=-1)
-        found = {"loss": float(cross_entropy(y, batch.target)[0]),
+        found = {**dict.fromkeys(self.LABELS), "loss": float(cross_entropy(y, batch.target)[0]),
                  **{name: accuracy(answer, batch.target) for name, accuracy in task.METRICS.items()}}
         if self.ceiling:
             combinations = self.data().combinations(self.data().split_of(batch.rules[0]))
