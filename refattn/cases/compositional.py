@@ -1,5 +1,7 @@
 """Rows for compositional attention: the page, the layer (m 8, s 3, r 4, d 4, e 2, c 5) and the networks around it."""
 
+from functools import partial
+
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
 from ..attention.pages import PAGES
@@ -11,7 +13,7 @@ from ..naive import compositional as loops
 from ..naive.contextual_retrieval import network
 from ..naive.universal import universal
 from .case import Case, maybe, named, normal, sizes
-from .layers import row
+from .layers import attention_inputs, row
 from .models import dropout_for
 
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
@@ -43,21 +45,10 @@ def page(name) -> Case:
 def layer(name, scoring, *, cross=False, read=None, **fields) -> Case:
     """Compositional: self- or cross-attention, some queries only, without biases."""
     one = Compositional(8, 3, 4, 4, 2, 5, scoring, **fields)
-
-    def make(rng):
-        size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
-        size = {**size, "q": size["t"], "k": size["k"] if cross else size["t"]}
-        context = {"context": normal(rng, "bkm", size)} if cross else {}
-        return {"x": normal(rng, "btm", size), **context, **maybe(rng, size)}
-
-    def naive(p, x, **given):
-        y = loops.layer(p, x, scoring=scoring, **given)
-        return y if read is None else y[:, read]
-
     masks = dict.fromkeys(PAIRS, "bstk" if cross else "bstt") | ({"context": "bkm"} if cross else {})
-    return row(f"layers/Compositional {name}", one, "attention/compositional.py", make, naive, source="C, eq. (7)-(14)",
-               fixed={"read": read} if read else {}, constants=("dropout",), masked="" if read else "gradient",
-               independent="b", symmetric="b" if read else "btk" if cross else "bt",
+    return row(f"layers/Compositional {name}", one, "attention/compositional.py", attention_inputs(cross),
+               partial(loops.layer, scoring=scoring), read=read, source="C, eq. (7)-(14)", constants=("dropout",),
+               masked="" if read else "gradient", independent="b", symmetric="b" if read else "btk" if cross else "bt",
                axes={"x": "btm", "output": "btm", **masks})
 
 
@@ -68,18 +59,14 @@ def attention(scoring):
 
 def retrieval_network(name, scoring, own=2, read=None) -> Case:
     """The one-layer network, with and without its own value."""
-    def naive(p, x, dropout):
-        y = network(p, x, scoring=scoring, dropout=dropout)
-        return y if read is None else y[:, read]
-
     def make(rng):
         size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
         dropout = dropout_for(rng, size)
         return {"x": normal(rng, "bti", size), "dropout": None if dropout is None else dropout[0]}
 
     return row(f"models/RetrievalNetwork {name}", RetrievalNetwork(4, attention(scoring), own),
-               "models/contextual_retrieval.py", make, naive, source="C, appendix C.1",
-               fixed={} if read is None else {"read": read}, constants=("dropout",), independent="b",
+               "models/contextual_retrieval.py", make, partial(network, scoring=scoring), read=read,
+               source="C, appendix C.1", constants=("dropout",), independent="b",
                symmetric="b" if read else "bt", axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 
 
@@ -88,16 +75,12 @@ def shared(name, scoring, *, read=None, **fields) -> Case:
     model = Universal(attention(scoring), FeedForward(8, 9, "relu"), 2, inputs=4, outputs=2, **fields)
     options = {"scoring": scoring, "layers": 2, "norm": model.norm, "table": model.table}
 
-    def naive(p, x, dropout):
-        y = universal(p, x, dropout=dropout, **options)
-        return y if read is None else y[:, read]
-
     def make(rng):
         size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
         return {"x": normal(rng, "bti", size), "dropout": dropout_for(rng, size)}
 
-    return row(f"models/Universal {name}", model, "models/universal.py", make, naive, source="C, section 4",
-               fixed={} if read is None else {"read": read}, constants=("dropout",), independent="b",
+    return row(f"models/Universal {name}", model, "models/universal.py", make, partial(universal, **options), read=read,
+               source="C, section 4", constants=("dropout",), independent="b",
                symmetric="b" if read or model.table != "none" else "bt",
                axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 

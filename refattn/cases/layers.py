@@ -55,8 +55,14 @@ def random_parameters(rng, layer):
     return flat
 
 
-def row(name, layer, file, make, naive, *, source="H, released code", fixed=None, constants=(), **facts) -> Case:
-    """The row of a layer: `make(rng)` gives its inputs without parameters, `naive(p, **inputs)` its output."""
+def row(name, layer, file, make, naive, *, source="H, released code", read=None, fixed=None, constants=(),
+        **facts) -> Case:
+    """The row of a layer: `make(rng)` gives its inputs without parameters, `naive(p, **inputs)` its output.
+
+    `read` goes into the forward; the loops compute the whole output, of which the same slice is taken.
+    """
+    fixed = (fixed or {}) | ({} if read is None else {"read": read})
+
     def everything(rng):
         return {"parameters": random_parameters(rng, layer), **make(rng)}
 
@@ -65,11 +71,23 @@ def row(name, layer, file, make, naive, *, source="H, released code", fixed=None
 
     def loops(inputs):
         arrays = dict(inputs)
-        return naive(views(arrays.pop("parameters")), **arrays)
+        y = naive(views(arrays.pop("parameters")), **arrays)
+        return y if read is None else y[:, read]
 
-    forward, backward = pair(layer, **(fixed or {}))
+    forward, backward = pair(layer, **fixed)
     return Case(name, source, file, everything, forward, backward, loops, constants, layer=layer, views=views,
-                recomputed=pair(recompute(layer), **(fixed or {})), **facts)
+                recomputed=pair(recompute(layer), **fixed), **facts)
+
+
+def attention_inputs(cross=False):
+    """rng -> x, a context where `cross`, and perhaps bias, keep and dropout, for three heads."""
+    def make(rng):
+        size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
+        size = {**size, "q": size["t"], "k": size["k"] if cross else size["t"]}
+        context = {"context": normal(rng, "bkm", size)} if cross else {}
+        return {"x": normal(rng, "btm", size), **context, **maybe(rng, size)}
+
+    return make
 
 
 def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=True) -> Case:
@@ -79,20 +97,13 @@ def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=Tr
     known = variant if isinstance(variant, Knobs) or variant in naive_layer.PAGES else VARIANTS[variant].knobs
     turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing, base=100.0)
 
-    def make(rng):
-        size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
-        size = {**size, "q": size["t"], "k": size["k"] if cross else size["t"]}
-        context = {"context": normal(rng, "bkm", size)} if cross else {}
-        return {"x": normal(rng, "btm", size), **context, **maybe(rng, size)}
-
     def naive(p, x, **given):
-        y = naive_layer.multi_head(p, x, variant=known, position=turn, **given)
-        return y if read is None else y[:, read]
+        return naive_layer.multi_head(p, x, variant=known, position=turn, **given)
 
     symmetric = "b" if read or pairing else "btk" if cross else "bt"
-    return row(f"layers/MultiHead {name}", layer, "attention/layer.py", make, naive, source="H, section 2.1",
-               fixed={"read": read} if read else {}, constants=("dropout",), masked="" if read else "gradient",
-               independent="b", symmetric=symmetric, axes={"x": "btm", "output": "btm", **(CROSS if cross else MASKS)})
+    return row(f"layers/MultiHead {name}", layer, "attention/layer.py", attention_inputs(cross), naive, read=read,
+               source="H, section 2.1", constants=("dropout",), masked="" if read else "gradient", independent="b",
+               symmetric=symmetric, axes={"x": "btm", "output": "btm", **(CROSS if cross else MASKS)})
 
 
 def position_wise(name, layer, file, naive) -> Case:

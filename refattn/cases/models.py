@@ -1,5 +1,7 @@
 """Rows for whole networks: m 8, h 3, d 4, e 2, f 9, two blocks; continuous tokens of width 4, or 10 token ids."""
 
+from functools import partial
+
 from ..attention.layer import MultiHead
 from ..feed_forward import FeedForward
 from ..models.transformer import Block, Transformer
@@ -28,12 +30,9 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
         x = rng.integers(vocabulary, size=(size["b"], size["t"])) if vocabulary else normal(rng, "bti", size)
         return {"x": x, "dropout": dropout_for(rng, size)}
 
-    def naive(p, x, dropout):
-        y = naive_transformer.transformer(p, x, variant=variant, causal=causal, dropout=dropout, activation=activation)
-        return y if read is None else y[:, read]
-
-    return row(f"models/Transformer {name}", model, "models/transformer.py", make, naive, source="H, appendix C",
-               fixed={} if read is None else {"read": read}, constants=("dropout",), independent="b", symmetric="b",
+    naive = partial(naive_transformer.transformer, variant=variant, causal=causal, activation=activation)
+    return row(f"models/Transformer {name}", model, "models/transformer.py", make, naive, read=read,
+               source="H, appendix C", constants=("dropout",), independent="b", symmetric="b",
                axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"},
                analytic=activation != "gelu_exact")
 

@@ -17,7 +17,7 @@ from ..naive import sliding_dilated as loops
 from ..naive import transformer_xl as xl
 from .attention import LETTERS
 from .case import Case, maybe, named, normal, sizes
-from .layers import row
+from .layers import attention_inputs, row
 
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bhqw")
 
@@ -67,14 +67,14 @@ def layer(name, *, read=None, **fields) -> Case:
         size = sizes(rng, "bt", 5) | {"m": 8, "h": 3, "k": 3}
         return {"x": normal(rng, "btm", size), **maybe(rng, size | {"q": size["t"]})}
 
-    naive = partial(loops.layer, dilation=one.dilation, **({} if read is None else {"read": read}))
-    return row(f"layers/SlidingDilated {name}", one, "attention/sliding_dilated.py", make, naive, source="R, section 4",
-               fixed={"read": read} if read else {}, constants=("dropout",), masked="" if read else "gradient",
-               independent="b", symmetric="b",
+    return row(f"layers/SlidingDilated {name}", one, "attention/sliding_dilated.py", make,
+               partial(loops.layer, dilation=one.dilation), read=read, source="R, section 4", constants=("dropout",),
+               masked="" if read else "gradient", independent="b", symmetric="b",
                axes={"x": "btm", "output": "btm", **dict.fromkeys(PAIRS, "bhtw")})
 
 
-def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5, 6, 7), fields=None, **options):
+def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5, 6, 7), fields=None, embedded=False,
+                read=None, **options):
     """RegularGPT: the dense form and the tree, each against loops; `released` loops are the code's tree."""
     fields = {"out_of_range": "pad", "norm": "post", "thickness": 1, "embedding_scale": True} | (fields or {})
     attention = SlidingDilated(8, 2, 4, chunk, out_of_range=fields.pop("out_of_range"))
@@ -85,17 +85,17 @@ def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5
     def make(rng):
         size = {"b": int(rng.integers(2, 4)), "t": int(rng.choice(steps)), "m": 8}
         ids = rng.integers(5, size=(size["b"], size["t"]))
-        return {"x": normal(rng, "btm", size) if options.get("embedded") else ids}
+        return {"x": normal(rng, "btm", size) if embedded else ids}
 
     def naive(p, x):
         if released:
             return whole.tree(p, x, **settings)
         y = whole.regular_gpt(p, x, **settings, **given)
-        return y[:, -1:] if options.get("tree") else y if options.get("read") is None else y[:, options["read"]]
+        return y[:, -1:] if options.get("tree") else y
 
     return row(f"models/RegularGPT {name}", model, "models/regular_gpt.py", make, naive, source="R, section 4",
-               fixed={n: value for n, value in options.items() if n != "embedded"}, independent="b", symmetric="b",
-               axes={"x": "btm" if options.get("embedded") else "bt", "output": "bto"})
+               read=read, fixed=options, independent="b", symmetric="b",
+               axes={"x": "btm" if embedded else "bt", "output": "bto"})
 
 
 def regular_gpts():
@@ -117,17 +117,9 @@ def regular_gpts():
 
 def relative(name, *, read=None) -> Case:
     """MultiHead with Transformer-XL's scores."""
-    def make(rng):
-        size = sizes(rng, "bt", 5) | {"m": 8, "h": 3}
-        return {"x": normal(rng, "btm", size), **maybe(rng, size | {"q": size["t"], "k": size["t"]})}
-
-    def naive(p, x, **given):
-        y = xl.layer(p, x, **given)
-        return y if read is None else y[:, read]
-
     return row(f"layers/MultiHead {name}", MultiHead(8, 3, 4, 2, position=TransformerXL(8, 3, 4), biases=read is None),
-               "attention/transformer_xl.py", make, naive, source="Dai et al. 2019, section 3.3",
-               fixed={"read": read} if read else {}, constants=("dropout",), masked="" if read else "gradient",
+               "attention/transformer_xl.py", attention_inputs(), xl.layer, read=read,
+               source="Dai et al. 2019, section 3.3", constants=("dropout",), masked="" if read else "gradient",
                independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **dict.fromkeys(PAIRS, "bhtt")})
 
 
@@ -137,8 +129,8 @@ def token_model(name, model, file, naive, source, *, read=None) -> Case:
         size = sizes(rng, "bt", 4)
         return {"x": rng.integers(5, size=(size["b"], size["t"]))}
 
-    return row(f"models/{name}", model, file, make, lambda p, x: naive(p, x)[:, read or slice(None)], source=source,
-               fixed={"read": read} if read else {}, independent="b", symmetric="b", axes={"x": "bt", "output": "bto"})
+    return row(f"models/{name}", model, file, make, naive, read=read, source=source, independent="b", symmetric="b",
+               axes={"x": "bt", "output": "bto"})
 
 
 def baselines():

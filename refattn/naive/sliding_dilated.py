@@ -50,7 +50,7 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
     return softmax(q, k, v, bias=matrix, keep=seen, dropout=factors)
 
 
-def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None, read=None):
+def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None):
     """y_i = bo + sum_h o_ih wo_h, with q = x wq + bq and so on, and the pads p.pad wk + bk, p.pad wv + bv if p has one.
 
     Source: RegularGPT, section 4 and the authors' code.
@@ -59,14 +59,11 @@ def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None, read=None):
     ------
     x       : (b, t, m)
     p       : wq (m, h, d)  wk  wv (m, h, e)  wo (h, e, m)  offset_bias (h, w); perhaps pad (m), bq, bk, bv, bo
-    returns : (b, q, m)
+    returns : (b, t, m)
     """
     q, k, v = (linear(x, part(p, f"w{n}"), part(p, f"b{n}")) for n in "qkv")
     pads = [] if part(p, "pad") is None else [linear(part(p, "pad"), part(p, f"w{n}"), part(p, f"b{n}")) for n in "kv"]
-    q = q if read is None else q[:, read]
-    bias, keep, dropout = (z if z is None or read is None or np.ndim(z) < 2 or np.shape(z)[-2] == 1 else z[..., read, :]
-                           for z in (bias, keep, dropout))
-    o = sliding_dilated(q, k, v, part(p, "offset_bias"), *pads, dilation=dilation, read=read, bias=bias, keep=keep,
+    o = sliding_dilated(q, k, v, part(p, "offset_bias"), *pads, dilation=dilation, bias=bias, keep=keep,
                         dropout=dropout)
     wo = exact(part(p, "wo"))
     return linear(o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2]), part(p, "bo"))
