@@ -153,8 +153,8 @@ def layers():
     yield position_wise("LayerNorm", LayerNorm(8), "models/transformer.py", lambda p, x: naive_ops.layer_norm(
         x, p.scale, p.shift))
     for activation in "gelu", "gelu_exact", "relu":
-        yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "feed_forward.py", partial(
-            lambda p, x, phi: naive_feed_forward.mlp(x, p.w1, p.b1, p.w2, p.b2, phi), phi=activation))
+        yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "feed_forward.py",
+                            partial(naive_feed_forward.layer, activation=activation))
     yield position_wise("SwiGLU", SwiGLU(8, 9), "feed_forward.py", swiglu)
     for chosen, experts, activation in (2, 5, "gelu"), (1, 3, "relu"), (4, 4, "gelu_exact"):
         yield position_wise(f"MixtureOfExperts, {chosen} of {experts}", MixtureOfExperts(

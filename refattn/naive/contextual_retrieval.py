@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from . import feed_forward
 from .arguments import exact
 from .compositional import SCORINGS, compositional
-from .feed_forward import mlp
 from .layer import attention, part
 from .ops import linear
 
@@ -24,7 +24,7 @@ def network(p, x, *, scoring=None, variant="softmax", dropout=None):
     returns  : (b, t, 1)
     """
     encoder, decoder, inner, own = (part(p, name) for name in ("encoder", "decoder", "attention", "own"))
-    h = mlp(x, *(part(encoder, name) for name in ("w1", "b1", "w2", "b2")), activation="relu")
+    h = feed_forward.layer(encoder, x, "relu")
     objects = range(h.shape[1])
     keep = np.array([[i != j for j in objects] for i in objects])
     q, k, v = (linear(h, part(inner, f"w{n}"), part(inner, f"b{n}")) for n in "qkv")
@@ -39,5 +39,4 @@ def network(p, x, *, scoring=None, variant="softmax", dropout=None):
     if own is not None:
         joined = np.concatenate([joined, linear(h, part(own, "wv"), part(own, "bv"))], axis=-1)
         w = np.concatenate([w, exact(part(own, "wo"))])
-    return mlp(linear(joined, w, part(inner, "bo")), *(part(decoder, name) for name in ("w1", "b1", "w2", "b2")),
-               activation="relu")
+    return feed_forward.layer(decoder, linear(joined, w, part(inner, "bo")), "relu")

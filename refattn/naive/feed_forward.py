@@ -3,6 +3,7 @@
 import numpy as np
 
 from .arguments import exact
+from .layer import part
 from .ops import gelu, gelu_exact, linear, relu, silu, softmax
 
 ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu}
@@ -18,6 +19,11 @@ def mlp(x, w1, b1, w2, b2, activation="gelu"):
     array([21.])
     """
     return linear(ACTIVATIONS[activation](linear(x, w1, b1)), w2, b2)
+
+
+def layer(p, x, activation="gelu"):
+    """`mlp` with the parameters p.w1, p.b1, p.w2, p.b2."""
+    return mlp(x, *(part(p, name) for name in ("w1", "b1", "w2", "b2")), activation)
 
 
 def swiglu(x, wu, wg, wd):

@@ -1,11 +1,13 @@
 """RegularGPT, whole: at every position, and as the tree that the authors' code computes."""
 
+from functools import partial
+
 import numpy as np
 
 from .arguments import exact
-from .feed_forward import mlp
+from .block import block, normed
 from .layer import part
-from .ops import embedding, layer_norm, linear
+from .ops import embedding, linear
 from .sliding_dilated import layer
 
 
@@ -19,23 +21,6 @@ def depth(length, chunk):
     while chunk**number < length:
         number += 1
     return number
-
-
-def normed(p, x):
-    return layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
-
-
-def block(p, x, *, norm, activation, dilation=1):
-    """post: norm1(x + attention(x)), norm2(y + mlp(y));  pre: the norms inside the sums;  none: neither."""
-    forward = [part(part(p, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2")]
-    attention, norm1, norm2 = (part(p, name) for name in ("attention", "norm1", "norm2"))
-    if norm == "pre":
-        x = x + layer(attention, normed(norm1, x), dilation=dilation)
-        return x + mlp(normed(norm2, x), *forward, activation)
-    x = x + layer(attention, x, dilation=dilation)
-    x = normed(norm1, x) if norm == "post" else x
-    x = x + mlp(x, *forward, activation)
-    return normed(norm2, x) if norm == "post" else x
 
 
 def embedded(p, x, scale):
@@ -63,7 +48,7 @@ def regular_gpt(p, x, *, chunk, norm="post", activation="relu", scale=True, leve
     h = embedded(p, x, scale)
     for level in range(depth(h.shape[1], chunk) if levels is None else levels):
         for each in part(p, "blocks"):
-            h = block(each, h, norm=norm, activation=activation, dilation=chunk**level)
+            h = block(each, h, partial(layer, dilation=chunk**level), norm=norm, activation=activation)
     return read_out(p, h)
 
 
@@ -81,6 +66,6 @@ def tree(p, x, *, chunk, norm="post", activation="relu", scale=True):
         pad = exact(part(part(part(p, "blocks")[0], "attention"), "pad"))
         h = np.concatenate([np.broadcast_to(pad, (len(h), pads, len(pad))), h], axis=1)
         for each in part(p, "blocks"):
-            h = block(each, h, norm=norm, activation=activation)
+            h = block(each, h, layer, norm=norm, activation=activation)
         h = h[:, chunk - 1::chunk]
     return read_out(p, h)

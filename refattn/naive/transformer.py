@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from . import feed_forward
 from .arguments import exact
-from .feed_forward import mlp
 from .layer import multi_head, part
 from .ops import embedding, layer_norm, linear
 from .positions import t5_bias
@@ -24,8 +24,7 @@ def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activa
     x = x + multi_head(
         part(p, "attention"), norm(part(p, "norm1"), x), variant=variant, bias=bias, keep=keep, dropout=dropout
     )
-    w1, b1, w2, b2 = (part(part(p, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2"))
-    return x + mlp(norm(part(p, "norm2"), x), w1, b1, w2, b2, activation)
+    return x + feed_forward.layer(part(p, "feed_forward"), norm(part(p, "norm2"), x), activation)
 
 
 def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirectional=False, activation="gelu"):

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from .arguments import exact
-from .feed_forward import mlp
+from .block import block
 from .layer import multi_head, part
-from .ops import embedding, layer_norm, linear
+from .ops import embedding, linear
 
 
 def distance_code(p, width):
@@ -49,9 +49,6 @@ def baseline(p, x):
     """
     table = exact(part(part(p, "embed"), "table"))
     x = embedding(table, x) * np.sqrt(table.shape[1])
-    for block in part(p, "blocks"):
-        norms = [[part(part(block, name), n) for n in ("scale", "shift")] for name in ("norm1", "norm2")]
-        x = layer_norm(x + layer(part(block, "attention"), x), *norms[0], epsilon=1e-5)
-        forward = [part(part(block, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2")]
-        x = layer_norm(x + mlp(x, *forward, "relu"), *norms[1], epsilon=1e-5)
+    for each in part(p, "blocks"):
+        x = block(each, x, layer, norm="post")
     return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))

@@ -1,9 +1,11 @@
 """The weight-shared transformer of Compositional Attention, whole."""
 
+from functools import partial
+
 from . import compositional, positions
-from .feed_forward import mlp
+from .block import block, normed
 from .layer import multi_head, part
-from .ops import layer_norm, linear
+from .ops import linear
 
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
 
@@ -30,22 +32,11 @@ def universal(p, x, *, layers, scoring=None, norm="pre", table="none", keep=None
     p        : embed.w (i, m) .b (m)   block.norm1 .norm2 .attention .feed_forward   norm, or none   readout.w .b
     returns  : (b, t, o)
     """
-    def normed(group, x):
-        return layer_norm(x, part(group, "scale"), part(group, "shift"), epsilon=1e-5)
-
-    block = part(p, "block")
-    forward = [part(part(block, "feed_forward"), name) for name in ("w1", "b1", "w2", "b2")]
-    inner, norm1, norm2 = part(block, "attention"), part(block, "norm1"), part(block, "norm2")
     x = linear(x, part(part(p, "embed"), "w"), part(part(p, "embed"), "b"))
     if table != "none":
         x = x + TABLES[table](*x.shape[1:])
     for number in range(layers):
         factors = None if dropout is None else dropout[number]
-        if norm == "pre":
-            x = x + attention(inner, normed(norm1, x), scoring, keep, factors)
-            x = x + mlp(normed(norm2, x), *forward, "relu")
-        else:
-            x = normed(norm1, x + attention(inner, x, scoring, keep, factors))
-            x = normed(norm2, x + mlp(x, *forward, "relu"))
+        x = block(part(p, "block"), x, partial(attention, scoring=scoring, keep=keep, dropout=factors), norm=norm)
     x = x if part(p, "norm") is None else normed(part(p, "norm"), x)
     return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
