@@ -137,6 +137,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     (([[0, 1]], [0]), "transition has the state 1, allowed are states from 0 to 0"),
     (([[0, -1]], [0]), "transition has the state -1"),
     (([[0]], [0], 3), "start has the state 3"),
+    (([[0]], [0], 0.5), "start is 0.5, allowed are states from 0 to 0"),
     (([[0.0]], [0]), "transition has shape (1, 1) and dtype float64"),
     (([], []), "transition has shape (0,)"),
     (([[0]], [0, 1]), "output is [0, 1], allowed are 1 whole numbers from 0"),

@@ -54,7 +54,10 @@ class Automaton:
         n, v = table.shape
         if output.shape != (n,) or output.dtype.kind not in "iu" or output.min() < 0:
             raise ValueError(f"output is {self.output!r}, allowed are {n} whole numbers from 0, one for each state")
-        for name, states in ("transition", table), ("start", np.array([self.start])):
+        start = np.array([self.start])
+        if start.dtype.kind not in "iu":
+            raise ValueError(f"start is {self.start!r}, allowed are states from 0 to {n - 1}")
+        for name, states in ("transition", table), ("start", start):
             wrong = states[(states < 0) | (states >= n)]
             if wrong.size:
                 raise ValueError(f"{name} has the state {wrong[0]}, allowed are states from 0 to {n - 1}")
@@ -125,7 +128,9 @@ class Automaton:
         Two automata have the same outputs on every word exactly if their minimal ones have the same tables.
         """
         reached = _reached(self.transition, self.start)
-        table, block = np.argsort(reached)[np.searchsorted(np.sort(reached), self.transition[reached])], None
+        place = np.zeros(self.states, dtype=np.int64)
+        place[reached] = np.arange(len(reached))
+        table, block = place[self.transition[reached]], None
         finer = np.unique(self.output[reached], return_inverse=True)[1].reshape(-1)
         while block is None or finer.max() > block.max():
             block = finer
