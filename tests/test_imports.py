@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from refattn.attention import VARIANTS
+from refattn.attention.pages import PAGES
 from refattn.rewrite import ROOT
 
 LEVELS = [                     # a module imports modules of earlier entries and of its own
@@ -63,7 +64,7 @@ def test_only_relative_imports_of_the_package(path):
 
 
 def test_variants_do_not_import_one_another():
-    pages = {row.file.removesuffix(".py") for row in VARIANTS.values()}
+    pages = {row.file.removesuffix(".py") for row in PAGES.values()}
     for page in pages:
         assert not {f"attention.{other}" for other in pages} & set(imported(ROOT / "attention" / f"{page}.py", True))
 
@@ -96,7 +97,7 @@ def test_public_functions_have_docstrings_and_examples_run(path):
     assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
 
 
-@pytest.mark.parametrize("file", sorted({row.file for row in VARIANTS.values()}))
+@pytest.mark.parametrize("file", sorted({row.file for row in PAGES.values()}))
 def test_pages_name_their_source_and_what_differs(file):
     words = (ROOT / "attention" / file).read_text(encoding="utf-8").split('"""')[1]
     assert "Source:" in words and "Differs:" in words and "eq." in words
