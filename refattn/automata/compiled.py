@@ -134,6 +134,12 @@ def norms(model: RegularGPT, n: int) -> list:
             "pre": [("norm1", n), ("norm2", chunk * n), ("norm", n)]}[model.norm]
 
 
+def with_reset(machine: Compiled, words):
+    """The words as the model reads them: under "mask" with the reset in front."""
+    reset = machine.model.attention.out_of_range == "mask"
+    return np.pad(words, ((0, 0), (reset, 0)), constant_values=machine.automaton.vocabulary)
+
+
 # --------------------------------------------------------------------------------------------------------- memory
 
 def memory_at_hand() -> float:

@@ -12,7 +12,7 @@ from .. import ops
 from ..models.regular_gpt import levels as levels_for
 from ..models.transformer import LayerNorm
 from ..xp import array_module, to_device, to_host
-from .compiled import TILE, Compiled
+from .compiled import TILE, Compiled, with_reset
 
 
 class Errors(NamedTuple):
@@ -28,24 +28,25 @@ def logits(machine: Compiled, words, levels: int | None = None, progress=None):
     `levels` are as many as the length needs unless given; `progress` is called with numbers of positions, as they get
     done at one level.  Under "mask" the reset is put before the words here, and its own answer left out.
     """
-    automaton, model, p, xp = machine.automaton, machine.model, machine.parameters, array_module(machine.flat)
-    reset = model.attention.out_of_range == "mask"
-    tokens = np.pad(words, ((0, 0), (reset, 0)), constant_values=automaton.vocabulary)
+    model, p, xp = machine.model, machine.parameters, array_module(machine.flat)
+    tokens = with_reset(machine, words)
     h = ops.embedding(p.embed.table, to_device(tokens, xp))
     if model.embedding_scale:
         h = h * model.attention.width ** 0.5
     step = max(1, TILE // (model.feed_forward.hidden * len(words)))
     tiles = [slice(start, min(start + step, tokens.shape[1])) for start in range(0, tokens.shape[1], step)]
     for block, k, _ in model.schedule(tokens.shape[1], False, None, levels):
-        parts = []
-        for tile in tiles:
-            parts.append(block.forward(p.blocks[k], h[:, :tile.stop], read=tile)[0])
+        parts, back = [], (model.attention.chunk - 1) * block.attention.dilation
+        for tile in tiles:                              # which looks back so far and no farther
+            first = max(0, tile.start - back)
+            read = slice(tile.start - first, None)
+            parts.append(block.forward(p.blocks[k], h[:, first:tile.stop], read=read)[0])
             if progress is not None:
                 progress(tile.stop - tile.start)
         h = xp.concatenate(parts, axis=1)
     if model.norm == "pre":
         h, _ = LayerNorm(h.shape[-1], model.epsilon).forward(p.norm, h)
-    return ops.linear(h, p.readout.w, p.readout.b)[:, int(reset):]
+    return ops.linear(h, p.readout.w, p.readout.b)[:, tokens.shape[1] - words.shape[1]:]
 
 
 def passes(machine: Compiled, longest: int) -> list:

@@ -15,6 +15,9 @@ from .. import cases, check
 from . import hypernetwork
 
 # isort: split
+from . import variants
+
+# isort: split
 from . import experts
 
 # isort: split
@@ -28,7 +31,7 @@ from . import automata
 from .statement import THEOREMS, Theorem, gap, gaps, theorem
 
 __all__ = ["THEOREMS", "Result", "Theorem", "automata", "compositional", "every", "experts", "gap", "gaps",
-           "hypernetwork", "regular", "theorem", "verify"]
+           "hypernetwork", "regular", "theorem", "variants", "verify"]
 
 
 class Result(NamedTuple):

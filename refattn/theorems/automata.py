@@ -4,17 +4,17 @@ from math import ceil, log2
 
 import numpy as np
 
-from ..automata.compiled import compiled
+from ..automata.compiled import compiled, with_reset
 from ..automata.finite import random_automaton
 from ..lemma_1 import chain, lemma_1, lemma_1_backward
 from ..tasks.languages import LANGUAGES
 from .statement import gap, theorem
 
 
-def both(a, b):
+def both(rng, a, b):
     """Values and gradients of the network and of the product, for a random upstream gradient."""
     y, saved = lemma_1(a, b)
-    dy = np.random.default_rng(len(a)).standard_normal(y.shape)
+    dy = rng.standard_normal(y.shape)
     return y, a @ b, lemma_1_backward(saved, dy), (dy @ b.mT, a.mT @ dy)
 
 
@@ -36,9 +36,9 @@ def lemma_1_is_the_product_of_0_1_matrices(rng):
 def lemma_1_has_not_the_gradients_of_the_product(rng):
     n = int(rng.integers(2, 7))
     a, b = rng.integers(2, size=(2, 50, n, n)).astype(float)
-    y, product, (da, db), (true_da, true_db) = both(a, b)
+    y, product, (da, db), (true_da, true_db) = both(rng, a, b)
     differ = min(gap(da, true_da), gap(db, true_db)) > 0.1
-    nothing = all((x == 0).all() for x in both(0 * a, 0 * b)[2])
+    nothing = all((x == 0).all() for x in both(rng, 0 * a, 0 * b)[2])
     return max(gap(y, product), gap(da, a * true_da), gap(db, b * true_db), 0.0 if differ and nothing else np.inf)
 
 
@@ -72,10 +72,8 @@ def products_of_other_0_1_matrices_leave_0_and_1(rng):
 
 def answers(machine, words, **options):
     """What the model says after each token, and the one-hot classes of the automaton."""
-    reset = machine.model.attention.out_of_range == "mask"
-    tokens = np.pad(words, ((0, 0), (reset, 0)), constant_values=machine.automaton.vocabulary)
-    y, _ = machine.model.forward(machine.parameters, tokens, **options)
-    return y[:, reset and y.shape[1] > 1:], np.eye(machine.automaton.classes)[machine.automaton.outputs(words)]
+    y, _ = machine.model.forward(machine.parameters, with_reset(machine, words), **options)
+    return y[:, -words.shape[1]:], np.eye(machine.automaton.classes)[machine.automaton.outputs(words)]
 
 
 def distance(rng, most_states: int, **switches) -> float:

@@ -11,7 +11,7 @@ from ..feed_forward import FeedForward
 from ..models.transformer import Block, Transformer
 from ..models.universal import Universal
 from ..naive import compositional as loops
-from .statement import filled, gap, gaps, sizes, theorem
+from .statement import filled, gap, gaps, joined, passes, sizes, theorem
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float64
 
@@ -21,14 +21,6 @@ def random_layer(rng, **fields):
     b, t, m, s, r, d = sizes(rng, 6)
     layer = Compositional(m, s, r, d, retrieval_width=8, selector_width=9, **fields)
     return layer, filled(layer, rng), rng.standard_normal((b, t, m))
-
-
-def passes(layer, p, x, dy, **options):
-    """Output, parameter gradients as views, and input gradient."""
-    y, saved = layer.forward(p, x, **options)
-    _, grads = params.allocate(layer.parameters(), np.float64)
-    dx = layer.backward(p, saved, dy, grads)
-    return y, grads, getattr(dx, "x", dx)
 
 
 def as_compositional(heads: MultiHead, p, wv, bv, pairing):
@@ -196,8 +188,3 @@ def a_shared_block_gets_the_sum_of_the_gradients(rng):
     y, g, dx = passes(shared, p, x, dy)
     y2, g2, dx2 = passes(whole, q, x, dy)
     return gaps([y, dx, joined(g.block)], [y2, dx2, sum(map(joined, g2.blocks))])
-
-
-def joined(views):
-    """All entries of a group of parameters, in layout order."""
-    return np.concatenate([joined(x) if isinstance(x, params.Views) else x.ravel() for _, x in views])

@@ -1,16 +1,13 @@
-"""The theorems of attention as a hypernetwork, and what every variant promises."""
+"""The theorems of attention as a hypernetwork."""
 
 import numpy as np
 
-from .. import masks, ops, params
+from .. import masks, ops
 from ..attention import VARIANTS, as_hypernetwork, variant
 from ..attention.ablations import ablation, ablation_backward
 from ..attention.layer import MultiHead
-from ..attention.tiled import tiled, tiled_backward
 from ..contract import contract
-from ..models.transformer import decoder
 from ..naive import as_hypernetwork as loops
-from ..recompute import Recompute
 from .statement import filled, gap, gaps, sizes, theorem
 
 
@@ -19,11 +16,6 @@ def inputs(rng, *, heads=None, same=False):
     b, t, j, h, d, e = sizes(rng, 6)
     h, t = heads or h, j if same else t
     return rng.standard_normal((b, t, h, d)), rng.standard_normal((b, j, h, d)), rng.standard_normal((b, j, h, e))
-
-
-def extras(rng, row, v):
-    """The extra parameter arrays of a variant: wv2 (h, e, e) where the value network is deep."""
-    return [rng.standard_normal((v.shape[2], v.shape[3], v.shape[3])) for _ in row.extras]
 
 
 def layer_of(rng, name, **options):
@@ -130,35 +122,6 @@ def causal_linear_attention_is_a_recurrence(rng):
     return gap(VARIANTS["linear"].forward(q, k, v, keep=masks.causal(q.shape[1]))[0], np.stack(steps, axis=1))
 
 
-@theorem("self-attention of every variant is equivariant under permutations of the positions; without positional "
-         "bias or mask", "H, section 2.1")
-def every_variant_is_permutation_equivariant(rng):
-    worst = 0.0
-    for name in VARIANTS:
-        layer, p, x = layer_of(rng, name)
-        order = rng.permutation(x.shape[1])
-        worst = max(worst, gap(layer.forward(p, x[:, order])[0], layer.forward(p, x)[0][:, order]))
-    return worst
-
-
-@theorem("with a causal mask, no output depends on a later input: exactly, for every variant, and for a whole "
-         "decoder", "Vaswani et al. 2017, section 3.2.3", 0.0)
-def causality(rng):
-    worst = 0.0
-    for name in VARIANTS:
-        layer, p, x = layer_of(rng, name)
-        t, last = x.shape[1], int(rng.integers(1, x.shape[1]))
-        other = x.copy()
-        other[:, last:] = rng.standard_normal(x[:, last:].shape)
-        keep = masks.causal(t)
-        changed, y = layer.forward(p, other, keep=keep)[0], layer.forward(p, x, keep=keep)[0]
-        worst = max(worst, gap(changed[:, :last], y[:, :last]))
-        model = decoder(MultiHead(6, 2, 3, variant=name), hidden=5, layers=2, buckets=4, inputs=x.shape[2], causal=True)
-        p = filled(model, rng)
-        worst = max(worst, gap(model.forward(p, other)[0][:, :last], model.forward(p, x)[0][:, :last]))
-    return worst
-
-
 @theorem("one head, linear attention: every generated W_qk is a multiple of the one matrix W^out W^value",
          "H, eq. (4) with H = 1")
 def one_linear_head_only_rescales_one_map(rng):
@@ -175,73 +138,3 @@ def one_rms_head_is_a_sign(rng):
     s = ops.scores(q, k)
     code = VARIANTS["hyla"].forward(q, k, v)[1].code
     return float(np.maximum(np.abs(code - np.sign(s)) - 1e-6 / (2 * s * s), 0).max())
-
-
-@theorem("a query that keeps nothing: attention contributes exactly zero (y = bo), no gradient to its q, and none "
-         "from it to k and v; every variant", "this library", 0.0)
-def a_fully_masked_query_contributes_nothing(rng):
-    worst = 0.0
-    for row in VARIANTS.values():
-        q, k, v = inputs(rng)
-        keep = rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.6
-        keep[:, :, 0] = False
-        bias = rng.standard_normal((q.shape[2], q.shape[1], k.shape[1]))
-        o, saved = row.forward(q, k, v, *extras(rng, row, v), keep=keep, bias=bias)
-        do = rng.standard_normal(o.shape)
-        dq, _, _, dbias, *_ = row.backward(saved, do)
-        only = np.zeros_like(do)
-        only[:, 0] = do[:, 0]
-        alone = row.backward(saved, only)
-        worst = max(worst, *(float(np.abs(x).max()) for x in (o[:, 0], dq[:, 0], dbias[:, 0], *alone[:4])))
-    layer, p, x = layer_of(rng, "hyla")
-    y = layer.forward(p, x, keep=np.zeros((1, 1), dtype=bool))[0]
-    return max(worst, float(np.abs(y - p.bo).max()))
-
-
-@theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
-         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2")
-def tiles_equal_the_whole(rng):
-    worst = 0.0
-    for page in "softmax", "linear", "hyla":
-        q, k, v = inputs(rng)
-        options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
-                   "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
-                   "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
-        o, saved = VARIANTS[page].forward(q, k, v, **options)
-        do = rng.standard_normal(o.shape)
-        for tile in 1, 2, k.shape[1], k.shape[1] + 1:
-            o2, saved2 = tiled(q, k, v, page=page, tile=tile, **options)
-            worst = max(worst, gap(o2, o), gaps(tiled_backward(saved2, do), VARIANTS[page].backward(saved, do)))
-    return worst
-
-
-@theorem("a layer that keeps only its inputs and repeats its forward has bitwise the same output and gradients",
-         "Chen et al. 2016", 0.0)
-def recomputation_changes_no_bit(rng):
-    worst = 0.0
-    for name in VARIANTS:
-        layer, p, x = layer_of(rng, name)
-        results = []
-        for each in layer, Recompute(layer):
-            flat, grads = params.allocate(layer.parameters(), np.float64)
-            y, saved = each.forward(p, x)
-            results.append([y, each.backward(p, saved, np.sin(np.arange(y.size)).reshape(y.shape), grads).x, flat])
-        worst = max(worst, gaps(*results))
-    return worst
-
-
-@theorem("`read` gives the slice y[:, read] of the whole output and, for a gradient that is zero elsewhere, the "
-         "same gradients; a decoder with T5 bias and dropout", "this library")
-def reading_one_position_equals_slicing(rng):
-    b, t, i = 3, 5, 4
-    model = decoder(MultiHead(6, 2, 3, variant="hyla"), hidden=7, layers=2, buckets=t, inputs=i)
-    p = filled(model, rng)
-    x, dropout = rng.standard_normal((b, t, i)), (rng.random((2, 1, 1, t, t)) < 0.9) / 0.9
-    read = slice(t - 2, t - 1)
-    whole, saved = model.forward(p, x, dropout=dropout)
-    part, saved_part = model.forward(p, x, dropout=dropout, read=read)
-    dy = np.zeros_like(whole)
-    dy[:, read] = rng.standard_normal(part.shape)
-    (flat1, g1), (flat2, g2) = (params.allocate(model.parameters(), np.float64) for _ in range(2))
-    dx, dx_part = model.backward(p, saved, dy, g1), model.backward(p, saved_part, dy[:, read], g2)
-    return gaps([part, dx_part, flat2], [whole[:, read], dx, flat1])

@@ -11,7 +11,7 @@ from ..contract import contract
 from ..feed_forward import FeedForward
 from ..models.recurrent import linear_scan, linear_scan_backward
 from ..models.regular_gpt import RegularGPT, levels
-from .statement import filled, gap, gaps, sizes, theorem
+from .statement import filled, gap, gaps, passes, sizes, theorem
 
 STYLES = ({"norm": "post"}, {"norm": "pre", "embedding_scale": False}, {"norm": "none"})
 
@@ -23,7 +23,7 @@ def model(rng, chunk=2, thickness=1, out_of_range="pad", **fields):
     return made, filled(made, rng)
 
 
-def passes(made, p, x, dlast, **options):
+def last_passes(made, p, x, dlast, **options):
     """The output of the last position, and from dlast (b, 1, o) there the gradients of all parameters as one array."""
     y, saved = made.forward(p, x, **options)
     flat, grads = params.allocate(made.parameters(), np.float64)
@@ -65,7 +65,7 @@ def the_tree_is_the_last_position(rng):
         x = rng.integers(4, size=(2, int(rng.integers(1, 20))))
         depth = levels(x.shape[1], chunk) + number // 3
         dlast = rng.standard_normal((2, 1, 3))
-        tree, dense = (passes(made, p, x, dlast, tree=form, levels=depth) for form in (True, False))
+        tree, dense = (last_passes(made, p, x, dlast, tree=form, levels=depth) for form in (True, False))
         worst = max(worst, gaps(tree, dense))
     return worst
 
@@ -115,9 +115,7 @@ def only_differences_of_offset_biases_count(rng):
     for out_of_range in "pad", "mask":
         layer = SlidingDilated(7, 3, 4, 3, 2, out_of_range, biases=True)
         p, x = filled(layer, rng), rng.standard_normal((2, 6, 7))
-        y, saved = layer.forward(p, x)
-        flat, grads = params.allocate(layer.parameters(), np.float64)
-        layer.backward(p, saved, rng.standard_normal(y.shape), grads)
+        y, grads, _ = passes(layer, p, x, rng.standard_normal(x.shape))
         worst = max(worst, float(np.abs(grads.offset_bias.sum(axis=1)).max() / np.abs(grads.offset_bias).max()))
         p.offset_bias[...] += rng.standard_normal((3, 1))
         worst = max(worst, gap(layer.forward(p, x)[0], y))

@@ -50,3 +50,16 @@ def filled(layer, rng):
     flat, p = params.allocate(layer.parameters(), np.float64)
     params.initialise(flat, layer.parameters(), rng, "random")
     return p
+
+
+def passes(layer, p, x, dy, **options):
+    """Output, parameter gradients as views, and input gradient."""
+    y, saved = layer.forward(p, x, **options)
+    _, grads = params.allocate(layer.parameters(), np.float64)
+    dx = layer.backward(p, saved, dy, grads)
+    return y, grads, getattr(dx, "x", dx)
+
+
+def joined(views):
+    """All entries of a group of parameters, in layout order."""
+    return np.concatenate([joined(x) if isinstance(x, params.Views) else x.ravel() for _, x in views])
