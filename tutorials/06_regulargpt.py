@@ -260,10 +260,10 @@ pairs = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, 
                    max_length=100, probe=4), progress=False)
 groups = {"2^n: no pad at any level": [8, 16, 32, 64, 128, 256, 512],
           "3 x 2^n: one pad, late": [6, 12, 24, 48, 96, 192, 384],
-          "2^n + 1: a pad at every level": [9, 17, 33, 65, 129, 257, 513]}
+          "2^n + 1: a pad at each level but the last": [9, 17, 33, 65, 129, 257, 513]}
 found = {name: [accuracy(pairs, length, 512) for length in lengths] for name, lengths in groups.items()}
 for name, values in found.items():
-    print(f"{name:30s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
+    print(f"{name:41s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
 
 # %%
 figure, ax = plt.subplots(figsize=(9, 3.8))
@@ -274,7 +274,8 @@ ax.axhline(0.5, color=GREY, linestyle=":", label="chance")
 ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(5.5, 600),
        title="Even Pairs, C = 2: one run (seed 1), 1,000 steps; n = 512 words a point")
 ax.legend(framealpha=1, fontsize=9)
-assert np.mean(found["2^n + 1: a pad at every level"]) > 0.95 > np.mean(found["2^n: no pad at any level"]) + 0.1
+none, _, most = map(np.mean, found.values())
+assert most > 0.95 > none + 0.1
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
@@ -282,12 +283,19 @@ assert np.mean(found["2^n + 1: a pad at every level"]) > 0.95 > np.mean(found["2
 # marks the first symbol, and this network is at chance: as if it had learned what stands beside a pad, and not the map
 # of a word. Such lengths are 2, 4, 8, 16 and 32 of the 40 in training, too rare to teach otherwise in 1,000 steps.
 #
-# **What is not seen.** That training cures or does not cure it. With seed 0, the same setting has
-# at least 0.97 at all the lengths 2^n and 3 x 2^n above; R reports 100 at best and 89.3 on average over its runs.
-#
+# **What is not seen.** That training cures or does not cure it: R reports 100 at best and 89.3 on average over its runs.
+# Nor that every network fails. The same setting with seed 0:
+
+# %%
+other = fit(recipe("regular_languages", "quick", language="even_pairs", seed=0, steps=1_000, evaluation=64,
+                   max_length=100, probe=4), progress=False)
+for name, lengths in groups.items():
+    print(f"{name:41s}", *(f" {length}: {accuracy(other, length, 512):.2f}" for length in lengths))
+
+# %% [markdown]
 # ## 8. Change this
 #
-# * `seed=0` in section 7, or `rate=1e-3`: which lengths fail now?
+# * `seed=2` in section 7, or `rate=1e-3`: which lengths fail now?
 # * `out_of_range="mask"`: no pads at all. Does PARITY still extrapolate? Does Even Pairs?
 # * `chunk=3` in section 5: how many steps does PARITY need? (R: C = 3 is worse.)
 # * `language="cycle"` in sections 5 and 6: how many clusters are there? (`PRESETS["cycle"].automaton.monoid()`)
