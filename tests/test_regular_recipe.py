@@ -60,15 +60,16 @@ def test_a_step_has_one_length_and_all_lengths_come():
 
 
 def test_the_two_averages_and_the_worst():
-    """Lengths 6 to 9 with accuracies 0, 1/2, 1, 1: published from 7 on, corrected from 6; each length counts once."""
-    length = np.array([6, 6, 7, 7, 7, 7, 8, 9])
+    """Lengths 6, 7, 100, 101 have 0, 1/2, 1, 1: published from 7 on, corrected from 6; each length counts once."""
+    length = np.array([6, 6, 7, 7, 7, 7, 100, 101])
     right = np.array([0, 0, 1, 0, 1, 0, 1, 1])
     y = np.zeros((8, 1, 2))
     y[:, 0, 1] = right
     found = tiny().metrics(y, Answered(np.ones(8, int), length))
-    assert found == {"accuracy": 2.5 / 3, "corrected": 2.5 / 4, "worst": 0.0, "last": 1.0}
+    assert found == {"accuracy": 2.5 / 3, "corrected": 2.5 / 4, "to_100": 0.5, "worst": 0.0, "last": 1.0}
     found = tiny(far=6).metrics(y[:2], Answered(np.ones(2, int), length[:2]))           # split far, of length 6 alone
-    assert found == {"accuracy": 0.0, "corrected": 0.0, "worst": 0.0, "last": 0.0}
+    assert found == {"accuracy": 0.0, "corrected": 0.0, "to_100": 0.0, "worst": 0.0, "last": 0.0}
+    assert tiny().metrics(y[7:], Answered(np.ones(1, int), length[7:]))["to_100"] is None
 
 
 def test_lengths_asked_about():
@@ -118,6 +119,6 @@ def test_the_command_line_compares_models_of_a_language(tmp_path, capsys):
     assert cli.main([*words, "--out", str(tmp_path / "runs")]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [row["attention"] for row in said["table"]] == ["sliding_dilated", "softmax"]
-    assert said["table"][0]["published"]["mean"] == 0.893 and said["table"][1]["metrics"][4]["mean"] is None
+    assert said["table"][0]["published"]["mean"] == 0.893 and said["table"][1]["metrics"][5]["mean"] is None
     names = {path.name for path in (tmp_path / "runs").iterdir()}
     assert names == {f"even_pairs-{a}-seed{s}" for a in ("sliding_dilated", "softmax") for s in (0, 1)}

@@ -98,9 +98,9 @@ def test_settings_that_are_not_the_papers_are_said_for_their_rows():
     ours = [run("softmax", 0, 1.0, log_every=20), run("softmax", 1, 2.0), run("linear", 0, None, steps=300)]
     sheet = table.sheet(ours)
     assert [row[1] for row in sheet.rows] == ["1.500 ± 0.500 (2)", "not finite (1)", "never run"]
-    assert "Settings are those of scale paper: softmax." in sheet.notes
-    assert ("Settings that are not the paper's, in brackets scale paper: steps 300 (50,000), warmup 30 (100); linear."
-            in sheet.notes)
+    assert ("Settings that are not the paper's, in brackets scale paper: none for softmax; steps 300 (50,000), "
+            "warmup 30 (100) for linear." in sheet.notes)
+    assert "Settings are those of scale paper." in table.sheet(ours[:2]).notes
     assert "3 runs, seeds 0, 1, 6 seconds" in sheet.notes[0]
     with pytest.raises(ValueError, match="softmax, loss have rate 0.001 and 0.003; allowed are runs that differ in"):
         table.sheet([*ours, run("softmax", 2, 1.0, rate=1e-3)])

@@ -283,8 +283,8 @@ assert most > 0.95 > none + 0.1
 # marks the first symbol, and this network is at chance: as if it had learned what stands beside a pad, and not the map
 # of a word. Such lengths are 2, 4, 8, 16 and 32 of the 40 in training, too rare to teach otherwise in 1,000 steps.
 #
-# **What is not seen.** That training cures or does not cure it: R reports 100 at best and 89.3 on average over its runs.
-# Nor that every network fails. The same setting with seed 0:
+# **What is not seen.** That training cures or does not cure it: R reports 100 at best and 89.3 on average over its
+# runs. Nor that every network fails. The same setting with seed 0:
 
 # %%
 other = fit(recipe("regular_languages", "quick", language="even_pairs", seed=0, steps=1_000, evaluation=64,

@@ -5,7 +5,7 @@ entropy of the answer.  Asked about are `evaluation` fresh words of each length,
 the one length `far`.
 Source: R, section 5, and the released code.
 Differs: `accuracy` of longer words begins at train_length + 2, as the code's slice does; `corrected` at
-train_length + 1, as the caption of table 1 says.
+train_length + 1, as the caption of table 1 says, and `to_100` ends at 100, where the caption does for D_n.
 """
 
 from dataclasses import dataclass
@@ -78,5 +78,7 @@ class OneAnswer:
         found = self.by_length(y, batch)
         first = self.recipe.train_length + 1
         as_released = [accuracy for length, accuracy in found.items() if length != first or len(found) == 1]
+        to_100 = [accuracy for length, accuracy in found.items() if length <= 100]
         return {"accuracy": float(np.mean(as_released)), "corrected": float(np.mean(list(found.values()))),
+                "to_100": float(np.mean(to_100)) if to_100 else None,
                 "worst": min(found.values()), "last": found[max(found)]}

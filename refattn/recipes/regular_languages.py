@@ -51,10 +51,11 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     COMPARED = ("sliding_dilated",)
     COUNTED = "words per length"
     LABELS = {"accuracy": "accuracy", "corrected": "accuracy, the first longer length included",
-              "worst": "accuracy at the worst length", "last": "accuracy at the greatest length"}
+              "to_100": "accuracy at lengths to 100", "worst": "accuracy at the worst length",
+              "last": "accuracy at the greatest length"}
     TABLE = (("longer words", "longer", "accuracy"), ("from train + 1", "longer", "corrected"),
-             ("worst length", "longer", "worst"), ("at max length", "longer", "last"), ("far", "far", "accuracy"),
-             ("trained lengths", "train", "accuracy"))
+             ("of these to 100", "longer", "to_100"), ("worst length", "longer", "worst"),
+             ("at max length", "longer", "last"), ("far", "far", "accuracy"), ("trained lengths", "train", "accuracy"))
     PUBLISHED = published.regular_languages("parity")
     SCALES = {
         "quick": {"steps": 2_000, "rate": 3e-4, "width": 64, "stride": 20, "evaluation": 256, "probe": 16},

@@ -103,13 +103,15 @@ class Table:
 
     def apart_notes(self, apart) -> list[str]:
         """Which settings are not those of `scale`, and for which rows."""
-        notes = []
+        if set(apart) == {()}:
+            return [f"Settings are those of scale {self.scale}."]
+        parts = []
         for fields, labels in apart.items():
-            which = "all rows that were run" if len(apart) == 1 else ", ".join(dict.fromkeys(labels))
-            what = ", ".join(f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in fields)
-            notes.append(f"Settings that are not the paper's, in brackets scale {self.scale}: {what}; {which}." if what
-                         else f"Settings are those of scale {self.scale}: {which}.")
-        return notes
+            what = ", ".join(f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in fields) or "none"
+            which = "all rows that were run" if len(apart) == 1 else " and ".join(dict.fromkeys(labels))
+            parts.append(f"{what} for {which}")
+        head = f"Settings that are not the paper's, in brackets scale {self.scale}: "
+        return [head + "; ".join(parts) + "."] if parts else []
 
 
 def value(x) -> str:
