@@ -80,7 +80,7 @@ class MultiHead:
         at = None
         if self.position is not None:
             q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k,
-                                                         range(x.shape[1])[read or slice(None)])
+                                                       range(x.shape[1])[read or slice(None)])
             bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
         page = variant(self.variant)
         o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias_q, keep=keep,

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from .. import params
 from ..train import runs
+from ..train.documents import plain, read_json
 from . import RECIPES, Recipe
 
 RESULTS = Path(__file__).parent / "results"
@@ -51,7 +52,7 @@ def history(lines: list[dict]) -> dict:
 def all_fields(task: str, fields: dict, source) -> dict:
     """Every field of the recipe; one that came in after the run has its default.  Raises ValueError naming `source`."""
     try:
-        return runs.plain(asdict(RECIPES[task](**fields)))
+        return plain(asdict(RECIPES[task](**fields)))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{source} is not of a recipe of this refattn ({error})") from error
 
@@ -73,7 +74,7 @@ def load(name) -> dict:
     path = Path(name) if str(name).endswith(".json") else RESULTS / f"{name}.json"
     if not path.exists():
         raise ValueError(f"record {str(name)!r} does not exist; allowed: {', '.join(names())}, or the path of a file")
-    record = runs.read_json(path)
+    record = read_json(path)
     if record.get("task") not in RECIPES or not isinstance(record.get("runs"), list):
         raise ValueError(f"{path} is no record of runs; it needs a task, fields and runs")
     task = record["task"]
@@ -84,7 +85,7 @@ def load(name) -> dict:
 
 def names() -> list[str]:
     """Of the files in `recipes/results/` that hold runs."""
-    return [path.stem for path in sorted(RESULTS.glob("*.json")) if isinstance(runs.read_json(path).get("runs"), list)]
+    return [path.stem for path in sorted(RESULTS.glob("*.json")) if isinstance(read_json(path).get("runs"), list)]
 
 
 SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model

@@ -3,7 +3,7 @@
 from ..recipes.published import TABLE_1, TABLE_2, TABLE_6, TABLE_A1, TABLE_A2
 from ..recipes.recorded import RESULTS
 from ..tasks.sraven_ambiguity import ambiguity_table
-from ..train import runs
+from ..train.documents import read_json
 from .claims import Claims
 from .sheet import NEVER, Sheet, chosen, shown
 from .table import Column, Row, Table
@@ -113,7 +113,7 @@ class Ambiguity:
     def recorded(self) -> list[dict]:
         """The rows of the record, or none."""
         file = RESULTS / f"{self.records[0]}.json"
-        return runs.read_json(file)["rows"] if file.exists() else []
+        return read_json(file)["rows"] if file.exists() else []
 
     def fresh(self, seed: int = 0, count: int = 100_000) -> list[dict]:
         """Count again: rows as `tasks.sraven_ambiguity.Estimate` has them."""
