@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +82,8 @@ def test_killed_inside_the_writing_of_a_file(what, where, at, whole, tmp_path):
 
 
 def command(log, *words):
-    """The process of a command line that writes what it says to the file `log`."""
-    with open(log, "w") as file:
+    """The process of a command line that writes what it says to the file `log`, or to a pipe."""
+    with nullcontext(log) if log is subprocess.PIPE else open(log, "w") as file:
         return subprocess.Popen([sys.executable, "-m", "refattn", "train", *map(str, words)], env=ENVIRONMENT,
                                 cwd=ROOT, stdout=file, stderr=file)
 
@@ -117,17 +118,17 @@ def test_killed_at_fifty_random_moments(tmp_path):
             assert final(path / "hyla-seed0") == expected
 
 
-def test_a_killed_comparison_leaves_no_writer_behind(tmp_path):
-    """Only the parent is killed: its processes notice, stop, and the comparison resumes whole."""
+def test_a_killed_comparison_leaves_no_process_behind(tmp_path):
+    """Only the parent is killed: its processes notice, save, end, and the comparison resumes whole."""
     recipes = [tiny(steps=2_000), tiny(steps=2_000, seed=1)]
     flags = ["fuzzy_logic", "--attention", "hyla", *FLAGS, "--steps", 2_000, "--seed", 0, 1]
     log = tmp_path / "log"
-    process = command(log, *flags, "--out", tmp_path)
+    process = command(subprocess.PIPE, *flags, "--out", tmp_path)
     deadline = time.monotonic() + 30
     while not all(runs.lines(tmp_path / recipe.name) for recipe in recipes) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.kill()
-    process.wait()
+    process.communicate(timeout=60)                         # the pipe ends when the last process that holds it does
     resume(log, tmp_path)
     for recipe in recipes:
         fit(recipe, tmp_path / "whole" / recipe.name, progress=False)

@@ -12,7 +12,7 @@ import time
 import uuid
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from ..xp import keep_freed_memory
@@ -94,6 +94,26 @@ def train_one(recipe, path, device, deadline, stop_file, progress) -> str | None
     return None
 
 
+_at_work = threading.Lock()    # held in a process of our own pool while it trains
+
+
+def _begin_worker() -> None:
+    """What a process of our own pool begins with; a pool's processes would otherwise outlive a killed parent, idle."""
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent_process().join()
+    with _at_work:                                          # the run notices too, and puts its state away (Stop)
+        os._exit(1)
+
+
+def _train_in_worker(*arguments) -> str | None:
+    with _at_work:
+        return train_one(*arguments)
+
+
 @contextmanager
 def _quiet_start():
     """Processes begun in here have one BLAS thread and leave Ctrl-C to this one."""
@@ -123,12 +143,13 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     own = executor is None
     if own:
         workers = workers or min(cores(), len(jobs))
-        executor = ProcessPoolExecutor(workers, get_context("spawn"), initializer=keep_freed_memory)
+        executor = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_worker)
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
     bars = Bars(list(jobs.items()), progress)
 
     def hand_out(path):                                     # the worker's directory may be another one
-        return executor.submit(train_one, jobs[path], path.resolve(), device, deadline, stop_file, False)
+        train = _train_in_worker if own else train_one
+        return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False)
     try:
         with _quiet_start():
             futures = {hand_out(path): path for path in jobs}
