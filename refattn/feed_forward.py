@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import ops
-from .params import Parameter
+from .params import Parameter, check_integers
 
 ACTIVATIONS = {
     "gelu": (ops.gelu, ops.gelu_backward),
@@ -36,6 +36,7 @@ class FeedForward:
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
+        check_integers(vars(self), "width", "hidden", *[] if self.outputs is None else ["outputs"])
 
     def parameters(self):
         m, f = self.width, self.hidden
@@ -74,6 +75,9 @@ class SwiGLU:
     """y = (silu(x wg) * (x wu)) wd, without biases."""
     width: int
     hidden: int
+
+    def __post_init__(self):
+        check_integers(vars(self), "width", "hidden")
 
     def parameters(self):
         m, f = self.width, self.hidden

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import ops
 from .feed_forward import ACTIVATIONS
-from .params import Parameter
+from .params import Parameter, check_integers
 from .xp import array_module
 
 
@@ -40,7 +40,7 @@ def largest(logits, chosen: int):
 class MixtureOfExperts:
     """`experts` feed-forward layers of width `hidden`, of which each position uses the `chosen` best of its gate.
 
-    Raises ValueError for an unknown activation, or a number chosen that is not from 1 to experts.
+    Raises ValueError for an unknown activation, a size that is no integer of at least 1, or more chosen than experts.
     """
     width: int
     hidden: int
@@ -51,7 +51,8 @@ class MixtureOfExperts:
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
-        if not 1 <= self.chosen <= self.experts:
+        check_integers(vars(self), "width", "hidden", "experts", "chosen")
+        if self.chosen > self.experts:
             raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
 
     def parameters(self):

@@ -241,6 +241,8 @@ def softmax(s, keep=None, axis: int = -1, *, out=None):
     `keep` is boolean and broadcasts; `out` may be `s` itself.
     """
     xp = array_module(s)
+    if not s.shape[axis]:                               # no keys: nothing is kept, and there is no largest
+        return xp.empty_like(s)
     if keep is not None:                                # not `where`, whose result forgets the memory order of s
         penalty = xp.where(keep, xp.zeros((), dtype=s.real.dtype), -xp.inf)
         s = xp.add(s, laid_out_like(penalty, s), out=out)

@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 
 from refattn import check, strategies
 from refattn.attention import VARIANTS
+from refattn.attention.compositional import Compositional
+from refattn.attention.layer import MultiHead
+from refattn.attention.value_scores import SCORINGS
 from refattn.cases import CASES, ROUTINES, find
 from refattn.cases.attention import LETTERS, loops
 from refattn.cases.case import FORMS, shape
+from refattn.theorems.statement import filled
 from tests import strict_cupy
 
 ALL = CASES + ROUTINES
@@ -37,6 +41,21 @@ def test_case_under_the_rules_of_cupy(case):
     for name in ("array_module", "untouched", "dtype"):
         for seed in range(2):
             check.run(name, case.on(strict_cupy), np.random.default_rng(seed))
+
+
+LAYERS = {name: MultiHead(8, 2, 3, variant=name) for name in VARIANTS}
+LAYERS |= {f"compositional, {scoring}": Compositional(8, 2, 3, 4, 5, 6, scoring) for scoring in SCORINGS}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_no_token_is_no_error_and_no_key_gives_the_bias_alone(layer):
+    p, rng = filled(layer, np.random.default_rng(0)), np.random.default_rng(1)
+    for x, context in (np.zeros((2, 0, 8)), None), (rng.standard_normal((2, 3, 8)), np.zeros((2, 0, 8))):
+        y, saved = layer.forward(p, x, context=context)
+        back = layer.backward(p, saved, y, filled(layer, np.random.default_rng(0)))
+        np.testing.assert_array_equal(y, np.broadcast_to(p.bo, x.shape))
+        assert not back.x.any() and back.x.shape == x.shape
+        assert context is None or back.context.shape == context.shape
 
 
 @pytest.mark.gpu

@@ -20,6 +20,8 @@ from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
 from refattn.cli import training
 from refattn.contract import contract
+from refattn.feed_forward import FeedForward, SwiGLU
+from refattn.mixture_of_experts import MixtureOfExperts
 from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
@@ -297,6 +299,10 @@ BAD_CALLS = [                                               # call, exception, w
     ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
      ["normaliser is 'sparsemax'", "softmax"]),
     ("x of another width", layer((2, 3, 7)), ValueError, ["x has shape (2, 3, 7)", "m = 6"]),
+    ("half a hidden unit", lambda: FeedForward(6, 2.5), ValueError, ["hidden is 2.5", "integer of at least 1"]),
+    ("half a hidden unit with a gate", lambda: SwiGLU(6, 2.5), ValueError, ["hidden is 2.5", "integer"]),
+    ("half an expert", lambda: MixtureOfExperts(6, 4, 3, 1.5), ValueError, ["chosen is 1.5", "integer"]),
+    ("more experts than there are", lambda: MixtureOfExperts(6, 4, 3, 4), ValueError, ["chosen is 4", "experts, 3"]),
     ("no heads", lambda: MultiHead(6, 0, 3), ValueError, ["heads is 0", "at least 1"]),
     ("no layers", lambda: decoder(MultiHead(6, 2, 3), hidden=4, layers=0, inputs=5), ValueError, ["layers is 0", "1"]),
     ("a contraction that does not fit", lambda: contract("ab,bc->ac", np.zeros((2, 3)), np.zeros((4, 5))), ValueError,
