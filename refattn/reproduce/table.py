@@ -108,10 +108,23 @@ class Table:
         parts = []
         for fields, labels in apart.items():
             what = ", ".join(f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in fields) or "none"
-            which = "all rows that were run" if len(apart) == 1 else " and ".join(dict.fromkeys(labels))
+            which = "all rows that were run" if len(apart) == 1 else listing(labels)
             parts.append(f"{what} for {which}")
         head = f"Settings that are not the paper's, in brackets scale {self.scale}: "
         return [head + "; ".join(parts) + "."] if parts else []
+
+
+def listing(labels) -> str:
+    """Labels in a row, those that end alike named once.
+
+    >>> listing(["d2: rnn", "d3: rnn", "d3: rnn", "d2: softmax"])
+    'd2, d3: rnn and d2: softmax'
+    """
+    fronts = {}
+    for label in dict.fromkeys(labels):
+        front, colon, end = label.partition(": ")
+        fronts.setdefault(colon + end, []).append(front)
+    return " and ".join(", ".join(names) + end for end, names in fronts.items())
 
 
 def value(x) -> str:
