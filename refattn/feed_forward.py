@@ -27,7 +27,10 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class FeedForward:
-    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu; `outputs` wide, or like x."""
+    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu; `outputs` wide, or like x.
+
+    Raises ValueError for an unknown activation, or a size that is no integer of at least 1.
+    """
     width: int
     hidden: int
     activation: str = "gelu"
@@ -36,7 +39,9 @@ class FeedForward:
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
-        check_integers(vars(self), "width", "hidden", *[] if self.outputs is None else ["outputs"])
+        check_integers(vars(self), "width", "hidden")
+        if self.outputs is not None:
+            check_integers(vars(self), "outputs")
 
     def parameters(self):
         m, f = self.width, self.hidden
@@ -72,7 +77,7 @@ class GatedSaved(NamedTuple):
 
 @dataclass(frozen=True)
 class SwiGLU:
-    """y = (silu(x wg) * (x wu)) wd, without biases."""
+    """y = (silu(x wg) * (x wu)) wd, without biases.  Raises ValueError for a size that is no integer of at least 1."""
     width: int
     hidden: int
 
