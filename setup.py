@@ -1,8 +1,10 @@
 """refattn: a reference implementation of attention, forward and backward by hand, on NumPy and CuPy."""
 
+import subprocess
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 version = next(line.split('"')[1] for line in Path(__file__).with_name("refattn").joinpath("__init__.py")
                .read_text(encoding="utf-8").splitlines() if line.startswith("__version__"))
@@ -18,7 +20,22 @@ extras = {
     "bench": ["torch>=2.4", "jax>=0.4.30"],
 }
 
+
+class BuildWithCommit(build_py):
+    """A wheel says from which commit it was built, so that recorded results can."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode or not Path(__file__).with_name(".git").exists():
+            return
+        asked = subprocess.run(["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"], text=True,
+                               capture_output=True, cwd=Path(__file__).parent, check=False)
+        if asked.returncode == 0:
+            Path(self.build_lib, "refattn", "COMMIT").write_text(asked.stdout, encoding="utf-8")
+
+
 setup(
+    cmdclass={"build_py": BuildWithCommit},
     name="refattn",
     version=version,
     description="Reference implementation of attention: every backward pass by hand, NumPy and CuPy, no autograd",

@@ -7,7 +7,8 @@ collects them: every finished run at or right below each RUN_DIR is added to FIL
     task      of all runs                          what      one sentence
     fields    the recipe's, as far as all runs share them
     runs      name, fields (the others, the seed among them), step, parameters, metrics {split: {metric: value}},
-              seconds, device, platform, versions, history {column: values, one for each evaluation}
+              seconds (wall clock), cpu_seconds, device, commit, platform, processor, cores, blas (its kernels),
+              versions, history {column: values, one for each evaluation}
 
 Anything else at the top of a file is kept as it is; a file without `runs` is no record of runs.
 """
@@ -25,7 +26,8 @@ from ..train.documents import plain, read_json
 from . import RECIPES, Recipe
 
 RESULTS = Path(__file__).parent / "results"
-KEPT = "step", "parameters", "metrics", "seconds", "device", "platform", "versions"     # of result.json
+KEPT = ("step", "parameters", "metrics", "seconds", "cpu_seconds", "device", "commit", "platform", "processor", "cores",
+        "blas", "versions")                        # of result.json; older runs lack some
 POINTS = 20                                        # of a history, at most
 
 
@@ -63,7 +65,7 @@ def read_run(path) -> dict | None:
     if done is None:
         return None
     return {"task": done["task"], "name": done["name"], "fields": all_fields(done["task"], done["fields"], path),
-            **{name: done[name] for name in KEPT}, "history": history(runs.lines(path))}
+            **{name: done[name] for name in KEPT if name in done}, "history": history(runs.lines(path))}
 
 
 def load(name) -> dict:

@@ -109,6 +109,7 @@ def _finish(recipe, model, state: State, out, device: str) -> dict:
     if out is not None:
         write_json(Path(out, "result.json"), {
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
-            "parameters": len(state.flat), "seconds": round(state.seconds, 1), "device": device, **environment()})
+            "parameters": len(state.flat), "seconds": round(state.seconds, 1),
+            "cpu_seconds": round(state.cpu_seconds, 1), "device": device, **environment()})
         curves.draw(out, recipe)
     return metrics

@@ -2,10 +2,14 @@
 
 import json
 import math
+import os
 import platform
+from functools import cache
 from pathlib import Path
+from subprocess import SubprocessError, run
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from .. import __version__, params
 
@@ -38,7 +42,35 @@ def read_json(path) -> dict:
     return document
 
 
+@cache
+def commit() -> str | None:
+    """The commit that this package was built from or is checked out at, "+" behind it where files differ; else None."""
+    package = Path(__file__).parents[1]
+    built = package / "COMMIT"                              # written into a wheel by setup.py
+    if built.exists():
+        return built.read_text(encoding="utf-8").strip()
+    try:
+        asked = run(["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"], cwd=package, text=True,
+                    capture_output=True, timeout=10)
+    except (OSError, SubprocessError):
+        return None
+    ours = (package.parent / ".git").exists()               # a package installed below another checkout is not its
+    return asked.stdout.strip() if ours and asked.returncode == 0 else None
+
+
+def processor() -> str:
+    """The processor's name, as the system tells it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        return next(line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
 def environment() -> dict:
-    """Platform and versions, as results have them."""
-    return {"platform": f"{platform.system()} {platform.machine()}",
+    """Where a result was computed: commit, platform, processor, cores, kernels of the BLAS, versions."""
+    kernels = sorted({" ".join(str(found[key]) for key in ("internal_api", "version", "architecture") if key in found)
+                      for found in threadpool_info() if found["user_api"] == "blas"})
+    return {"commit": commit(), "platform": f"{platform.system()} {platform.machine()}", "processor": processor(),
+            "cores": os.cpu_count(), "blas": kernels,
             "versions": {"refattn": __version__, "numpy": np.__version__, "python": platform.python_version()}}

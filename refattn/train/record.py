@@ -18,14 +18,17 @@ class NonFinite(FloatingPointError):
 
 
 class State:
-    """What a checkpoint holds: parameters, both moments, the losses summed since the last log line, the step."""
+    """What a checkpoint holds: parameters, both moments, the losses summed since the last log line, the step, the time.
+
+    `seconds` is wall clock, pauses of the machine included; `cpu_seconds` is of all threads of this process.
+    """
 
     def __init__(self, recipe, listed, xp):
         self.flat, self.parameters = params.allocate(listed, xp=xp)
         params.initialise(self.flat, listed, stream(recipe.seed, "init"), recipe.initialise)
         self.moments = optim.moments(self.flat)
         self.loss_sum = xp.zeros((), dtype=self.flat.dtype)
-        self.step, self.seconds = 0, 0.0
+        self.step, self.seconds, self.cpu_seconds = 0, 0.0, 0.0
 
     def arrays(self) -> dict:
         return dict(zip(runs.ARRAYS, (self.flat, *self.moments, self.loss_sum), strict=True))
@@ -34,6 +37,7 @@ class State:
         for name, x in self.arrays().items():
             x[...] = to_device(arrays[name], array_module(x))
         self.step, self.seconds = meta["step"], meta.get("seconds", 0.0)
+        self.cpu_seconds = meta.get("cpu_seconds", 0.0)
 
 
 def first_bad(finite, listed) -> str | None:
@@ -88,6 +92,7 @@ class Record:
         self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
                  f"of {self.recipe.batch} samples")
         self.begun = self.saved_time = time.monotonic()
+        self.saved_cpu = time.process_time()
         return self
 
     def __exit__(self, *_):
@@ -151,7 +156,8 @@ class Record:
             if not np.isfinite(x).all():
                 bad = first_bad(np.isfinite(x), self.listed) if x.ndim else "all losses"
                 self.fail(NonFinite(f"step {state.step}: {name} of {bad} is not finite after the update"))
-        now = time.monotonic()
+        now, cpu = time.monotonic(), time.process_time()
         state.seconds, self.saved_time = state.seconds + now - self.saved_time, now
-        runs.save_checkpoint(self.out, self.recipe, self.listed, arrays, state.step, state.seconds)
+        state.cpu_seconds, self.saved_cpu = state.cpu_seconds + cpu - self.saved_cpu, cpu
+        runs.save_checkpoint(self.out, self.recipe, self.listed, arrays, state.step, state.seconds, state.cpu_seconds)
         self.saved_at = state.step

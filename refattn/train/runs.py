@@ -3,7 +3,7 @@
     recipe.json      the settings, written before anything else
     metrics.jsonl    one line per log point: step, mean loss since the last, rate; and at evaluations the metrics
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
-    result.json      final metrics, versions, seconds: its presence says that the run is complete
+    result.json      final metrics, seconds, machine, versions: its presence says that the run is complete
     curves.png       where matplotlib is installed
 
 Every file but metrics.jsonl appears whole or not at all (temporary name, sync, rename); lines of metrics.jsonl past the
@@ -114,9 +114,11 @@ def tidy(path, step: int) -> None:
         file.writelines(json.dumps(line) + "\n" for line in kept)
 
 
-def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float) -> None:
+def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float,
+                    cpu_seconds: float = 0.0) -> None:
     """Replace checkpoint.npz, or leave the old one as it is when that fails."""
-    params.save(Path(path, "checkpoint.npz"), parameters, arrays, step=step, seconds=seconds, recipe=describe(recipe))
+    params.save(Path(path, "checkpoint.npz"), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
+                recipe=describe(recipe))
 
 
 def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
