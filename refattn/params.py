@@ -38,7 +38,10 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
 
 
 class Views:
-    """Named arrays by attribute, as in `p.blocks[0].norm1.scale`.  `g.wq += x` works, rebinding raises."""
+    """Named arrays by attribute, as in `p.blocks[0].norm1.scale`, or by a name that is computed, `p[name]`.
+
+    `g.wq += x` and `g[name] += x` work, rebinding raises.
+    """
 
     def __init__(self, **entries):
         self.__dict__.update(entries)
@@ -46,6 +49,12 @@ class Views:
     def __setattr__(self, name, value):
         if value is not self.__dict__.get(name):
             raise AttributeError(f"{name} cannot be bound to another array; write into it, as in p.{name}[...] = x")
+
+    def __getitem__(self, name):
+        return self.__dict__[name]
+
+    def __setitem__(self, name, value):
+        setattr(self, name, value)
 
     def __iter__(self):
         return iter(self.__dict__.items())

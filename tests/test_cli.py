@@ -20,8 +20,8 @@ from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
 from refattn.cli import training
 from refattn.contract import contract
-from refattn.feed_forward import FeedForward, SwiGLU
-from refattn.mixture_of_experts import MixtureOfExperts
+from refattn.layers.feed_forward import FeedForward, SwiGLU
+from refattn.layers.mixture_of_experts import MixtureOfExperts
 from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic

@@ -7,9 +7,9 @@ from refattn import check, params
 from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.pages import PAGES, page
-from refattn.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward
 from refattn.models.contextual_retrieval import RetrievalNetwork
-from refattn.models.universal import Universal
+from refattn.models.transformer import universal
 from refattn.recipes import recipe
 from tests.refusals import refused
 
@@ -72,7 +72,7 @@ def test_initial_values_have_the_fan_in_of_the_concatenated_output_map():
     flat, p = params.allocate(network.parameters())
     params.initialise(flat, network.parameters(), np.random.default_rng(0), "pytorch")
     assert 0.98 * 80**-0.5 < np.abs(p.attention.wo).max() <= 80**-0.5 and np.abs(p.encoder.b1).max() <= 14**-0.5
-    norm = Universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), 1, inputs=3)
+    norm = universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), 1, inputs=3)
     flat, p = params.allocate(norm.parameters())
     params.initialise(flat, norm.parameters(), np.random.default_rng(0), "pytorch")
     assert (p.block.norm1.scale == 1).all() and (p.block.norm1.shift == 0).all()
@@ -140,13 +140,13 @@ def test_recipes_are_refused(change, message):
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post"),
+    ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post, none"),
     ({"table": "rotary"}, "table is 'rotary'; allowed: none, image, interleaved, halves"),
     ({"layers": 0}, "layers is 0; an integer of at least 1"),
 ])
 def test_universal_transformers_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        Universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), **{"layers": 2, "inputs": 3, **change})
+        universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), **{"layers": 2, "inputs": 3, **change})
 
 
 def test_networks_are_refused():

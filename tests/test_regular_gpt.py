@@ -9,10 +9,9 @@ from refattn import params
 from refattn.attention.layer import MultiHead
 from refattn.attention.sliding_dilated import SlidingDilated
 from refattn.attention.transformer_xl import TransformerXL
-from refattn.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward
 from refattn.models.regular_gpt import RegularGPT, levels
-from refattn.models.transformer import Transformer
-from refattn.models.universal import PostBlock
+from refattn.models.transformer import post_norm
 
 
 def released(width=64, vocabulary=2, outputs=2, **fields) -> RegularGPT:
@@ -38,8 +37,7 @@ def test_parameters_of_the_released_model(width, expected):
 def test_parameters_of_the_released_transformer(width, vocabulary, outputs, expected):
     """4.3 million in R's table 4 is this baseline; five blocks of 13 m^2 + 11 m."""
     heads = MultiHead(width, 8, width // 8, position=TransformerXL(width, 8, width // 8), biases=False)
-    block = PostBlock(heads, FeedForward(width, 4 * width, "relu"))
-    model = Transformer(block, 5, outputs, vocabulary=vocabulary + 1, final_norm=False, embedding_scale=True)
+    model = post_norm(heads, 4 * width, 5, vocabulary=vocabulary + 1, outputs=outputs)
     assert params.count(model.parameters()) == expected
     assert expected == 5 * (13 * width**2 + 11 * width) + (vocabulary + 1) * width + (width + 1) * outputs
 

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import agree, contract
+from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens
+from .layer import check_tokens
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs
 from .value_scores import scoring as row
@@ -177,7 +178,6 @@ class Compositional:
         grads.wo += contract("bqse,bqm->sem", o, dy)
         dq, dk, dv, dbias, ds, *dscore = compositional_backward(inner, contract("bqm,sem->bqse", dy, p.wo))
         for name, value in zip(row(self.scoring).names, dscore, strict=True):
-            view = getattr(grads, name)
-            view += value
+            grads[name] += value
         dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)
         return Gradients(dx, dcontext, queries_backward(dbias, bias, read))

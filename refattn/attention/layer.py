@@ -11,17 +11,11 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
+from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
-
-
-class Gradients(NamedTuple):
-    """Of an attention layer's inputs; None for what was not given."""
-    x: Any
-    context: Any = None
-    bias: Any = None
 
 
 class Saved(NamedTuple):
@@ -99,8 +93,7 @@ class MultiHead:
         page = variant(self.variant)
         dq, dk, dv, dbias, *extras = page.backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
         for name, extra in zip(page.extras, extras, strict=False):
-            view = getattr(grads, name)
-            view += extra
+            grads[name] += extra
         if self.position is not None:
             dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, dbias,
                                             getattr(grads, "position", None))

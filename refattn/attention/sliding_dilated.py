@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import agree, contract, laid_out_like
+from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens
+from .layer import check_tokens
 from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs
 from .windows import mixtures, present, products, scattered, windows

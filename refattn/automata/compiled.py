@@ -30,7 +30,7 @@ import numpy as np
 
 from .. import params
 from ..attention.sliding_dilated import SlidingDilated
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..models.regular_gpt import RegularGPT
 from ..xp import to_device
 from .finite import Automaton

@@ -4,10 +4,10 @@ import numpy as np
 
 from .. import losses, ops
 from ..contract import contract
+from ..layers.positions import Rotary
 from ..naive import losses as naive_losses
 from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
-from ..positions import Rotary
 from .case import Case, draw_bias, draw_dropout, draw_keep, named, normal, sizes
 
 
@@ -189,6 +189,6 @@ def rotary(pairing) -> Case:
     def naive(inputs):
         return tuple(naive_positions.rotary(inputs[x], pairing, base=100.0) for x in "qk")
 
-    return Case(f"positions/rotary {pairing}", "Su et al. 2024", "positions.py", make, forward, lambda saved, dy: named(
-        "qk", layer.backward(None, saved, *dy, None, None)), naive, axes={
-            "q": "bqhd", "k": "bkhd", "output": ("bqhd", "bkhd")}, independent="bh", symmetric="bh")
+    return Case(f"positions/rotary {pairing}", "Su et al. 2024", "layers/positions.py", make, forward,
+                lambda saved, dy: named("qk", layer.backward(None, saved, *dy, None, None)), naive, axes={
+                    "q": "bqhd", "k": "bkhd", "output": ("bqhd", "bkhd")}, independent="bh", symmetric="bh")

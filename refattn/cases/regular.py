@@ -6,11 +6,10 @@ from ..attention.layer import MultiHead
 from ..attention.pages import PAGES
 from ..attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from ..attention.transformer_xl import TransformerXL
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..models.recurrent import Recurrent, linear_scan, linear_scan_backward
 from ..models.regular_gpt import RegularGPT
-from ..models.transformer import Transformer
-from ..models.universal import PostBlock
+from ..models.transformer import post_norm
 from ..naive import recurrent
 from ..naive import regular_gpt as whole
 from ..naive import sliding_dilated as loops
@@ -136,8 +135,7 @@ def token_model(name, model, file, naive, source, *, read=None) -> Case:
 def baselines():
     """The networks that RegularGPT is compared with, and the linear recurrence."""
     heads = MultiHead(8, 2, 4, position=TransformerXL(8, 2, 4), biases=False)
-    transformer = Transformer(PostBlock(heads, FeedForward(8, 9, "relu")), 2, outputs=2, vocabulary=5, final_norm=False,
-                              embedding_scale=True)
+    transformer = post_norm(heads, 9, 2, vocabulary=5, outputs=2)
     for words, read in ("", None), (", read", slice(-1, None)):
         yield relative(f"Transformer-XL{words}", read=read and slice(2, 4))
         yield token_model(f"Transformer of R{words}", transformer, "models/transformer.py", xl.baseline,

@@ -4,8 +4,9 @@ from functools import partial
 
 import numpy as np
 
-from .. import masks, optim, positions
-from ..mixture_of_experts import largest
+from .. import masks, optim
+from ..layers import positions
+from ..layers.mixture_of_experts import largest
 from ..naive import optim as naive_optim
 from ..naive import positions as naive_positions
 from .case import Case
@@ -67,17 +68,17 @@ def routines():
             "grads": scale * rng.standard_normal(7)}, clip, None, clip_loops)
     yield table("optim/warmup_cosine", "optim.py", lambda: rates(optim.warmup_cosine, "length"),
                 lambda: rates(naive_optim.schedule, "decay_length"), "H, released code")
-    yield table("positions/sinusoidal", "positions.py", lambda: positions.sinusoidal(5, 6),
+    yield table("positions/sinusoidal", "layers/positions.py", lambda: positions.sinusoidal(5, 6),
                 lambda: naive_positions.sinusoidal(5, 6), "Vaswani et al. 2017, section 3.5")
     for name in "image_table", "halves_table":
-        yield table(f"positions/{name}", "positions.py", partial(getattr(positions, name), 5, 6),
+        yield table(f"positions/{name}", "layers/positions.py", partial(getattr(positions, name), 5, 6),
                     partial(getattr(naive_positions, name), 5, 6), "C, released code")
     yield table("masks/causal", "masks.py", lambda: masks.causal(4, 7), lambda: pairs(lambda q, k: k <= q + 3, 4, 7))
     yield table("masks/window", "masks.py", lambda: masks.window(6, 3), lambda: pairs(
         lambda q, k: k in (q - 2, q - 1, q), 6, 6))
     yield table("masks/off_diagonal", "masks.py", lambda: masks.off_diagonal(4), lambda: pairs(
         lambda q, k: q != k, 4, 4))
-    yield Case("mixture_of_experts/largest", "H, appendix A.1", "mixture_of_experts.py", lambda rng: {
+    yield Case("mixture_of_experts/largest", "H, appendix A.1", "layers/mixture_of_experts.py", lambda rng: {
         "logits": rng.integers(3, size=(6, 5))}, lambda inputs: (
             largest(inputs["logits"], 2), None), None, lambda inputs: np.array([
                 [i in sorted(range(5), key=lambda i, row=row: (-row[i], i))[:2] for i in range(5)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import masks, ops
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..params import Parameter, check_integers
 from ..xp import array_module
 

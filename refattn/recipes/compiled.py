@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..automata.compiled import ACTIVATIONS, shaped
 from ..automata.reading import from_table
-from ..models.regular_gpt import NORMS
+from ..layers.block import NORMS
 from ..xp import array_module
 from .base import Recipe, check, check_fields, setting
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ops
+from .. import ops
+from ..params import Parameter, check_integers
+from ..xp import array_module
 from .feed_forward import ACTIVATIONS
-from .params import Parameter, check_integers
-from .xp import array_module
 
 
 class Saved(NamedTuple):

@@ -9,8 +9,8 @@ Source: H, released code (`gelu_mlp`: GELU in the tanh form; `swiglu`: no biases
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from . import ops
-from .params import Parameter, check_integers
+from .. import ops
+from ..params import Parameter, check_integers
 
 ACTIVATIONS = {
     "gelu": (ops.gelu, ops.gelu_backward),

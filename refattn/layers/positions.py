@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .params import Parameter
-from .xp import array_module
+from ..params import Parameter
+from ..xp import array_module
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False) -> np.ndarray:
