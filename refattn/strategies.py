@@ -1,8 +1,13 @@
 """Hypothesis strategies for testing attention, yours or ours: distinct sizes for distinct axes, masks, biases, inputs.
 
-    @given(attention_inputs())
-    def test_mine(inputs):                  # {"q": ..., "k": ..., "v": ..., "bias": ..., "keep": ..., "dropout": ...}
-        assert numpy.allclose(mine(**inputs), refattn.attention.softmax.softmax(**inputs)[0])
+    >>> from hypothesis import given
+    >>> from refattn.attention.softmax import softmax
+    >>> def mine(**inputs):                     # q, k, v, and bias, keep, dropout, each of which may be None
+    ...     return softmax(**inputs)[0]
+    >>> @given(attention_inputs())
+    ... def test_mine(inputs):
+    ...     assert np.allclose(mine(**inputs), softmax(**inputs)[0])
+    >>> test_mine()
 
 Sizes differ from axis to axis, so that no exchanged axis can hide behind a right shape; sizes are what hypothesis
 shrinks, while numbers are standard normal from a drawn seed.  This module alone needs hypothesis.

@@ -9,10 +9,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from .ablations import Knobs, ablation, ablation_backward
-from .hyla import hyla, hyla_backward
-from .linear import linear, linear_backward
-from .softmax import softmax, softmax_backward
+from . import ablations, hyla, linear, softmax
+from .ablations import Knobs
 
 
 class Variant(NamedTuple):
@@ -30,16 +28,17 @@ class Variant(NamedTuple):
 
 def _knobs(normaliser: str, code_uses: int, phi: str, row: str) -> Variant:
     knobs = Knobs(normaliser, code_uses, phi)
-    return Variant(partial(ablation, knobs=knobs), ablation_backward, knobs, "eq. 10" if code_uses == 3 else
-                   "eq. 6" if code_uses == 2 else "eq. 3", "ablations.py", row, ("wv2",) if code_uses == 3 else ())
+    return Variant(partial(ablations.ablation, knobs=knobs), ablations.ablation_backward, knobs,
+                   {1: "eq. 3", 2: "eq. 6", 3: "eq. 10"}[code_uses], "ablations.py", row,
+                   ("wv2",) if code_uses == 3 else ())
 
 
 VARIANTS: dict[str, Variant] = {
-    "softmax": Variant(softmax, softmax_backward, Knobs("softmax", 1, "identity"), "eq. 1-3", "softmax.py",
-                       "Softmax attention"),
-    "linear": Variant(linear, linear_backward, Knobs("none", 1, "identity"), "eq. 1-3", "linear.py",
+    "softmax": Variant(softmax.softmax, softmax.softmax_backward, Knobs("softmax", 1, "identity"), "eq. 1-3",
+                       "softmax.py", "Softmax attention"),
+    "linear": Variant(linear.linear, linear.linear_backward, Knobs("none", 1, "identity"), "eq. 1-3", "linear.py",
                       "Linear attention"),
-    "hyla": Variant(hyla, hyla_backward, Knobs("rms_head", 2, "relu"), "eq. 6-7", "hyla.py", "HYLA"),
+    "hyla": Variant(hyla.hyla, hyla.hyla_backward, Knobs("rms_head", 2, "relu"), "eq. 6-7", "hyla.py", "HYLA"),
     "linear_rms_head": _knobs("rms_head", 1, "identity", "Linear + RMSHead"),
     "linear_rms_head_relu_values": _knobs("rms_head", 1, "relu", "Linear + RMSHead + nonlinear value"),
     "hyla_no_rms_head": _knobs("none", 2, "relu", "HYLA - RMSHead"),

@@ -68,7 +68,7 @@ def generated_backward(saved, dy):
     return dcode, dx, dwv, dwo
 
 
-def pages():
+def rows():
     """Named variants, all knobs without a name, the three pages as knobs; tiles of keys; generated value networks."""
     for name, row in VARIANTS.items():
         yield page(name, row, loops(name, row))

@@ -85,7 +85,7 @@ def shared(name, scoring, *, read=None, **fields) -> Case:
                axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 
 
-def compositional_rows():
+def rows():
     """All rows of this file."""
     yield from (page(name) for name in PAGES if name.startswith("compositional"))
     yield from (layer(scoring, scoring) for scoring in SCORINGS)

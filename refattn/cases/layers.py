@@ -146,7 +146,7 @@ def swiglu(p, x):
     return naive_feed_forward.swiglu(x, p.wu, p.wg, p.wd)
 
 
-def layers():
+def rows():
     """All rows of this file."""
     yield t5(False)
     yield t5(True)

@@ -37,7 +37,7 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
                analytic=activation != "gelu_exact")
 
 
-def models():
+def rows():
     """All rows of this file."""
     yield transformer("softmax", "softmax")
     yield transformer("linear, causal", "linear", causal=True)

@@ -155,7 +155,7 @@ def baselines():
                independent="b", symmetric="bn")
 
 
-def regular_rows():
+def rows():
     """All rows of this file."""
     yield from baselines()
     yield from regular_gpts()
