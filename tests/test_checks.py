@@ -117,7 +117,7 @@ def test_generated_inputs_agree_with_the_loops(name, data):
     extras = [inputs[x] for x in row.extras]
     options = {x: inputs[x] for x in ("bias", "keep", "dropout")}
     o, saved = row.forward(inputs["q"], inputs["k"], inputs["v"], *extras, **options)
-    assert check.gap("o", o, loops(name, row)(**inputs)) <= 1e-11
+    assert check.gap("o", o, loops(row)(**inputs)) <= 1e-11
     gradients = dict(zip(["q", "k", "v", "bias", *row.extras], row.backward(saved, np.ones_like(o)), strict=False))
     for x, gradient in gradients.items():
         assert gradient is None and inputs[x] is None or gradient.shape == inputs[x].shape
