@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from refattn.cases.case import shape
 from tests import strict_cupy
 
 
@@ -26,7 +27,7 @@ def check_tags(forward, backward):
 def inputs(b=2, q=3, k=4, h=5, d=6, e=7, dtype="float64"):
     """q, k, v by shape."""
     rng = np.random.default_rng(0)
-    return [rng.standard_normal(shape).astype(dtype) for shape in ((b, q, h, d), (b, k, h, d), (b, k, h, e))]
+    return [rng.standard_normal(size).astype(dtype) for size in ((b, q, h, d), (b, k, h, d), (b, k, h, e))]
 
 
 BAD_INPUT = [
@@ -47,10 +48,12 @@ BAD_INPUT = [
 ]
 
 
-def check_bad_input(page):
+def check_bad_input(row):
     """Every kind of bad input gets one line that names what was given."""
+    size = {"b": 2, "q": 3, "k": 4, "h": 5, "d": 6, "e": 7}
+    extras = [np.ones(shape(axes, size)) for axes in row.extras.values()]
     for change, error, words in BAD_INPUT:
         arrays, options = change(*inputs())
         with pytest.raises(error, match=words) as caught:
-            page(*arrays, **options)
+            row.forward(*arrays, *extras, **options)
         assert "\n" not in str(caught.value)

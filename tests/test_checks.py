@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refattn import check, strategies
-from refattn.attention import VARIANTS
+from refattn.attention import AXES, VARIANTS
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.value_scores import SCORINGS
 from refattn.cases import CASES, ROUTINES, find
-from refattn.cases.attention import LETTERS, loops
+from refattn.cases.attention import loops
 from refattn.cases.case import FORMS, shape
 from refattn.theorems.statement import filled
 from tests import strict_cupy
@@ -117,7 +117,7 @@ def test_generated_inputs_agree_with_the_loops(name, data):
     extras = [inputs[x] for x in row.extras]
     options = {x: inputs[x] for x in ("bias", "keep", "dropout")}
     o, saved = row.forward(inputs["q"], inputs["k"], inputs["v"], *extras, **options)
-    assert check.gap("o", o, loops(name, row)(**inputs)) <= 1e-11
+    assert check.gap("o", o, loops(row)(**inputs)) <= 1e-11
     gradients = dict(zip(["q", "k", "v", "bias", *row.extras], row.backward(saved, np.ones_like(o)), strict=False))
     for x, gradient in gradients.items():
         assert gradient is None and inputs[x] is None or gradient.shape == inputs[x].shape
@@ -128,7 +128,7 @@ def test_generated_inputs_agree_with_the_loops(name, data):
 def test_strategies_are_what_they_say(data):
     size = data.draw(strategies.sizes())
     assert list(size) == list("bqkhde") and len(set(size.values())) == 6
-    target = shape(LETTERS["bias"], size)
+    target = shape(AXES["bias"], size)
     for draw in strategies.biases, strategies.masks, strategies.dropouts:
         x = data.draw(draw(size))
         assert np.broadcast_shapes(x.shape, target) == target

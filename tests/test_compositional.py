@@ -187,7 +187,7 @@ def test_a_wrong_kernel_is_told_its_mistake():
 def test_the_shapes_table_is_executed_with_primes(name):
     row = PAGES[name]
     size = dict(zip("bqkhrdecf1", (2, 3, 5, 7, 11, 13, 17, 19, 23, 1), strict=True))
-    letters = {"q": "bqhd", "k": "bkhd", **row.letters}
+    letters = {name: row.axes[name] for name in ("q", "k", "v", *row.extras)}
     given = [np.random.default_rng(0).standard_normal([size[x] for x in axes]) for axes in letters.values()]
     o, saved = row.forward(*given, bias=np.zeros((7, 1, 5)), keep=np.ones((2, 1, 1, 5), bool))
     assert o.shape == (2, 3, 7, 17)

@@ -431,7 +431,8 @@ def test_the_paper_scale_is_the_papers():
 
 def test_published_figures_belong_to_variants():
     for table in published.FUZZY_LOGIC, published.SRAVEN:
-        assert set(VARIANTS) - set(table.figures) == {"hyla_and_softmax_reversed"}
+        rows = {name for name, row in VARIANTS.items() if row.row}
+        assert rows - set(table.figures) == {"hyla_and_softmax_reversed"}
         assert set(table.figures) <= set(VARIANTS) and len(table.elsewhere) == 3
         for mean, error in [*table.figures.values(), *table.elsewhere.values()]:
             assert 0.3 < mean < 0.9 and 0 < error < 0.08

@@ -51,7 +51,7 @@ def test_attention_agrees_with_the_loops(written):
         if name in VARIANTS:
             with np.load(path) as file:
                 inputs = {n: file[n] for n in file.files if n not in ("output", "doutput") and not n.startswith("d_")}
-                assert gap("output", file["output"], loops(name, VARIANTS[name])(**inputs)) <= 1e-12
+                assert gap("output", file["output"], loops(VARIANTS[name])(**inputs)) <= 1e-12
 
 
 def test_what_is_special_is_so(written):

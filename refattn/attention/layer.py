@@ -52,12 +52,22 @@ class MultiHead:
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
         variant(self.variant)
 
+    def maps(self):
+        """The names of what the queries' x is projected to, and of what the keys' is."""
+        row = variant(self.variant)
+        return ("q", *row.projected("q")), ("k", "v", *row.projected("k"))
+
     def parameters(self):
-        m, h, d, e = self.width, self.heads, self.head_width, self.value_width
-        names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
-        if "wv2" in variant(self.variant).extras:
-            names["wv2"] = Parameter("hef", (h, e, e), e, "weight")
-        names |= output_map(m, self.biases, "he", (h, e))
+        """wq bq wk bk wv bv, what the variant's extras need, wo bo, what the position layer has."""
+        size, row = {"h": self.heads, "d": self.head_width, "e": self.value_width}, variant(self.variant)
+        (q, *of_queries), of_keys = self.maps()
+        shapes = {name: tuple(size[x] for x in axes if x in size) for name, axes in row.axes.items()}
+        names = input_maps(self.width, self.biases, **{
+            name: (row.axes[name][2:], shapes[name]) for name in (q, *of_keys, *of_queries)})
+        for name in row.parameters():                   # one letter, one axis: a square map has e and f
+            shape, role = shapes[name], "weight" if shapes[name][1:] else "vector"
+            names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, shape[-2:][0], role)
+        names |= output_map(self.width, self.biases, "he", (self.heads, self.value_width))
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()
         return names
@@ -69,16 +79,18 @@ class MultiHead:
         of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
         """
         check_tokens(self.width, x=x, context=context)
-        q, k, v = project(p, x, context, read, "q", "kv")
+        of_queries, of_keys = self.maps()
+        arrays = dict(zip(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys), strict=True))
+        q, k, v = (arrays.pop(name) for name in "qkv")
         bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
         at = None
         if self.position is not None:
             q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k,
                                                        range(x.shape[1])[read or slice(None)])
             bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
-        page = variant(self.variant)
-        o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias_q, keep=keep,
-                                dropout=dropout)
+        row = variant(self.variant)
+        arrays |= {name: getattr(p, name) for name in row.parameters()}
+        o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias_q, keep=keep, dropout=dropout)
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
@@ -90,13 +102,17 @@ class MultiHead:
         if self.biases:
             grads.bo += dy.sum(axis=(0, 1))
         grads.wo += contract("bqhe,bqm->hem", o, dy)
-        page = variant(self.variant)
-        dq, dk, dv, dbias, *extras = page.backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
-        for name, extra in zip(page.extras, extras, strict=False):
-            grads[name] += extra
+        row = variant(self.variant)
+        dq, dk, dv, dbias, *extras = row.backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
+        gradients = dict(zip(row.extras, extras, strict=False))
+        for name in row.parameters():
+            grads[name] += gradients[name]
         if self.position is not None:
             dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, dbias,
                                             getattr(grads, "position", None))
             dbias = None if bias is None else ops.unbroadcast(dbias, queries(bias, read).shape)
-        dx, dcontext = project_backward(p, x, context, read, "q", "kv", (dq, dk, dv), grads)
+        gradients |= {"q": dq, "k": dk, "v": dv}
+        of_queries, of_keys = self.maps()
+        dx, dcontext = project_backward(p, x, context, read, of_queries, of_keys,
+                                        [gradients[name] for name in of_queries + of_keys], grads)
         return Gradients(dx, dcontext, queries_backward(dbias, bias, read))

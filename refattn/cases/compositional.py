@@ -22,7 +22,7 @@ PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
 def page(name) -> Case:
     """The row of one scoring."""
     row, scoring = PAGES[name], PAGES[name].forward.keywords["scoring"]
-    letters = {"q": "bqsd", "k": "bksd", **{x: axes.replace("h", "s") for x, axes in row.letters.items()}}
+    letters = {x: row.axes[x].replace("h", "s") for x in ("q", "k", "v", *row.extras)}
 
     def make(rng):
         size = sizes(rng, "bqksrdec" + "f" * (scoring == "nonlinear")) | {"1": 1}
@@ -87,7 +87,7 @@ def shared(name, scoring, *, read=None, **fields) -> Case:
                axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 
 
-def compositional_rows():
+def rows():
     """All rows of this file."""
     yield from (page(name) for name in PAGES if name.startswith("compositional"))
     yield from (layer(scoring, scoring) for scoring in SCORINGS)

@@ -4,7 +4,6 @@ from functools import partial
 
 from .. import params
 from ..attention import VARIANTS
-from ..attention.ablations import Knobs
 from ..attention.layer import MultiHead
 from ..layers.block import NORMS, Block
 from ..layers.feed_forward import FeedForward, SwiGLU
@@ -20,6 +19,7 @@ from ..naive import transformer as naive_transformer
 from ..params import view
 from ..recompute import recompute
 from ..xp import array_module
+from .attention import loops as definition
 from .case import Case, maybe, normal, sizes
 
 MASKS = {"bias": "bhtt", "keep": "bhtt", "dropout": "bhtt"}
@@ -96,11 +96,11 @@ def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=Tr
     """MultiHead around a page: self- or cross-attention, some queries only, rotary positions, no biases."""
     position = None if pairing is None else Rotary(base=100.0, pairing=pairing)
     layer = MultiHead(8, 3, 4, 2, variant=variant, position=position, biases=biases)
-    known = variant if isinstance(variant, Knobs) or variant in naive_layer.PAGES else VARIANTS[variant].knobs
+    loops, extras = definition(VARIANTS[variant]), VARIANTS[variant].extras
     turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing, base=100.0)
 
     def naive(p, x, **given):
-        return naive_layer.multi_head(p, x, variant=known, position=turn, **given)
+        return naive_layer.multi_head(p, x, variant=loops, extras=extras, position=turn, **given)
 
     symmetric = "b" if read or pairing else "btk" if cross else "bt"
     return row(f"layers/MultiHead {name}", layer, "attention/layer.py", attention_inputs(cross), naive, read=read,
@@ -176,7 +176,7 @@ def swiglu(p, x):
     return naive_feed_forward.swiglu(x, p.wu, p.wg, p.wd)
 
 
-def layers():
+def rows():
     """All rows of this file."""
     yield t5(False)
     yield t5(True)

@@ -65,7 +65,7 @@ def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:
                axes={"x": "bs", "target": "bt", "source_keep": "bhts", "output": "bto"})
 
 
-def models():
+def rows():
     """All rows of this file."""
     yield transformer("softmax", "softmax")
     yield transformer("linear, causal", "linear", causal=True)

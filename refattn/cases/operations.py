@@ -121,7 +121,7 @@ def tokens(rng, size):
     return rng.integers(size["v"], size=(size["b"], size["t"]))
 
 
-def operations():
+def rows():
     """All rows of this file."""
     specs = "bqhd,bkhd->bhqk", "bhqk,bqke->bqhe", "bqke,hef->bqkhf", "bqkf,bqkhf->bhqk", "bqe,hem->bqhm"
     dots = "bqhd,qbhd->bqh"

@@ -14,7 +14,6 @@ from ..naive import recurrent
 from ..naive import regular_gpt as whole
 from ..naive import sliding_dilated as loops
 from ..naive import transformer_xl as xl
-from .attention import LETTERS
 from .case import Case, maybe, named, normal, sizes
 from .layers import attention_inputs, row
 
@@ -23,7 +22,7 @@ PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bhqw")
 
 def page(name, extras, forward, *, dilation, read=None) -> Case:
     """The row of one semantics of what is out of range, at one dilation; the queries at `read` or at the last keys."""
-    letters = {x: (LETTERS | PAGES["sliding_dilated_pad"].letters)[x] for x in ("q", "k", "v", *extras)}
+    letters = {x: PAGES["sliding_dilated_pad"].axes[x] for x in ("q", "k", "v", *extras)}
 
     def make(rng):
         size = sizes(rng, "bhdew") | dict(zip("qk", sorted(rng.permutation(range(2, 9))[:2]), strict=True))
@@ -153,7 +152,7 @@ def baselines():
                independent="b", symmetric="bn")
 
 
-def regular_rows():
+def rows():
     """All rows of this file."""
     yield from baselines()
     yield from regular_gpts()

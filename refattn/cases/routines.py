@@ -60,7 +60,7 @@ def pairs(rule, queries, keys):
     return np.array([[rule(q, k) for k in range(keys)] for q in range(queries)])
 
 
-def routines():
+def rows():
     """All rows of this file."""
     yield Case("optim/adamw_step", "Loshchilov & Hutter 2019", "optim.py", adamw_inputs, adamw, None, adamw_loops)
     for scale in 0.1, 10.0:                             # below the limit, and above it

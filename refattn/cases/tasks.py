@@ -81,7 +81,7 @@ def answers_by_loops():
     return np.array([max(naive.posterior(one, 3, combinations).values()) for one in panels]), *misses
 
 
-def tasks():
+def rows():
     """All rows of this file."""
     source = "H, section 4, appendix B, and the released code"
     yield table("tasks/sraven samples", "tasks/sraven.py", faults, expected_faults, source)

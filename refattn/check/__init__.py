@@ -6,8 +6,8 @@
     run("loops", case)                          one of the house checks on a row of `refattn.cases`
 """
 
-from .derivative import Derivative, derivative
-from .gap import Gap, gap, gaps
+from .agreement import Gap, gap, gaps
+from .derivatives import Derivative, derivative
 from .house import CHECKS, Wrong, run, tolerance
 from .kernels import Comparison, Diagnosis, compare, diagnose
 

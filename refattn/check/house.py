@@ -10,9 +10,9 @@ import numpy as np
 from .. import plain
 from ..cases import Case
 from ..xp import to_host
-from .derivative import TOLERANCE, as_tuple, is_float, random_like
-from .derivative import derivative as _derivative
-from .gap import Gap, gap, gaps
+from .agreement import Gap, gap, gaps
+from .derivatives import TOLERANCE, as_tuple, is_float, random_like
+from .derivatives import derivative as _derivative
 from .tools import arrays, axes_of, cast, copied, hosted, identical, length, moved, passes, taken, taken_all
 
 CHECKS = {}

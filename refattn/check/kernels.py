@@ -26,7 +26,6 @@ import numpy as np
 from .. import plain
 from ..attention.pages import page as variant_row
 from ..bugs import BUGS, load
-from ..cases.attention import EXTRAS, LETTERS
 from ..cases.case import normal, shape
 
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
@@ -150,23 +149,18 @@ def _quietly(f, x):
 # --------------------------------------------------------------------------------------------------- inputs and results
 
 
-def _letters(row) -> dict:
-    """Input -> axes, of one page."""
-    return LETTERS | EXTRAS | row.letters
-
-
 def _draw(row, dtype, forms, sizes, seed):
     """Inputs by name, float64 with values of `dtype`; None where there is none."""
     unknown = (sizes or {}).keys() - SIZES.keys()
     if unknown:
         raise ValueError(f"sizes has the unknown axis {', '.join(map(repr, unknown))}; allowed: {', '.join(SIZES)}")
     size, rng = {**SIZES, **(sizes or {})}, np.random.default_rng(seed)
-    inputs = {x: normal(rng, _letters(row)[x], size) for x in ("q", "k", "v", *row.extras)}
-    inputs["do"] = normal(rng, LETTERS["output"], size)
+    inputs = {x: normal(rng, row.axes[x], size) for x in ("q", "k", "v", *row.extras)}
+    inputs["do"] = normal(rng, row.axes["output"], size)
     for name, form in forms.items():
         if form is None:
             continue
-        pairs = _letters(row)[name]
+        pairs = row.axes[name]
         if len(form) > 4 or any(x not in ("1", y) for x, y in zip(form[::-1], pairs[::-1], strict=False)):
             raise ValueError(f"{name} is {form!r}; allowed: the last axes of {pairs!r}, or 1 for a stretched one: "
                              f"'h1{pairs[-1]}'")
@@ -280,7 +274,7 @@ def _report(inputs, results, variant, dtype):
     row = variant_row(variant)
     ours = _ours(inputs, row)
     noise = _noise(inputs, variant, dtype, ours)
-    letters = {"o": "bqhe", **{f"d{n}": x for n, x in _letters(row).items()}}
+    letters = {"o": "bqhe", **{f"d{n}": x for n, x in row.axes.items()}}
     entries = []
     for name, x in results.items():
         if name not in ours:

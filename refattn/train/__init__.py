@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from .. import optim, params
 from ..xp import device as find_device
-from . import curves, runs
-from .ahead import ahead
+from . import ahead, curves, runs
 from .documents import environment, write_json
 from .evaluation import evaluate, moved, stream
 from .record import NonFinite, Record, State
@@ -57,7 +56,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
     with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
         with stop, Record(recipe, model, state, out, progress) as record:
-            for step, batch in ahead(partial(_sample, recipe), state.step, recipe.steps):
+            for step, batch in ahead.ahead(partial(_sample, recipe), state.step, recipe.steps):
                 if stop():
                     break
                 batch = moved(batch, xp)
