@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -425,13 +424,20 @@ def test_a_run_that_meets_a_bad_number_ends_with_status_1(tmp_path, capsys):
 
 
 def test_verify_prints_lines_and_ends_with_1_if_one_fails(monkeypatch, capsys):
-    result = SimpleNamespace(name="one", statement="1 = 1", source="here", error=0.0, tolerance=1e-12, ok=True)
-    wrong = SimpleNamespace(**{**vars(result), "name": "two", "error": 1.0, "ok": False})
-    for results, status in ([result], 0), ([result, wrong], 1):
-        monkeypatch.setattr(theorems, "verify", lambda names=(), seed=0, found=results: iter(found))
-        assert cli.main(["verify"]) == status
-        said = capsys.readouterr().out
-        assert "one: 1 = 1 [here]" in said and said.count("FAIL") == status
+    good = theorems.Theorem("one", "1 = 1", "here", 1e-12, lambda rng: 0.0)
+    bad, broken = good._replace(name="two", error=lambda rng: 1.0), good._replace(name="three", error=lambda rng: 1 / 0)
+    for table, failures in ([good], 0), ([good, bad, broken], 2):
+        monkeypatch.setattr(theorems, "every", lambda found=table: {t.name: t for t in found})
+        assert cli.main(["verify"]) == (failures > 0)
+        said = capsys.readouterr()
+        assert "one: 1 = 1 [here]" in said.out and said.out.count("FAIL") == failures and f"/{len(table)} " in said.err
+        assert said.out.splitlines()[-1].startswith(f"{len(table) - failures} of {len(table)} hold, 0.0 s")
+        assert cli.main(["verify", "--quiet"]) == (failures > 0)
+        said = capsys.readouterr()
+        assert [line[:4] for line in said.out.splitlines()[:-1]] == ["FAIL"] * failures and f"/{len(table)} " in said.err
+    assert "      inf <= 1e-12  three: ZeroDivisionError: division by zero [here]" in said.out
+    assert cli.main(["verify", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[2]["error"] is None
 
 
 def test_verify_json(capsys):
