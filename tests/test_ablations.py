@@ -33,7 +33,7 @@ def test_one_pair_by_hand():
     assert np.allclose(by_hand("rms_head", 3, "relu", np.array([[[10.0]], [[-1.0]]])), [0.2 * 3.4, -1.4 * 3.4])
 
 
-TABLE_A1 = {                   # a name of the paper, and what it stands for: normaliser of the scores, uses of the code, phi
+TABLE_A1 = {                   # name of a row, normaliser of the scores, uses of the code, phi
     "softmax": ("Softmax attention", "softmax", 1, "identity"),
     "linear": ("Linear attention", "none", 1, "identity"),
     "hyla": ("HYLA", "rms_head", 2, "relu"),
