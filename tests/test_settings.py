@@ -42,8 +42,8 @@ RECIPES = [
                                        "held_out": True, "scoring": "dot", "evaluation": 25_600}),
     ("parity", "paper", {**ADAM, "steps": 100_000, "batch": 128, "rate": 3e-4, "clip": 1, "initialise": "haiku",
                          "width": 64, "heads": 8, "layers": 5, "states": 256, "chunk": 2, "thickness": 1,
-                         "norm": "post", "activation": "relu", "out_of_range": "pad", "train_length": 40, "max_length": 500,
-                         "evaluation": 512, "stride": 1, "ones": 0.5, "leading_plus": True}),
+                         "norm": "post", "activation": "relu", "out_of_range": "pad", "train_length": 40,
+                         "max_length": 500, "evaluation": 512, "stride": 1, "ones": 0.5, "leading_plus": True}),
 ]
 
 
