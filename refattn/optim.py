@@ -48,11 +48,14 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     flat -= update
 
 
-def clip_by_global_norm(grads, limit: float):
-    """g <- g min(1, limit / |g|) in place, |g| over all parameters; returns |g| before clipping, as a 0-d array."""
+def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
+    """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
+
+    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.
+    """
     xp = array_module(grads)
     norm = xp.sqrt(grads @ grads)
-    grads *= xp.minimum(limit / xp.maximum(norm, 1e-30), 1.0)
+    grads *= xp.minimum(limit / xp.maximum(norm + epsilon, 1e-30), 1.0)
     return norm
 
 

@@ -7,8 +7,6 @@ on flat arrays however many parameters there are.
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -218,9 +216,11 @@ def load(path, parameters=None) -> tuple[dict, dict]:
             arrays = {name: file[name] for name in file.files if name != "header"}
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r}, not {FORMAT!r}")
+        if not isinstance(header["layout"], list) or not isinstance(header["meta"], dict):
+            raise ValueError("its layout is no list, or its meta no object")
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:                              # zip, zlib, NumPy and JSON each have their own
         raise ValueError(f"{path} is not a complete refattn checkpoint ({type(error).__name__}: {error})") from error
     if parameters is not None:
         for theirs, ours in zip_longest(header["layout"], layout(parameters)):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -115,6 +116,38 @@ def test_lines_past_the_checkpoint_and_half_written_ones_are_dropped(whole, tmp_
     fit(tiny(), path, resume=True, progress=False)
     assert final(path) == final(whole[1])
     assert not (path / "checkpoint.npz.99.tmp").exists()
+
+
+@pytest.mark.parametrize("bad", ['{"step": 4, "lo', "[" * 100_000, '{"step": 2}',
+                                 '{"step": 2, "loss": "x", "rate": 1}'], ids=["half", "brackets", "no loss", "words"])
+def test_a_damaged_line_takes_no_good_one_with_it(bad, whole, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "hyla-seed0"
+    monkeypatch.setattr(train, "Stop", lambda *_: StopAt(20))
+    fit(tiny(), path, progress=False)
+    monkeypatch.undo()
+    good = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert len(good) > 2
+    (path / "metrics.jsonl").write_text("".join([good[0], bad + "\n", *good[1:]]))
+    assert len(runs.lines(path)) == len(good)
+    fit(tiny(), path, resume=True, progress=False)
+    assert final(path) == final(whole[1])
+    assert capsys.readouterr().err.strip() == f"refattn: {path}/metrics.jsonl, line 2: damaged and left out"
+
+
+def test_seconds_are_those_that_passed(tmp_path, monkeypatch):
+    path, times = tmp_path / "hyla-seed0", []
+    for step in 8, 99:
+        monkeypatch.setattr(train, "Stop", lambda *_, step=step: StopAt(step))
+        begun = time.monotonic(), time.process_time()
+        fit(tiny(), path, resume=True, progress=False)
+        took = time.monotonic() - begun[0], time.process_time() - begun[1]
+        _, meta = runs.load_checkpoint(path, tiny(), tiny().build().parameters())
+        times.append((took, (meta["seconds"], meta["cpu_seconds"])))
+    (first, at_stop), (second, at_end) = times
+    for clock in 0, 1:
+        assert 0 < at_stop[clock] <= first[clock] and 0 < at_end[clock] - at_stop[clock] <= second[clock]
+    done = runs.result(path)
+    assert (done["seconds"], done["cpu_seconds"]) == (round(at_end[0], 1), round(at_end[1], 1))
 
 
 def test_a_complete_run_resumes_to_itself(whole):
@@ -390,6 +423,25 @@ def test_one_bad_run_does_not_take_the_others_with_it(tmp_path):
     assert outcomes[1]["step"] == 4 and "step 7: the gradient of embed.w" in outcomes[1]["error"]
 
 
+def test_an_error_stops_the_other_runs_with_checkpoints(tmp_path):
+    ready = threading.Event()
+
+    def slowly(step, _):
+        if step == 6:
+            ready.set()
+        if step > 6:
+            time.sleep(0.2)                                 # 5 seconds for those that are left, were it to go on
+
+    def full(step, _):
+        ready.wait(30)
+        raise OSError("no space left")
+    with ThreadPoolExecutor(2) as threads:
+        with pytest.raises(OSError, match="no space left"):
+            compare([disturbed(slowly), disturbed(full, seed=1)], tmp_path, executor=threads, progress=False)
+    assert not (tmp_path / "hyla-seed0" / "result.json").exists()
+    assert runs.load_checkpoint(tmp_path / "hyla-seed0", tiny(), tiny().build().parameters())[1]["step"] >= 6
+
+
 def test_ctrl_c_stops_all_runs_with_checkpoints(whole, tmp_path):
     ready = threading.Event()
 
@@ -455,7 +507,7 @@ def test_every_recipe_goes_through_json(tmp_path):
             assert runs.read_recipe(Path(tmp_path, name, scale)) == settings
 
 
-def test_the_table_gives_mean_and_spread_over_seeds_and_marks_the_papers_figures():
+def test_the_table_gives_mean_and_standard_error_over_seeds_and_marks_the_papers_figures():
     kind = recipes.RECIPES["fuzzy_logic"]
     fields = runs.describe(tiny())["fields"]
 
@@ -465,7 +517,7 @@ def test_the_table_gives_mean_and_spread_over_seeds_and_marks_the_papers_figures
                 "finished": finished, "metrics": metrics, "seconds": 60, "step": 4}
     text = tables.table(kind, [outcome(0, 0.4), outcome(1, 0.6), outcome(2, 0.9, finished=False)])
     row = next(line for line in text.splitlines() if line.startswith("hyla"))
-    assert row.split("  ")[0] == "hyla" and "0.500 ± 0.141" in row and "0.811 ± 0.078" in row
+    assert row.split("  ")[0] == "hyla" and "0.500 ± 0.100" in row and "0.811 ± 0.078" in row
     assert "* held-out R², not measured here." in text and "hyla-seed2 is not complete: stopped at step 4 of 30" in text
 
 

@@ -35,14 +35,14 @@ def adamw_loops(inputs):
     return np.array(p), np.array(first), np.array(second)
 
 
-def clip(inputs):
+def clip(inputs, **options):
     grads = inputs["grads"] * 1
-    norm = optim.clip_by_global_norm(grads, 2.0)
+    norm = optim.clip_by_global_norm(grads, 2.0, **options)
     return (grads, norm), None
 
 
-def clip_loops(inputs):
-    grads, norm = naive_optim.clip_by_global_norm(list(inputs["grads"]), 2.0)
+def clip_loops(inputs, **options):
+    grads, norm = naive_optim.clip_by_global_norm(list(inputs["grads"]), 2.0, **options)
     return np.array(grads), np.array(norm)
 
 
@@ -66,6 +66,8 @@ def rows():
     for scale in 0.1, 10.0:                             # below the limit, and above it
         yield Case(f"optim/clip_by_global_norm, size {scale}", "", "optim.py", lambda rng, scale=scale: {
             "grads": scale * rng.standard_normal(7)}, clip, None, clip_loops)
+    yield Case("optim/clip_by_global_norm, epsilon 0.5", "C, released code", "optim.py", lambda rng: {
+        "grads": 2 * rng.standard_normal(7)}, partial(clip, epsilon=0.5), None, partial(clip_loops, epsilon=0.5))
     yield table("optim/warmup_cosine", "optim.py", lambda: rates(optim.warmup_cosine, "length"),
                 lambda: rates(naive_optim.schedule, "decay_length"), "H, released code")
     yield table("positions/sinusoidal", "layers/positions.py", lambda: positions.sinusoidal(5, 6),

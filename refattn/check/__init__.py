@@ -8,8 +8,8 @@
 
 from .agreement import Gap, gap, gaps
 from .derivatives import Derivative, derivative
-from .house import CHECKS, Wrong, run, tolerance
+from .house import CHECKS, Wrong, applies, run, tolerance
 from .kernels import Comparison, Diagnosis, compare, diagnose
 
-__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "compare", "derivative", "diagnose",
-           "gap", "gaps", "run", "tolerance"]
+__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "applies", "compare", "derivative",
+           "diagnose", "gap", "gaps", "run", "tolerance"]

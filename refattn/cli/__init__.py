@@ -18,7 +18,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
   refattn train [TASK] [options]   train and compare; alone: fuzzy logic with softmax, linear and hyla attention
   refattn train --resume DIR       go on with what is in DIR
   refattn compile --language NAME  a finite automaton as exact weights of a RegularGPT; also --table FILE, --regex R
-  refattn verify [NAME ...]        check the theorems and every gradient in float64; NAME is a part of a name
+  refattn verify [NAME ...]        check theorems, definitions and gradients in float64; NAME is a part of one
   refattn list                     variants, tasks, recipes and theorems, with their sources
   refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
   refattn vectors --out DIR        write reference inputs, outputs and gradients for other languages
@@ -33,26 +33,35 @@ def train(argv) -> int:
 
 
 def verify(argv) -> int:
-    """Check theorems and gradients; 1 if one fails."""
+    """Check theorems, definitions and gradients; 1 if one fails."""
     parser = Parser("refattn verify", "Checks at random sizes in float64: statement, source, largest error, verdict.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names (refattn list has them); default: all")
     parser.add_argument("--seed", type=whole, metavar="S", help="of the random sizes and numbers (default: 0)")
+    parser.add_argument("--quiet", action="store_true", help="print a line for what fails only")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     options = parser.parse(argv)
-    if options.get("seed", 0) < 0:
-        raise Usage(f"--seed is {options['seed']}, allowed are whole numbers of at least 0")
+    names, seed = options.get("names", ()), options.get("seed", 0)
+    if seed < 0:
+        raise Usage(f"--seed is {seed}, allowed are whole numbers of at least 0")
+    from tqdm import tqdm
+
     from .. import theorems
+    from ..train.documents import plain
     results = []
-    for result in theorems.verify(options.get("names", ()), options.get("seed", 0)):
-        results.append(result)
-        if "json" not in options:
-            print(f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e}  {result.name}: "
-                  f"{result.statement} [{result.source}]", flush=True)
+    with tqdm(total=len(theorems.chosen(names)), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
+              mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
+        for result in theorems.verify(names, seed):
+            results.append(result)
+            bar.update()
+            if "json" not in options and not (result.ok and "quiet" in options):
+                bar.write(f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e}  "
+                          f"{result.name}: {result.raised or result.statement} [{result.source}]", file=sys.stdout)
+                sys.stdout.flush()
     failed = sum(not result.ok for result in results)
     if "json" in options:
-        print(json.dumps([{**result._asdict(), "error": float(result.error)} for result in results], indent=1))
+        print(json.dumps(plain([result._asdict() for result in results]), indent=1))
     else:
-        print(f"{len(results) - failed} of {len(results)} hold")
+        print(f"{len(results) - failed} of {len(results)} hold, {sum(result.seconds for result in results):.1f} s")
     return 1 if failed else 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import reprlib
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -37,14 +38,14 @@ def whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number") from None
 
 
 def number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a number") from None
 
 
 def positive(text: str) -> float:

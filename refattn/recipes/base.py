@@ -1,6 +1,7 @@
 """Recipe: what training needs to know about an experiment, with the settings that all experiments share."""
 
 import math
+import reprlib
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
@@ -23,11 +24,11 @@ def check(name: str, value, kind: type, *, least=-math.inf, most=math.inf, choic
         allowed += f"; did you mean {near[0]}?" if near else ""
     else:
         number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-        ok = number and math.isfinite(value) and least <= value <= most
+        ok = number and -math.inf < value < math.inf and least <= value <= most
         span = f"from {least:g} to {most:g}" if kind is float else f"from {least:,} to {most:,}"
         allowed = f"{'whole ' if kind is int else ''}numbers {span}"
     if not ok:
-        raise ValueError(f"{name} is {value!r}, allowed are {allowed}")
+        raise ValueError(f"{name} is {reprlib.repr(value)}, allowed are {allowed}")
 
 
 def check_fields(made) -> None:

@@ -50,7 +50,7 @@ class FuzzyLogicRecipe(DecoderRecipe):
     variables: int = setting(4, "variables of a function", least=2, most=10)
     terms: int = setting(2, "terms of a function", least=1, most=16)
     cover_terms: bool = setting(False, "every known term occurs in training (text), or not always (code)")
-    released_split: bool = setting(False, "the authors' own splits, for the seeds 0, 1, 2")
+    released_split: bool = setting(False, "the authors' own splits, for the seeds 0, 1, 2, 2024")
 
     def __post_init__(self):
         super().__post_init__()

@@ -56,7 +56,7 @@ class SravenRecipe(DecoderRecipe):
     features: int = setting(4, "M, features of a panel", least=1, most=20)
     symbols: int = setting(8, "K, values of a feature", least=3, most=1_024)
     held_out: float = setting(0.25, "fraction of the rule combinations held out", least=0.0, most=0.999)
-    released_split: bool = setting(False, "the authors' own splits, for the seeds 0, 1, 2")
+    released_split: bool = setting(False, "the authors' own splits, for the seeds 0, 1, 2, 2024")
     heads: int = setting(16, "of each attention layer", least=1, most=1_024)
     head_width: int = setting(4, "of queries, keys and values, per head", least=1, most=1_024)
     layers: int = setting(4, "blocks; H: 4, 8, 16", least=1, most=1_024)
