@@ -8,6 +8,7 @@ from .attention import pages
 from .automata import automata
 from .case import Case
 from .compositional import compositional_rows
+from .images import image_rows
 from .layers import layers
 from .models import models
 from .operations import operations
@@ -16,7 +17,7 @@ from .routines import routines
 from .tasks import tasks
 
 CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
-                           *automata(), *regular_rows())  # with a backward
+                           *automata(), *regular_rows(), *image_rows())  # with a backward
 ROUTINES: tuple[Case, ...] = (*routines(), *tasks())                                    # with a forward only
 
 
