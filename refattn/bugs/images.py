@@ -1,6 +1,7 @@
 """Planted bugs of convolutions and of the image tasks and networks: file, text, text to put there, sentence."""
 
 CONV = "layers/convolution.py"
+CLEVR, TRIANGLES = "tasks/sort_of_clevr.py", "tasks/triangles.py"
 
 ROWS = (
     (CONV, "image[:, padding:padding + high, padding:padding + wide] = x", "image[:, :high, :wide] = x",
@@ -13,4 +14,38 @@ ROWS = (
      "a pixel has the gradient of the last window that it lies in, not of all"),
     (CONV, "return image[:, padding:padding + shape[1], padding:padding + shape[2]] * 1",
      "return image[:, :shape[1], :shape[2]] * 1", "the gradient of the image is shifted by the padding"),
+
+    (CLEVR, "a, b = rng.integers(colours - 1, size=shape), rng.integers(colours - 2, size=shape)",
+     "a, b = rng.integers(colours, size=shape), rng.integers(colours - 1, size=shape)",
+     "yellow is asked of in ternary questions"),
+    (CLEVR, "(b + (b >= a))", "b", "a ternary question can name one colour twice"),
+    (CLEVR, "(asked.centre >= np.minimum(a, b)) & (asked.centre <= np.maximum(a, b))",
+     "(asked.centre > np.minimum(a, b)) & (asked.centre < np.maximum(a, b))",
+     "the box between two objects is open instead of closed"),
+    (CLEVR, "asked.distance(asked.own).argmin", "asked.distance(np.inf).argmin",
+     "the nearest object is never the object itself, as the text says and the code does not"),
+    (CLEVR, "asked.distance(0).argmax(axis=1)", "asked.distance(0)[:, ::-1].argmax(axis=1)",
+     "the furthest object is counted from the last colour"),
+    (CLEVR, "asked.of(asked.shape, asked.first)[:, None]).sum(axis=1) - 1",
+     "asked.of(asked.shape, asked.first)[:, None]).sum(axis=1)", "objects of the same shape count the object itself"),
+    (CLEVR, "SIZE, REACH, BAND = 75, 5, 12", "SIZE, REACH, BAND = 75, 5, 6", "the band is half as wide"),
+    (CLEVR, "(y - BAND <= asked.centre[..., 1]) & (asked.centre[..., 1] <= y + BAND)",
+     "np.abs(y - asked.centre[..., 1]) * np.cos(np.arctan(slope))[:, None] <= BAND",
+     "the band is measured across the line instead of along y"),
+    (CLEVR, "(largest >= 90)", "(largest > 90)", "right angles are not counted as obtuse"),
+    (CLEVR, "for u, v, w in ((x, y, z), (y, x, z), (z, x, y))]", "for u, v, w in ((z, x, y),)]",
+     "only the angle at the third object can be obtuse"),
+    (CLEVR, "< (2 * REACH) ** 2", "< REACH ** 2", "objects can overlap"),
+    (CLEVR, "4: 3, 5: 0}", "4: 3, 5: 2}", "the circle's topmost row is as wide as another raster has it"),
+    (CLEVR, "for n, colour in enumerate(COLOURS.values()):", "for n, colour in [*enumerate(COLOURS.values())][::-1]:",
+     "earlier colours are drawn over later ones"),
+    (CLEVR, "hot[1] = hot[1] & (np.asarray(questions.type) == 2)[..., None]", "pass",
+     "unary and binary questions name a second colour"),
+    (TRIANGLES, "return turned.astype(np.int64)", "return np.rint(turned).astype(np.int64)",
+     "the third corner is rounded instead of truncated"),
+    (TRIANGLES, "np.flatnonzero(equilateral)", "np.flatnonzero(~equilateral)", "the two labels are exchanged"),
+    (TRIANGLES, "np.concatenate([offset, -offset], axis=2)", "np.concatenate([offset, offset], axis=2)",
+     "the second dot of a pair lies on the first instead of opposite"),
+    (TRIANGLES, "abs(x) + abs(y) <= RADIUS", "max(abs(x), abs(y)) <= RADIUS", "dots are squares instead of diamonds"),
+    (TRIANGLES, "rng.integers(-1, 2, size", "rng.integers(-1, 1, size", "dots lie on one side of their centre only"),
 )

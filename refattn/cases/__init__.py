@@ -8,7 +8,7 @@ from .attention import pages
 from .automata import automata
 from .case import Case
 from .compositional import compositional_rows
-from .images import image_rows
+from .images import image_rows, image_tasks
 from .layers import layers
 from .models import models
 from .operations import operations
@@ -18,7 +18,7 @@ from .tasks import tasks
 
 CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
                            *automata(), *regular_rows(), *image_rows())  # with a backward
-ROUTINES: tuple[Case, ...] = (*routines(), *tasks())                                    # with a forward only
+ROUTINES: tuple[Case, ...] = (*routines(), *tasks(), *image_tasks())                    # with a forward only
 
 
 def find(name: str) -> Case:
