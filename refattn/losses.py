@@ -66,3 +66,20 @@ def cross_entropy(logits, target, weight=None):
         return loss.sum() / n, dlogits * (1 / n)
     share = weight / weight.sum()
     return (loss * share).sum(), dlogits * share[..., None]
+
+
+def binary_cross_entropy(logits, target, weight=None):
+    """L = sum_i w_i (log(1 + exp(logits_i)) - target_i logits_i) / sum_i w_i.  Returns L, dlogits.
+
+    Shapes
+    ------
+    logits  : ...
+    target  : ...          (numbers from 0 to 1 in the dtype of the logits)
+    weight  : ...          (1 everywhere when None; its sum must not be 0)
+    returns : a 0-d array, and ...
+    """
+    xp = array_module(logits)
+    up = logits * (logits.real > 0)
+    loss = up + xp.log(1 + xp.exp(logits - 2 * up)) - target * logits           # the form that cannot overflow
+    share = 1 / prod(logits.shape) if weight is None else weight * (1 / weight.sum())
+    return (loss * share).sum(), (0.5 * (1 + xp.tanh(0.5 * logits)) - target) * share

@@ -169,6 +169,11 @@ def loss_rows():
     yield op("losses/sigmoid_mse", losses.sigmoid_mse, lambda dlogits, dl: [dlogits * dl], naive_losses.sigmoid_mse, "",
              file="losses.py", logits="btv", target="btv", weight=weight, constants=("target", "weight"),
              symmetric="btv")
+    yield op("losses/binary_cross_entropy", losses.binary_cross_entropy, lambda dlogits, dl: [dlogits * dl],
+             naive_losses.binary_cross_entropy, "", file="losses.py", logits="btv",
+             target=("btv", lambda rng, size: rng.random((size["b"], size["t"], size["v"]))),
+             weight=("btv", maybe(0.7, lambda rng, size: rng.random((size["b"], size["t"], size["v"])))),
+             constants=("target", "weight"), symmetric="btv")
     yield op("losses/cross_entropy", losses.cross_entropy, lambda dlogits, dl: [dlogits * dl],
              naive_losses.cross_entropy, "", file="losses.py", logits="btv",
              target=("bt", tokens), weight=weight, constants=("weight",), symmetric="bt")
