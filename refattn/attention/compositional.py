@@ -18,9 +18,10 @@ from .. import ops
 from ..contract import agree, contract
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens
+from .kept import Keeping
+from .layer import Gradients
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs
+from .shapes import check_pairs, check_tokens
 from .value_scores import scoring as row
 
 
@@ -108,7 +109,7 @@ class LayerSaved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Compositional:
+class Compositional(Keeping):
     """y_q = sum_s o_qs W_s^out + b around `compositional`; every width is that of one search or retrieval.
 
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
@@ -116,6 +117,8 @@ class Compositional:
     `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and
     of the retrieval key, which SCAN keeps alone.  The bias `br` of the latter exists to be counted: its gradient is 0.
     """
+    OF_QUERIES = "qs"
+
     width: int
     searches: int
     retrievals: int
@@ -160,14 +163,21 @@ class Compositional:
         `dropout` broadcast to (b, s, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read].
         """
         check_tokens(self.width, x=x, context=context)
-        q, selector, k, v = project(p, x, context, read, "qs", "kv")
+        q, selector, k, v = project(p, x, context, read, self.OF_QUERIES, "kv")
+        y, inner = self.asked(p, (q, selector), k, v, None, queries(bias, read), queries(keep, read),
+                              queries(dropout, read))
+        return y, LayerSaved(x, context, bias, read, *inner)
+
+    def asked(self, p, of_queries, k, v, at, bias, keep, dropout):
+        """y (b, q, m), and the rest of LayerSaved, from q and selector, k, v; where the queries stand is no matter."""
+        q, selector = of_queries
         score = [getattr(p, name) for name in row(self.scoring).names]
-        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=queries(bias, read),
-                                 keep=queries(keep, read), dropout=queries(dropout, read))
+        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep,
+                                 dropout=dropout)
         y = contract("bqse,sem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, LayerSaved(x, context, bias, read, saved, o)
+        return y, (saved, o)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

@@ -14,7 +14,9 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
+from .kept import Keeping
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
+from .shapes import check_tokens
 
 
 class Gradients(NamedTuple):
@@ -34,16 +36,11 @@ class Saved(NamedTuple):
     o: Any                     # (b, q, h, e)
 
 
-def check_tokens(width, **inputs):
-    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m."""
-    for name, x in inputs.items():
-        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
-            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
-
-
 @dataclass(frozen=True)
-class MultiHead:
+class MultiHead(Keeping):
     """Multi-head attention of any variant; `head_width` is d, `value_width` is e, per head."""
+    OF_QUERIES = "q"
+
     width: int
     heads: int
     head_width: int
@@ -75,20 +72,23 @@ class MultiHead:
         of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
         """
         check_tokens(self.width, x=x, context=context)
-        q, k, v = project(p, x, context, read, "q", "kv")
-        bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
-        at = None
+        q, k, v = project(p, x, context, read, self.OF_QUERIES, "kv")
+        y, inner = self.asked(p, (q,), k, v, range(x.shape[1])[read or slice(None)], queries(bias, read),
+                              queries(keep, read), queries(dropout, read))
+        return y, Saved(x, context, bias, read, *inner)
+
+    def asked(self, p, of_queries, k, v, at, bias, keep, dropout):
+        """y (b, q, m), and the rest of Saved, from q (b, q, h, d), k, v; the queries stand at the range `at`."""
+        (q,), turned = of_queries, None
         if self.position is not None:
-            q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k,
-                                                       range(x.shape[1])[read or slice(None)])
-            bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
+            q, k, relative, turned = self.position.forward(getattr(p, "position", None), q, k, at)
+            bias = relative if bias is None else bias if relative is None else relative + bias
         page = variant(self.variant)
-        o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias_q, keep=keep,
-                                dropout=dropout)
+        o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias, keep=keep, dropout=dropout)
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, Saved(x, context, bias, read, at, saved, o)
+        return y, (turned, saved, o)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

@@ -18,9 +18,9 @@ from .. import ops
 from ..contract import agree, contract, laid_out_like
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens
+from .layer import Gradients
 from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs
+from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
 
 OUT_OF_RANGE = "mask", "pad"

@@ -13,11 +13,12 @@ from .models import models
 from .operations import operations
 from .regular import regular_rows
 from .routines import routines
+from .sequences import sequences
 from .tasks import tasks
 
 CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
                            *automata(), *regular_rows())  # with a backward
-ROUTINES: tuple[Case, ...] = (*routines(), *tasks())                                    # with a forward only
+ROUTINES: tuple[Case, ...] = (*routines(), *tasks(), *sequences())                      # with a forward only
 
 
 def find(name: str) -> Case:
