@@ -7,7 +7,9 @@ from math import floor
 
 import numpy as np
 
+from ..naive import scan as naive_scan
 from ..naive import sraven as naive
+from ..tasks import scan
 from ..tasks.sraven import METRICS, RULES, SPLITS, Sraven, truth
 from ..tasks.sraven_ambiguity import differing
 from ..tasks.sraven_bayes import best_answers
@@ -81,8 +83,31 @@ def answers_by_loops():
     return np.array([max(naive.posterior(one, 3, combinations).values()) for one in panels]), *misses
 
 
+COMMANDS = slice(None, None, 97)
+
+
+def commands():
+    """Some commands' actions in the task's arrays, the sizes of its splits, and which of three answers are right."""
+    some = scan.examples().target[COMMANDS]
+    sizes = [[scan.Scan(cutoff).size(split) for split in scan.SPLITS] for cutoff in (22, 26)]
+    longest = [scan.Scan(26).take(split, np.arange(9)).target.shape[1] for split in scan.SPLITS]
+    said = scan.correct([[1, 2, 6, 1], [1, 6, 2, 6], [1, 2, 2, 2]], [[1, 2, 6]] * 3)
+    return some, np.array(sizes), np.array(longest), said.astype(int)
+
+
+def commands_by_words():
+    words = [[scan.WORDS[w] for w in row[1:row.tolist().index(scan.STOP)]] for row in scan.examples().source[COMMANDS]]
+    actions = [[scan.ACTIONS.index(x) for x in naive_scan.interpret(row)] for row in words]
+    found = np.array([row + [scan.END] * (49 - len(row)) for row in actions])
+    lengths = [len(naive_scan.interpret(command.split())) for command in scan.grammar()]
+    pools = [sum(n <= cutoff for n in lengths) for cutoff in (22, 26)]
+    sizes = [[n - int(n * (1 - 0.9)), int(n * (1 - 0.9)), len(lengths) - n] for n in pools]
+    return found, np.array(sizes), np.array([27, 27, 49]), np.array([1, 0, 0])
+
+
 def tasks():
     """All rows of this file."""
+    yield table("tasks/scan", "tasks/scan.py", commands, commands_by_words, "C, section 4.6; Lake & Baroni 2018")
     source = "H, section 4, appendix B, and the released code"
     yield table("tasks/sraven samples", "tasks/sraven.py", faults, expected_faults, source)
     yield table("tasks/sraven frequencies", "tasks/sraven.py", frequencies, lambda: np.zeros(10, dtype=int), source)
