@@ -1,6 +1,6 @@
-"""Planted bugs of decoding and of SCAN: file, text, text to put there, sentence."""
+"""Planted bugs of decoding, SCAN and ESBN's tasks: file, text, text to put there, sentence."""
 
-KEPT, SCAN = "attention/kept.py", "tasks/scan.py"
+KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
 
 ROWS = (
     (KEPT, "k, v = kept.k[:, :kept.length], kept.v[:, :kept.length]",
@@ -21,4 +21,15 @@ ROWS = (
     (SCAN, "int(len(pool) * (1 - 0.9))", "len(pool) // 10", "a tenth is held out, not a bit less than a tenth"),
     (SCAN, "beyond = np.arange(width) > ", "beyond = np.arange(width) >= ",
      "an answer may go on where it should have ended"),
+    (ESBN, "free = free + (free >= taken)", "free = free + (free > taken)", "an object is chosen twice"),
+    (ESBN, "orders[target], axis=1), target", "orders[target], axis=1), 1 - target",
+     "RMTS asks for the pair with the other relation"),
+    (ESBN, "half=True),", "),", "a rare kind of RMTS is repeated until it is as frequent as the other, not up to half"),
+    (ESBN, "wanted = min(most, LARGEST // 2) if row.half else most", "wanted = 0",
+     "rare kinds are not repeated, so that answers or rules are out of balance"),
+    (ESBN, "fourth = fourth + (fourth >= taken)", "fourth = fourth + 0", "the fourth choice may be one of the three"),
+    (ESBN, "(choices == second[:, 2:]).argmax(axis=1)", "(choices == second[:, 1:2]).argmax(axis=1)",
+     "the answer is a picture that the second row shows already"),
+    (ESBN, "round(0.95 * len(pool))] for pool in pools], [", "round(0.9 * len(pool))] for pool in pools], [",
+     "nine tenths of the pairs train, and a twentieth is in neither split"),
 )
