@@ -59,7 +59,8 @@ def test_data_sets(task, m):
         share = 65_520 / 786_240 if (task, m) == ("rmts", 85) and each is sets[0] else 1 / len(kinds)
         assert abs(kinds[0] - share) < 5 * (share * (1 - share) / len(trials))**0.5 + 1e-3
         once = len(set(trials)) == len(trials)
-        assert len(trials) == 4 or once == (task != "same_different" and not (task == "identity_rules" and each is sets[0] and m >= 85))
+        repeats = task == "same_different" or (task == "identity_rules" and each is sets[0] and m >= 85)
+        assert once != repeats or len(trials) == 4
         if m == 95 and each is sets[0] and task != "same_different":            # few objects: every trial is there
             assert {x[:5] for x, _ in trials} == {x[:5] for x, _ in naive.TASKS[task](sorted(shown[0]))}
 

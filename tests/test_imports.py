@@ -17,7 +17,7 @@ from refattn.attention.pages import PAGES
 from refattn.rewrite import ROOT
 
 LEVELS = [                     # a module imports modules of earlier entries and of its own
-    "xp", "contract params optim", "masks", "ops", "losses positions",
+    "xp", "contract params optim", "masks", "ops", "losses positions", "layers",
     "attention feed_forward mixture_of_experts recompute lemma_1", "models",
     "naive automata.finite", "tasks", "cases", "rewrite", "plain check bugs vectors strategies",
     "theorems analysis automata",

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ..rewrite import rewritten
-from . import automata, compositional, hypernetwork, regular, sequences, sraven
+from . import automata, compositional, hypernetwork, images, regular, sequences, sraven
 
 
 class Bug(NamedTuple):
@@ -34,4 +34,5 @@ def load(bug: Bug) -> ModuleType:
 
 
 BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (
-    *hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS, *regular.ROWS, *sraven.ROWS, *sequences.ROWS)))
+    *hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS, *regular.ROWS, *images.ROWS, *sraven.ROWS,
+    *sequences.ROWS)))

@@ -8,6 +8,7 @@ from .attention import pages
 from .automata import automata
 from .case import Case
 from .compositional import compositional_rows
+from .images import image_rows
 from .layers import layers
 from .models import models
 from .operations import operations
@@ -17,7 +18,7 @@ from .sequences import sequences
 from .tasks import tasks
 
 CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
-                           *automata(), *regular_rows())  # with a backward
+                           *automata(), *regular_rows(), *image_rows())  # with a backward
 ROUTINES: tuple[Case, ...] = (*routines(), *tasks(), *sequences())                      # with a forward only
 
 

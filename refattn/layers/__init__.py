@@ -1,0 +1,1 @@
+"""Layers: frozen settings with parameters(), forward and backward."""
