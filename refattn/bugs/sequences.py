@@ -1,6 +1,7 @@
 """Planted bugs of decoding, SCAN and ESBN's tasks: file, text, text to put there, sentence."""
 
 KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
+NORM = "layers/context_norm.py"
 
 ROWS = (
     (KEPT, "k, v = kept.k[:, :kept.length], kept.v[:, :kept.length]",
@@ -32,4 +33,12 @@ ROWS = (
      "the answer is a picture that the second row shows already"),
     (ESBN, "round(0.95 * len(pool))] for pool in pools], [", "round(0.9 * len(pool))] for pool in pools], [",
      "nine tenths of the pairs train, and a twentieth is in neither split"),
+    (NORM, "* (1 / (x.shape[2] - 1))", "* (1 / x.shape[2])", "the variance of context normalisation is the biased one"),
+    (NORM, "x = x.reshape(b, self.segments, -1, m)", "x = x.reshape(b, 1, -1, m)",
+     "context normalisation ignores the segments and runs over all positions"),
+    (NORM, "variance + self.epsilon", "variance", "context normalisation has no epsilon"),
+    (NORM, "* (1 / (n.shape[2] - 1))", "* (1 / n.shape[2])",
+     "the backward of context normalisation has the biased variance"),
+    (NORM, "dn - dn.mean(axis=2, keepdims=True) - n * spread", "dn - n * spread",
+     "the backward of context normalisation lacks the mean"),
 )

@@ -14,11 +14,11 @@ from .models import models
 from .operations import operations
 from .regular import regular_rows
 from .routines import routines
-from .sequences import sequences
+from .sequences import normalisations, sequences
 from .tasks import tasks
 
 CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
-                           *automata(), *regular_rows(), *image_rows())  # with a backward
+                           *automata(), *regular_rows(), *image_rows(), *normalisations())  # with a backward
 ROUTINES: tuple[Case, ...] = (*routines(), *tasks(), *sequences())                      # with a forward only
 
 

@@ -1,4 +1,4 @@
-"""Rows for decoding: layers that keep keys and values, extended piece by piece, against loops over all tokens."""
+"""Rows for sequences: context normalisation; layers that keep keys and values, extended piece by piece."""
 
 from functools import partial
 
@@ -6,13 +6,15 @@ import numpy as np
 
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
+from ..layers.context_norm import ContextNorm
 from ..naive import compositional as naive_compositional
+from ..naive import context_norm as naive_context_norm
 from ..naive import layer as naive_layer
 from ..naive import positions as naive_positions
 from ..params import view
 from ..positions import Rotary
 from .case import Case, normal, sizes
-from .layers import random_parameters
+from .layers import random_parameters, row
 from .routines import pairs
 
 PIECES = slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 7)            # tokens that come together; the room grows twice
@@ -55,8 +57,21 @@ def decoding(name, layer, naive) -> Case:
                 partial(decoded, layer), None, loops)
 
 
+def context_norm(segments) -> Case:
+    """ContextNorm of segments of three positions or six; of pairs dx is zero but for epsilon, and else rounding."""
+    return row(f"layers/ContextNorm in {segments}", ContextNorm(8, segments), "layers/context_norm.py", lambda rng: {
+        "x": normal(rng, "btm", {"b": int(rng.integers(3, 6)), "t": max(6, 3 * segments), "m": 8})}, lambda p, x:
+        naive_context_norm.context_norm(x, p.scale, p.shift, segments), source="Webb et al. 2020", independent="b",
+        symmetric="bt" if segments == 1 else "b", axes={"x": "btm", "output": "btm"})
+
+
+def normalisations():
+    """The rows that have a backward."""
+    yield from map(context_norm, (1, 2, 3))
+
+
 def sequences():
-    """All rows of this file."""
+    """The rows of decoding."""
     for name in "softmax", "hyla":
         yield decoding(name, MultiHead(8, 3, 4, 2, variant=name), partial(naive_layer.multi_head, variant=name))
     yield decoding("softmax rotary", MultiHead(8, 3, 4, 2, position=Rotary(base=100.0)), partial(
