@@ -19,9 +19,9 @@ from ..contract import agree, contract
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import check_tokens
+from .kept import Keeping, named
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs
+from .shapes import check_pairs, check_tokens
 from .value_scores import scoring as row
 
 
@@ -109,7 +109,7 @@ class LayerSaved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Compositional:
+class Compositional(Keeping):
     """y_q = sum_s o_qs W_s^out + b around `compositional`; every width is that of one search or retrieval.
 
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
@@ -161,14 +161,24 @@ class Compositional:
         `dropout` broadcast to (b, s, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read].
         """
         check_tokens(self.width, x=x, context=context)
-        q, selector, k, v = project(p, x, context, read, "qs", "kv")
+        arrays = named("qskv", project(p, x, context, read, *self.maps()))
+        y, inner = self.asked(p, arrays, None, queries(bias, read), queries(keep, read), queries(dropout, read))
+        return y, LayerSaved(x, context, bias, read, *inner)
+
+    def maps(self):
+        """The names of what the queries' x is projected to, s being the selector, and of what the keys' is."""
+        return ("q", "s"), ("k", "v")
+
+    def asked(self, p, arrays, at, bias, keep, dropout):
+        """y (b, q, m), and the rest of LayerSaved, from q, selector, k, v; where the queries stand is no matter."""
+        q, selector, k, v = (arrays[name] for name in "qskv")
         score = [getattr(p, name) for name in row(self.scoring).names]
-        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=queries(bias, read),
-                                 keep=queries(keep, read), dropout=queries(dropout, read))
+        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep,
+                                 dropout=dropout)
         y = contract("bqse,sem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, LayerSaved(x, context, bias, read, saved, o)
+        return y, (saved, o)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

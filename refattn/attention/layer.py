@@ -15,7 +15,9 @@ from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
+from .kept import Keeping, named
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
+from .shapes import check_tokens
 
 
 class Saved(NamedTuple):
@@ -28,15 +30,8 @@ class Saved(NamedTuple):
     o: Any                     # (b, q, h, e)
 
 
-def check_tokens(width, **inputs):
-    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m."""
-    for name, x in inputs.items():
-        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
-            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
-
-
 @dataclass(frozen=True)
-class MultiHead:
+class MultiHead(Keeping):
     """Multi-head attention of any variant; `head_width` is d, `value_width` is e, per head."""
     width: int
     heads: int
@@ -80,21 +75,24 @@ class MultiHead:
         """
         check_tokens(self.width, x=x, context=context)
         of_queries, of_keys = self.maps()
-        arrays = dict(zip(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys), strict=True))
-        q, k, v = (arrays.pop(name) for name in "qkv")
-        bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
-        at = None
+        arrays = named(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys))
+        y, inner = self.asked(p, arrays, range(x.shape[1])[read or slice(None)], queries(bias, read),
+                              queries(keep, read), queries(dropout, read))
+        return y, Saved(x, context, bias, read, *inner)
+
+    def asked(self, p, arrays, at, bias, keep, dropout):
+        """y (b, q, m), and the rest of Saved, from q (b, q, h, d), k, v, ... ; the queries stand at the range `at`."""
+        q, k, v = (arrays[name] for name in "qkv")
+        row, turned = variant(self.variant), None
         if self.position is not None:
-            q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k,
-                                                       range(x.shape[1])[read or slice(None)])
-            bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
-        row = variant(self.variant)
-        arrays |= {name: getattr(p, name) for name in row.parameters()}
-        o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias_q, keep=keep, dropout=dropout)
+            q, k, relative, turned = self.position.forward(getattr(p, "position", None), q, k, at)
+            bias = relative if bias is None else bias if relative is None else relative + bias
+        arrays = arrays | {name: p[name] for name in row.parameters()}
+        o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias, keep=keep, dropout=dropout)
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, Saved(x, context, bias, read, at, saved, o)
+        return y, (turned, saved, o)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

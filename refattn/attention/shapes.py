@@ -1,7 +1,14 @@
-"""What q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
+"""What tokens and q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
 
 from ..contract import agree
 from ..xp import array_module, check_alike
+
+
+def check_tokens(width, **inputs) -> None:
+    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m."""
+    for name, x in inputs.items():
+        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
+            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
 
 
 def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:

@@ -19,9 +19,8 @@ from ..contract import agree, contract, laid_out_like
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import check_tokens
 from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs
+from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
 
 OUT_OF_RANGE = "mask", "pad"

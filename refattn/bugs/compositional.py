@@ -23,7 +23,7 @@ ROWS = (
     (PAGE, "da = ops.drop(dc, dropout, out=dc)", "da = dc", "dropout is not applied to the search scores' gradient"),
     (PAGE, "ds = ops.softmax_backward(a, da, out=da)", "ds = ops.softmax_backward(a, da, axis=2)",
      "the backward of the search scores sums over queries instead of keys"),
-    (PAGE, 'q, selector, k, v = project(p, x, context, read, "qs", "kv")',
+    (PAGE, 'q, selector, k, v = project(p, x, context, read, self.OF_QUERIES, "kv")',
      'q, selector, k, v = project(p, x, context, read, "q", "skv")',
      "the selector is made from the context instead of the query's token"),
     (PAGE, "(dq, ds, dk, dv), grads)", "(dq, 0 * ds, dk, dv), grads)",

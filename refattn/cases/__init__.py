@@ -4,14 +4,26 @@ Attention rows are read from `attention.VARIANTS` and the three knobs, so a new 
 `naive`.  Layers and models have all parameters as one flat input, `parameters`.
 """
 
-from . import attention, automata, compositional, images, layers, models, operations, regular, routines, tasks
+from . import (
+    attention,
+    automata,
+    compositional,
+    images,
+    layers,
+    models,
+    operations,
+    regular,
+    routines,
+    sequences,
+    tasks,
+)
 from .case import Case
 
 __all__ = ["CASES", "ROUTINES", "Case", "find"]
 
 CASES: tuple[Case, ...] = tuple(case for part in (  # with a backward
-    operations, attention, layers, models, compositional, automata, regular, images) for case in part.rows())
-ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines())      # with a forward only
+    operations, attention, layers, models, compositional, automata, regular, images, sequences) for case in part.rows())
+ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines(), *sequences.routines())   # without
 
 
 def find(name: str) -> Case:

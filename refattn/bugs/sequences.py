@@ -1,0 +1,45 @@
+"""Planted bugs of decoding, SCAN and ESBN's tasks: file, text, text to put there, sentence."""
+
+KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
+NORM = "layers/context_norm.py"
+
+ROWS = (
+    (KEPT, "return {name: x[:, :self.length] for name, x in self.arrays.items()}",
+     "return {name: x[:, [0, *range(self.length - 1)] if name == \"v\" else range(self.length)]\n"
+     "                for name, x in self.arrays.items()}",
+     "the kept values lag one step behind the kept keys"),
+    (KEPT, "        old[:, kept.length:stop] = x\n", "        old[:, stop - x.shape[1] - 1:stop - 1] = x\n",
+     "new keys and values are written over the last token that is kept"),
+    (KEPT, "        if n > 1:  ", "        if n > 9:  ", "tokens that come together see one another's later ones"),
+    (KEPT, "            old[:, :kept.length] = full[:, :kept.length]\n", "            old[...] = 0\n",
+     "when the room grows, what was kept is lost"),
+    (KEPT, "at = range(kept.length - n, kept.length)", "at = range(n)",
+     "every new token stands at position 0, so that its rotation is that of the first"),
+    (SCAN, "= second + first", "= first + second", "after is done in the order of speaking"),
+    (SCAN, "(turn, turn, *does)", "(turn, *does, turn, *does)", "opposite turns, acts, turns and acts again"),
+    (SCAN, "(turn, *does) * 4", "(*does, turn) * 4", "around acts before it turns"),
+    (SCAN, "pool = np.flatnonzero(length <= cutoff)", "pool = np.flatnonzero(length + 1 <= cutoff)",
+     "the end counts as an action at the cut-off"),
+    (SCAN, "int(len(pool) * (1 - 0.9))", "len(pool) // 10", "a tenth is held out, not a bit less than a tenth"),
+    (SCAN, "beyond = np.arange(width) > ", "beyond = np.arange(width) >= ",
+     "an answer may go on where it should have ended"),
+    (ESBN, "free = free + (free >= taken)", "free = free + (free > taken)", "an object is chosen twice"),
+    (ESBN, "orders[target], axis=1), target", "orders[target], axis=1), 1 - target",
+     "RMTS asks for the pair with the other relation"),
+    (ESBN, "half=True),", "),", "a rare kind of RMTS is repeated until it is as frequent as the other, not up to half"),
+    (ESBN, "wanted = min(most, LARGEST // 2) if row.half else most", "wanted = 0",
+     "rare kinds are not repeated, so that answers or rules are out of balance"),
+    (ESBN, "fourth = fourth + (fourth >= taken)", "fourth = fourth + 0", "the fourth choice may be one of the three"),
+    (ESBN, "(choices == second[:, 2:]).argmax(axis=1)", "(choices == second[:, 1:2]).argmax(axis=1)",
+     "the answer is a picture that the second row shows already"),
+    (ESBN, "round(0.95 * len(pool))] for pool in pools], [", "round(0.9 * len(pool))] for pool in pools], [",
+     "nine tenths of the pairs train, and a twentieth is in neither split"),
+    (NORM, "* (1 / (x.shape[2] - 1))", "* (1 / x.shape[2])", "the variance of context normalisation is the biased one"),
+    (NORM, "x = x.reshape(b, self.segments, -1, m)", "x = x.reshape(b, 1, -1, m)",
+     "context normalisation ignores the segments and runs over all positions"),
+    (NORM, "variance + self.epsilon", "variance", "context normalisation has no epsilon"),
+    (NORM, "* (1 / (n.shape[2] - 1))", "* (1 / n.shape[2])",
+     "the backward of context normalisation has the biased variance"),
+    (NORM, "dn - dn.mean(axis=2, keepdims=True) - n * spread", "dn - n * spread",
+     "the backward of context normalisation lacks the mean"),
+)

@@ -1,0 +1,81 @@
+"""Rows for sequences: context normalisation; layers that keep keys and values, extended piece by piece."""
+
+from functools import partial
+
+import numpy as np
+
+from ..attention.compositional import Compositional
+from ..attention.layer import MultiHead
+from ..layers.context_norm import ContextNorm
+from ..layers.positions import Rotary
+from ..naive import compositional as naive_compositional
+from ..naive import context_norm as naive_context_norm
+from ..naive import layer as naive_layer
+from ..naive import positions as naive_positions
+from ..params import view
+from .case import Case, normal, sizes
+from .layers import random_parameters, row
+from .routines import pairs
+
+PIECES = slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 7)            # tokens that come together; the room grows twice
+
+
+def decoding_inputs(rng, layer):
+    """Seven tokens, a context, a bias, and what may be attended to, always the token itself."""
+    size = sizes(rng, "bk", 3) | {"m": 8, "q": 7, "h": 3}
+    keep = (rng.random((size["b"], 1, 7, 7)) < 0.7) | np.eye(7, dtype=bool)
+    return {"parameters": random_parameters(rng, layer), "x": normal(rng, "bqm", size),
+            "context": normal(rng, "bkm", size), "bias": rng.standard_normal((3, 7, 7)), "keep": keep}
+
+
+def decoded(layer, given):
+    """The outputs of tokens that come in pieces; then, of a layer without positions, what they find in the context."""
+    p, x, kept = view(given["parameters"], layer.parameters()), given["x"], None
+    found = []
+    for now in PIECES:
+        seen = ..., now, slice(now.stop)
+        y, kept = layer.extend(p, x[:, now], kept, bias=given["bias"][seen], keep=given["keep"][seen])
+        found.append(y)
+    if getattr(layer, "position", None) is None:
+        context = layer.project_context(p, given["context"])
+        found += [layer.attend(p, x[:, now], context) for now in PIECES]
+    return tuple(found), None
+
+
+def decoding(name, layer, naive) -> Case:
+    """The row of a layer whose loops are naive(p, x, context=, bias=, keep=)."""
+    def loops(given):
+        p, x = view(given["parameters"], layer.parameters()), given["x"]
+        y = naive(p, x, bias=given["bias"], keep=given["keep"] & pairs(lambda q, k: k <= q, 7, 7))
+        found = [y[:, now] for now in PIECES]
+        if getattr(layer, "position", None) is None:
+            y = naive(p, x, context=given["context"])
+            found += [y[:, now] for now in PIECES]
+        return tuple(found)
+
+    return Case(f"decoding/{name}", "common practice", "attention/kept.py", partial(decoding_inputs, layer=layer),
+                partial(decoded, layer), None, loops)
+
+
+def context_norm(segments) -> Case:
+    """ContextNorm of segments of three positions or six; of pairs dx is zero but for epsilon, and else rounding."""
+    return row(f"layers/ContextNorm in {segments}", ContextNorm(8, segments), "layers/context_norm.py", lambda rng: {
+        "x": normal(rng, "btm", {"b": int(rng.integers(3, 6)), "t": max(6, 3 * segments), "m": 8})}, lambda p, x:
+        naive_context_norm.context_norm(x, p.scale, p.shift, segments), source="Webb et al. 2020", independent="b",
+        symmetric="bt" if segments == 1 else "b", axes={"x": "btm", "output": "btm"})
+
+
+def rows():
+    """The rows that have a backward."""
+    yield from map(context_norm, (1, 2, 3))
+
+
+def routines():
+    """The rows of decoding."""
+    for name in "softmax", "hyla":
+        yield decoding(name, MultiHead(8, 3, 4, 2, variant=name), partial(naive_layer.multi_head, variant=name))
+    yield decoding("softmax rotary", MultiHead(8, 3, 4, 2, position=Rotary(base=100.0)), partial(
+        naive_layer.multi_head, position=partial(naive_positions.rotary, pairing="interleaved", base=100.0)))
+    for scoring in "dot", "linear":
+        yield decoding(f"compositional {scoring}", Compositional(8, 3, 4, 4, 2, 5, scoring),
+                       partial(naive_compositional.layer, scoring=scoring))
