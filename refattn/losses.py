@@ -43,6 +43,21 @@ def sigmoid_mse(logits, target, weight=None):
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
 
+def log_loss(logits, target):
+    """-log p[target] = logsumexp_v logits[i, v] - logits[i, target_i] of each entry, in nats; no gradient.
+
+    Shapes
+    ------
+    logits  : ... v
+    target  : ...          (integers in 0 .. v - 1)
+    returns : ...
+    """
+    xp = array_module(logits)
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    found = xp.take_along_axis(shifted, target[..., None], axis=-1)[..., 0]
+    return xp.log(xp.exp(shifted).sum(axis=-1)) - found
+
+
 def cross_entropy(logits, target, weight=None):
     """L = sum_i w_i (logsumexp_v logits[i, v] - logits[i, target_i]) / sum_i w_i.  Returns L, dlogits.
 

@@ -9,6 +9,8 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import partial
 from itertools import zip_longest
 from math import prod, sqrt
 from typing import NamedTuple
@@ -26,6 +28,7 @@ class Parameter(NamedTuple):
     fan_in: int                # the standard deviation of random schemes is 1/sqrt(fan_in)
     role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
+    fan_out: int | None = None # None: all entries over fan_in
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
@@ -151,14 +154,47 @@ SCHEMES = {
 }
 
 
-def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_normal") -> None:
+class Init(NamedTuple):
+    """How one array begins: a distribution of deviation gain / sqrt(fan), fan counted as `fan` says."""
+    distribution: str          # normal | truncated (at two deviations, not rescaled) | uniform
+    fan: str = "in"            # in | out | mean (of both) | none (1)
+    gain: float = 1.0
+
+    def draw(self, rng, p: Parameter):
+        """Values for a parameter.  Raises ValueError for an unknown distribution or fan."""
+        out = p.fan_out or prod(p.shape) // p.fan_in
+        fans = {"in": p.fan_in, "out": out, "mean": (p.fan_in + out) / 2, "none": 1}
+        draws = {"normal": rng.standard_normal, "truncated": partial(_truncated, rng),
+                 "uniform": lambda shape: sqrt(3) * rng.uniform(-1, 1, shape)}
+        for name, allowed in ("distribution", draws), ("fan", fans):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+        return draws[self.distribution](p.shape) * (self.gain / sqrt(fans[self.fan]))
+
+
+XAVIER_NORMAL, XAVIER_UNIFORM = Init("normal", "mean"), Init("uniform", "mean")        # Glorot & Bengio 2010
+KAIMING_NORMAL, KAIMING_UNIFORM = Init("normal", "in", sqrt(2)), Init("uniform", "in", sqrt(2))        # He et al. 2015
+STANDARD_NORMAL = Init("normal", "none")
+
+
+def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_normal", places=None) -> None:
     """Write initial values, drawn on the host in float64 and in layout order, into `flat`: equal on CPU and GPU.
 
-    Source: H, released code.  Raises ValueError for an unknown scheme.
+    `places` maps patterns of dotted names, as "encoder.*.w", to an Init that holds there instead of the scheme, or to a
+    number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
+    for a pattern that fits no name.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
-    values = [SCHEMES[scheme][p.role](rng, p).ravel() for _, p in entries(parameters)]
+    names, places, values = [name for name, _ in entries(parameters)], places or {}, []
+    for pattern in places:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"pattern {pattern!r} fits no parameter; allowed are patterns of: {', '.join(names)}")
+    for name, p in entries(parameters):
+        found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
+        value = found.draw(rng, p) if isinstance(found, Init) else found(rng, p) if callable(found) else np.full(
+            p.shape, float(found))
+        values.append(value.ravel())
     host = np.concatenate(values).astype(flat.dtype)
     flat[...] = array_module(flat).asarray(host)
 

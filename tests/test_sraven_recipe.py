@@ -73,7 +73,7 @@ def test_metrics_know_the_split_and_its_best_answers():
         assert {task.split_of(rules) for rules in batch.rules} == {split}
         best = best_answers(batch.panels, 4, task.combinations(split)).answer
         y = (best[..., None] == np.arange(4)).astype(np.float32)
-        found = made.metrics(y, batch)
+        found = made.summary(made.score(y, batch))
         assert found["best_answers"] == 1 and found["panel_accuracy"] == found["ceiling"] > 0.9
         assert set(found) == set(made.LABELS)
     _, p = params.allocate(model.parameters())

@@ -266,7 +266,7 @@ def test_a_state_that_overflows_in_the_update_is_never_saved(tmp_path):
 def test_health_waits_for_the_device_only_when_asked():
     listed = {"a": params.Parameter("n", (2,), 1, "bias"), "b": params.Parameter("n", (3,), 1, "bias")}
     xp = strict_cupy
-    health = record.Health(xp.zeros(5, dtype=np.float32), listed, step=10)
+    health = record.Health(xp.zeros(5, dtype=np.float32), listed, step=10, turns=1)
     good, late = xp.asarray(np.ones(5, np.float32)), xp.asarray(np.full(5, np.nan, np.float32))
     bad = xp.asarray(np.array([1, 1, 1, np.inf, 1], np.float32))
     loss = xp.asarray(np.float32(1.0))

@@ -68,21 +68,23 @@ def train_parser(kind) -> Parser:
     """The options of `train`, those of the recipe from its fields."""
     from dataclasses import fields
     parser = Parser(f"refattn train {kind.TASK}", f"{kind.SOURCE}. {' '.join((kind.__doc__ or '').split())}")
-    parser.add_argument("--attention", nargs="+", metavar="V",
-                        help=f"variants to compare (refattn list names them; default: {' '.join(kind.COMPARED)})")
+    scale = kind.first_scale()
+    kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
+    parser.add_argument(flag(kind.COMPARES), nargs="+", metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
+        f"what is compared: one run for each value (default: {' '.join(map(str, kind.compared()))})"))
     parser.add_argument("--seed", nargs="+", type=whole, metavar="S", help="seeds to average over (default: 0)")
-    parser.add_argument("--scale", choices=tuple(kind.SCALES), help="settings to begin with (default: quick)")
+    parser.add_argument("--scale", choices=tuple(kind.SCALES), help=f"settings to begin with (default: {scale})")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
     parser.add_argument("--out", metavar="DIR", help="where the runs go (default: a new directory below runs/)")
     parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
                         f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
     parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
-    group = parser.add_argument_group("fields of the recipe", "defaults are those of scale quick where it has any")
+    group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
     for f in fields(kind):
-        if f.name in ("attention", "seed"):
+        if f.name in (kind.COMPARES, "seed"):
             continue
-        default = kind.SCALES["quick"].get(f.name, f.default)
+        default = kind.SCALES[scale].get(f.name, f.default)
         text = f"{f.metadata.get('help', '')} (default: {default})".replace("%", "%%")
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)

@@ -26,12 +26,13 @@ def shown(middle, error=None, digits: int = 3) -> str:
 
 
 def summary(kind, outcomes) -> list[dict]:
-    """One row per attention variant: mean and standard error over seeds of the columns `kind.TABLE`; the paper's."""
-    rows = []
-    for name in dict.fromkeys(outcome["fields"]["attention"] for outcome in outcomes):
-        mine = [outcome for outcome in outcomes if outcome["fields"]["attention"] == name]
+    """One row for each value that is compared: mean and standard error over seeds of the columns `kind.TABLE`; the
+    paper's."""
+    rows, field = [], kind.COMPARES
+    for name in dict.fromkeys(outcome["fields"][field] for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome["fields"][field] == name]
         done = [outcome for outcome in mine if outcome["finished"]]
-        row = {"attention": name, "runs": len(mine), "finished": len(done),
+        row = {field: name, "runs": len(mine), "finished": len(done),
                "seeds": [outcome["fields"]["seed"] for outcome in done],
                "minutes": mean(outcome["seconds"] / 60 for outcome in done).mean, "metrics": []}
         for heading, split, metric in kind.TABLE:
@@ -48,11 +49,11 @@ def summary(kind, outcomes) -> list[dict]:
 def table(kind, outcomes) -> str:
     """The comparison as text, with the paper's figures marked as such."""
     rows = summary(kind, outcomes)
-    texts = [["attention", *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
+    texts = [[kind.COMPARES.replace("_", " "), *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
     for row in rows:
         figure = row["published"] or {"mean": None, "standard_error": None}
         cells = [shown(m["mean"], m["standard_error"], 4 if m["metric"] == "mse" else 3) for m in row["metrics"]]
-        texts.append([row["attention"], *cells,
+        texts.append([str(row[kind.COMPARES]), *cells,
                       shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "

@@ -28,8 +28,8 @@ def unknown(what: str, name, allowed) -> str:
     return f"{what} {name!r} is unknown{guess} allowed: {', '.join(allowed)}"
 
 
-def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe:
-    """The recipe of a task at a scale, with the given fields changed.
+def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:
+    """The recipe of a task at a scale, its first one unless given, with the given fields changed.
 
     With other `steps` and no `warmup` the warm-up is at most a tenth of the steps.
     Raises ValueError for an unknown task, scale or field, a value that is not allowed, or a language given twice.
@@ -41,6 +41,7 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
     if task not in RECIPES:
         raise ValueError(unknown("task", task, [*RECIPES, *SHORT]))
     kind = RECIPES[task]
+    scale = kind.first_scale() if scale is None else scale
     if scale not in kind.SCALES:
         raise ValueError(unknown("scale", scale, list(kind.SCALES)))
     names = [f.name for f in fields(kind)]

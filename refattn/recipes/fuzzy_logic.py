@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..losses import mse
 from ..tasks import fuzzy_logic as task
+from ..tasks.r2 import r2_of_each_task
 from ..xp import array_module
 from . import published
 from .base import setting
@@ -78,7 +79,11 @@ class FuzzyLogicRecipe(DecoderRecipe):
         dy[:, -1, 0] = dlast
         return value, dy
 
-    def metrics(self, y, batch):
+    def score(self, y, batch):
         y = y[:, -1, 0]
-        return {"mse": float(mse(y, batch.target)[0]), "r2_per_task": task.r2_per_task(y, batch.values),
-                "r2_pooled": task.r2_pooled(y, batch.values)}
+        return {"mse": (y - batch.target) ** 2, "r2_per_task": r2_of_each_task(y, batch.values),
+                "prediction": y, "target": batch.target}
+
+    def summary(self, scores):
+        pooled = task.r2_pooled(scores.pop("prediction"), scores.pop("target")[:, None])
+        return {**super().summary(scores), "r2_pooled": pooled}

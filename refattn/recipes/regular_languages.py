@@ -170,10 +170,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         most = TOKENS // length
         if self.attention in ("transformer_xl", "softmax"):
             most = min(most, PAIRS // (self.heads * length**2))
-        return max(1, min(self.batch, most))
-
-    def kept(self, batch):
-        return self.by_protocol.kept(batch)
+        return max(1, min(self.evaluation_batch or self.batch, most))
 
     def inputs(self, batch, rng=None):
         return self.by_protocol.inputs(batch)
@@ -181,5 +178,8 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     def loss(self, y, batch):
         return self.by_protocol.loss(y, batch)
 
-    def metrics(self, y, batch):
-        return self.by_protocol.metrics(y, batch)
+    def score(self, y, batch):
+        return self.by_protocol.score(y, batch)
+
+    def summary(self, scores):
+        return self.by_protocol.summary(scores)

@@ -3,6 +3,7 @@
     recipe.json      the settings, written before anything else
     metrics.jsonl    one line per log point: step, mean loss since the last, rate; and at evaluations the metrics
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
+    best.npz         parameters at the best evaluation, where the recipe says which that is
     result.json      final metrics, seconds, machine, versions: its presence says that the run is complete
     curves.png       where matplotlib is installed
 
@@ -31,6 +32,7 @@ try:
 except ImportError:            # Windows
     fcntl = None
 
+BEST = "best.npz"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
@@ -132,24 +134,24 @@ def tidy(path, step: int) -> None:
 
 
 def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float,
-                    cpu_seconds: float = 0.0) -> None:
-    """Replace checkpoint.npz, or leave the old one as it is when that fails."""
-    params.save(Path(path, "checkpoint.npz"), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
+                    cpu_seconds: float = 0.0, name: str = "checkpoint.npz") -> None:
+    """Replace checkpoint.npz (or `name`), or leave the old one as it is when that fails."""
+    params.save(Path(path, name), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
                 recipe=describe(recipe))
 
 
-def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
-    """(arrays, meta) of checkpoint.npz: the arrays of `ARRAYS` (parameters alone for 0 steps), and step and seconds.
+def load_checkpoint(path, recipe, parameters, which: str = "checkpoint.npz") -> tuple[dict, dict]:
+    """(arrays, meta): the arrays of `ARRAYS` (parameters alone for 0 steps, and in best.npz), and step and seconds.
 
     Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
     """
-    file = Path(path, "checkpoint.npz")
+    file = Path(path, which)
     with open(file, "rb") as opened:                        # np.load would leave a broken archive open
         if not zipfile.is_zipfile(opened):
             raise ValueError(f"{file} is not a complete refattn checkpoint (its end is missing)")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
-    for name in ARRAYS if recipe.steps else ARRAYS[:1]:
+    for name in ARRAYS if recipe.steps and which != BEST else ARRAYS[:1]:
         shape = () if name == "loss_sum" else (n,)
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
             raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
@@ -216,16 +218,18 @@ def read_recipe(path):
     return recipes.from_document(read_json(file), file)
 
 
-def load(path):
+def load(path, *, best: bool = False):
     """(recipe, model, parameters) of a run directory, at its last checkpoint: `evaluate(*load(path), "held_out")`.
 
+    best : at the best of its evaluations instead, where the recipe says what that is (CHOSEN_BY)
     Raises ValueError, one line, when there is no run or its checkpoint is truncated or foreign.
     """
     recipe = read_recipe(path)
     model = recipe.build()
     listed = model.parameters()
     try:
-        arrays, _ = load_checkpoint(path, recipe, listed)
+        arrays, _ = load_checkpoint(path, recipe, listed, *[BEST] * best)
     except FileNotFoundError:
-        raise ValueError(f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
+        raise ValueError(f"{str(path)!r} has no {BEST}; none of its evaluations was kept" if best else
+                         f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
     return recipe, model, params.view(arrays["parameters"], listed)
