@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from math import prod, sqrt
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +30,11 @@ class Parameter(NamedTuple):
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
-    """Nothing, or a ValueError for the first of the named values that is no integer of at least `least`."""
+    """Makes the named values Python integers; a ValueError for the first that is no integer of at least `least`."""
     for name in names:
-        if not isinstance(values[name], int) or values[name] < least:
+        if not isinstance(values[name], Integral) or isinstance(values[name], bool) or values[name] < least:
             raise ValueError(f"{name} is {values[name]!r}; an integer of at least {least} is needed")
+        values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
 class Views:
