@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import zip_longest
 from math import prod, sqrt
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +33,11 @@ class Parameter(NamedTuple):
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
-    """Nothing, or a ValueError for the first of the named values that is no integer of at least `least`."""
+    """Makes the named values Python integers; a ValueError for the first that is no integer of at least `least`."""
     for name in names:
-        if not isinstance(values[name], int) or values[name] < least:
+        if not isinstance(values[name], Integral) or isinstance(values[name], bool) or values[name] < least:
             raise ValueError(f"{name} is {values[name]!r}; an integer of at least {least} is needed")
+        values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
 class Views:

@@ -21,8 +21,11 @@ from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
 from refattn.cli import training
 from refattn.contract import contract
+from refattn.layers.block import Block
 from refattn.layers.feed_forward import FeedForward, SwiGLU
 from refattn.layers.mixture_of_experts import MixtureOfExperts
+from refattn.layers.norm import LayerNorm
+from refattn.models.recurrent import Recurrent
 from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
@@ -363,11 +366,22 @@ def page(name="hyla", options=None, **changes):
     return lambda: variant(name).forward(**{**arrays(), **changes}, **(options or {}))
 
 
-def layer(x_shape, **options):
+def layer(x, **options):
     def call():
         multi_head = MultiHead(6, 2, 3)
         _, p = params.allocate(multi_head.parameters(), np.float64)
-        multi_head.forward(p, np.zeros(x_shape), **options)
+        multi_head.forward(p, np.zeros(x) if isinstance(x, tuple) else x, **options)
+    return call
+
+
+def single(made, dtype):
+    made.forward(params.allocate(made.parameters(), np.float64)[1], np.zeros((2, 6), dtype))
+
+
+def network(**options):
+    def call():
+        model = Recurrent(6, 5, 2)
+        model.forward(params.allocate(model.parameters(), np.float64)[1], np.zeros((2, 3), int), **options)
     return call
 
 
@@ -385,6 +399,23 @@ BAD_CALLS = [                                               # call, exception, w
     ("an unknown variant", lambda: variant("hila"), ValueError, ["'hila'", *VARIANTS]),
     ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
      ["normaliser is 'sparsemax'", "softmax"]),
+    ("x of another dtype", layer(np.zeros((2, 3, 6), np.float32)), TypeError, ["x is float32 but w is float64"]),
+    ("a context of another dtype", layer((2, 3, 6), context=np.zeros((2, 4, 6), np.float32)), TypeError,
+     ["x is float64 but context is float32"]),
+    ("a list as x", layer([[[1.0] * 6]]), TypeError, ["x is a list; an array"]),
+    ("whole numbers as x", layer(np.zeros((2, 3, 6), int)), TypeError, ["x has dtype int64"]),
+    ("a position for a slice", layer((2, 3, 6), read=-1), ValueError, ["read is -1", "slices"]),
+    ("a position for a slice of a network", network(read=-1), ValueError, ["read is -1", "slices"]),
+    ("x of another dtype in a feed-forward layer", lambda: single(FeedForward(6, 4), np.float32), TypeError,
+     ["x is float32 but w is float64"]),
+    ("x of another dtype in SwiGLU", lambda: single(SwiGLU(6, 4), np.float32), TypeError, ["x is float32 but w is"]),
+    ("x of another dtype in LayerNorm", lambda: single(LayerNorm(6), np.float32), TypeError,
+     ["x is float32 but scale is float64"]),
+    ("x of another dtype in a mixture", lambda: single(MixtureOfExperts(6, 4, 3, 2), np.float32), TypeError,
+     ["x is float32 but w is float64"]),
+    ("a feed-forward layer of another width", lambda: Block(MultiHead(6, 2, 3), FeedForward(5, 4), epsilon=1e-6),
+     ValueError, ["feed_forward has width 5 in a block of width 6"]),
+    ("a switch for a size", lambda: FeedForward(6, True), ValueError, ["hidden is True", "integer of at least 1"]),
     ("x of another width", layer((2, 3, 7)), ValueError, ["x has shape (2, 3, 7)", "m = 6"]),
     ("half a hidden unit", lambda: FeedForward(6, 2.5), ValueError, ["hidden is 2.5", "integer of at least 1"]),
     ("half a hidden unit with a gate", lambda: SwiGLU(6, 2.5), ValueError, ["hidden is 2.5", "integer"]),

@@ -1,16 +1,21 @@
 """Numbers that the papers and their code fix, as literals: defaults, sizes of models, warm-up, estimates of memory."""
 
 import inspect
+import json
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from refattn import ops, optim, positions
+from refattn import ops, optim, params
 from refattn.analysis import latent_code
 from refattn.attention import VARIANTS
 from refattn.attention.hyla import hyla
+from refattn.attention.layer import MultiHead
 from refattn.contract import contract
+from refattn.layers import positions
+from refattn.layers.embedding import Embedding
 from refattn.models.recurrent import Recurrent
 from refattn.recipes import recipe
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
@@ -119,6 +124,28 @@ def test_a_recurrent_network_needs_a_token():
         with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}; (b, t) with at least one token")):
             model.forward(p, np.zeros(shape, int))
     assert model.forward(p, np.zeros((0, 3), int))[0].shape == (0, 3, 2)
+
+
+def test_sizes_of_numpy_are_those_of_python():
+    four = np.int64(4)
+    layer = MultiHead(np.int32(8), four, np.uint8(2))
+    assert layer == MultiHead(8, 4, 2) and params.layout(layer.parameters()) == params.layout(MultiHead(
+        8, 4, 2).parameters())
+    made = recipe(layers=np.int64(3), held_out=np.float64(0.5), rate=np.float32(0.5), read=np.bool_(False))
+    assert made == recipe(layers=3, held_out=0.5, rate=0.5, read=False)
+    assert json.dumps([asdict(made), params.layout(made.build().parameters()), params.layout(layer.parameters())])
+
+
+def test_class_tokens_have_no_position():
+    placed, unplaced = (Embedding(8, inputs=3, table="image", unplaced=n) for n in (0, 2))
+    p = filled(placed, np.random.default_rng(0))
+    x = np.random.default_rng(1).standard_normal((2, 6, 3))
+    plain = x @ p.w + p.b
+    table = positions.image_table(4, 8)
+    found = unplaced.forward(p, x)[0]
+    np.testing.assert_allclose(found[:, :2], plain[:, :2], rtol=1e-12)
+    np.testing.assert_allclose(found[:, 2:], plain[:, 2:] + table, rtol=1e-12)
+    np.testing.assert_allclose(placed.forward(p, x)[0], plain + positions.image_table(6, 8), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["evaluation", "probe", "batch", "steps", "log_every"])

@@ -4,8 +4,14 @@ from ..contract import agree
 from ..xp import array_module, check_alike
 
 
-def check_tokens(width, **inputs) -> None:
-    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m."""
+def check_tokens(width, read=None, **inputs) -> None:
+    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
+
+    Raises TypeError for what is no array of floats, or inputs of several dtypes or array modules.
+    """
+    check_alike(**inputs)
+    if not isinstance(read, slice | None):
+        raise ValueError(f"read is {read!r}, allowed are None and slices, which keep the axis")
     for name, x in inputs.items():
         if x is not None and (x.ndim != 3 or x.shape[-1] != width):
             raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")

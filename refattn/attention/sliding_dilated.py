@@ -162,7 +162,7 @@ class SlidingDilated:
         """
         if context is not None:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
-        check_tokens(self.width, x=x)
+        check_tokens(self.width, read, x=x)
         q, k, v = project(p, x, None, read, "q", "kv")
         pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
         o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation, read=read,

@@ -38,8 +38,10 @@ def check(name: str, value, kind: type, *, least=-math.inf, most=math.inf, choic
 
 
 def check_fields(made) -> None:
-    """`check` of every field of a dataclass whose fields are made by `setting`."""
+    """`check` of every field of a dataclass whose fields are made by `setting`; NumPy's numbers become Python's."""
     for f in fields(made):
+        if hasattr(getattr(made, f.name), "dtype"):
+            object.__setattr__(made, f.name, getattr(made, f.name).tolist())
         allowed = {name: f.metadata[name] for name in ("least", "most", "choices")}
         check(f.name, getattr(made, f.name), f.type, **allowed)
 
