@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from refattn import ops, optim, positions
+from refattn import ops, optim
 from refattn.analysis import latent_code
 from refattn.attention import VARIANTS
 from refattn.attention.hyla import hyla
 from refattn.contract import contract
+from refattn.layers import positions
 from refattn.models.recurrent import Recurrent
 from refattn.recipes import recipe
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
