@@ -19,6 +19,7 @@ class Recompute:
     layer: Any
 
     def parameters(self):
+        """The layer's own."""
         return self.layer.parameters()
 
     def forward(self, p, *inputs, **options):

@@ -140,6 +140,7 @@ class Compositional(Keeping):
         return self.searches
 
     def parameters(self):
+        """wq bq wk bk wv bv, ws bs of the selector, what the scoring needs, wo bo."""
         m, e, c = self.width, self.retrieval_width, self.selector_width
         s, search = self.searches, ("sd", (self.searches, self.search_width))
         names = input_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))

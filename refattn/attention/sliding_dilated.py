@@ -146,6 +146,7 @@ class SlidingDilated:
         check_out_of_range(self.out_of_range)
 
     def parameters(self):
+        """wq bq wk bk wv bv, offset_bias (h, w), pad (m) where it is used, wo bo."""
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
         names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
         names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")

@@ -57,6 +57,7 @@ class Block:
         return ("attention", self.attention, "norm1"), *cross, ("feed_forward", self.feed_forward, "norm2")
 
     def parameters(self):
+        """Those of the sub-layers and their norms in the order of use, the position's after the attention's."""
         names, normed = {}, LayerNorm(self.width).parameters()
         for name, layer, norm in self.sub_layers:
             own = {name: layer.parameters()}

@@ -30,6 +30,7 @@ class ContextNorm:
         check_integers(vars(self), "width", "segments")
 
     def parameters(self):
+        """scale (m), shift (m)."""
         m = self.width
         return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 

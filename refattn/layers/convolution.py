@@ -103,6 +103,7 @@ class Conv:
             raise ValueError(f"padding is {self.padding}, allowed are numbers below the size, {self.size}")
 
     def parameters(self):
+        """k (u, w, i, o), the kernel's rows and columns first; b (o)."""
         i, o, u = self.inputs, self.outputs, self.size
         return {"k": Parameter("uwio", (u, u, i, o), u * u * i, "weight"),
                 "b": Parameter("o", (o,), u * u * i, "bias")}

@@ -18,6 +18,7 @@ class LayerNorm:
     epsilon: float = 1e-6
 
     def parameters(self):
+        """scale (m), shift (m)."""
         m = self.width
         return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 

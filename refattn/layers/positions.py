@@ -51,6 +51,7 @@ class T5:
     bidirectional: bool = False
 
     def parameters(self):
+        """table (h, w), one bias for each head and bucket."""
         return {"table": Parameter("hw", (self.heads, self.buckets), self.buckets, "table")}
 
     def forward(self, p, queries: int, keys: int):
@@ -90,6 +91,7 @@ class Rotary:
             raise ValueError(f"pairing {self.pairing!r} is unknown; allowed: interleaved, half")
 
     def parameters(self):
+        """{}: positions turn queries and keys by fixed angles."""
         return {}
 
     def forward(self, p, q, k, at=None):

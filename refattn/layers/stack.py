@@ -45,6 +45,7 @@ class Stack:
         return self.block.width
 
     def parameters(self):
+        """`blocks`, or `block` where one is shared, then `norm` where there is a last one."""
         many, own = len(self.block.sub_layers) * self.layers, self.block.parameters()
         for name, _, _ in self.block.sub_layers:
             own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM else x for n, x in own[name].items()}

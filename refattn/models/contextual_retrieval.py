@@ -42,6 +42,7 @@ class RetrievalNetwork:
         return FeedForward(self.inputs, m, "relu", m), FeedForward(m, m, "relu", 1)
 
     def parameters(self):
+        """Those of `encoder`, `attention`, `own` where objects have a value of their own, `decoder`."""
         m, e = self.attention.width, self.own_width
         encoder, decoder = self._parts
         attention = dict(self.attention.parameters())

@@ -39,6 +39,7 @@ class EncoderDecoder:
             raise ValueError("the decoder's block has no cross; allowed: a block that attends to a context")
 
     def parameters(self):
+        """Those of `source`, `encoder`, `target`, `decoder`, `readout`."""
         return {"source": self.source.parameters(), "encoder": self.encoder.parameters(),
                 "target": self.target.parameters(), "decoder": self.decoder.parameters(),
                 "readout": self.readout.parameters()}

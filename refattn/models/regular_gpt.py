@@ -92,6 +92,7 @@ class RegularGPT:
         return Readout(self.attention.width, self.outputs)
 
     def parameters(self):
+        """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
     def forward(self, p, x, *, tree=False, read=None, levels=None):

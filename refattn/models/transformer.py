@@ -56,6 +56,7 @@ class Transformer:
                              f"{self.embedding.vocabulary}; a read-out is tied to a table of as many token ids")
 
     def parameters(self):
+        """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
     def forward(self, p, x, *, keep=None, embedding_dropout=None, dropout=None, residual=None, read=None):
