@@ -24,6 +24,8 @@ from .projections import input_maps, output_map, project, project_backward, quer
 from .shapes import check_pairs, check_tokens
 from .value_scores import scoring as row
 
+__all__ = ["Compositional", "Saved", "compositional", "compositional_backward"]
+
 
 class Saved(NamedTuple):
     q: Any

@@ -23,6 +23,8 @@ from .projections import input_maps, maps, output_map, project, project_backward
 from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
 
+__all__ = ["Saved", "SlidingDilated", "sliding_dilated", "sliding_dilated_backward"]
+
 OUT_OF_RANGE = "mask", "pad"
 
 

@@ -20,6 +20,8 @@ from ..contract import contract
 from ..params import Parameter
 from ..xp import array_module
 
+__all__ = ["TransformerXL"]
+
 
 class Saved(NamedTuple):
     q: Any                     # as it came, (b, q, h, d)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from .norm import LayerNorm
 from .protocol import Gradients
 
+__all__ = ["Block"]
+
 NORMS = "pre", "post", "none"
 
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["ContextNorm"]
+
 
 class Saved(NamedTuple):
     n: Any                     # (b, g, t, m): segment, position in it

@@ -16,6 +16,8 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["Conv", "patches", "patches_backward", "windows"]
+
 
 def windows(length: int, size: int, stride: int, padding: int, name: str = "rows") -> int:
     """How many windows lie in a line of pixels.  Raises ValueError where the last one does not end at the border.

@@ -15,6 +15,8 @@ from ..params import Parameter, check_integers
 from ..xp import array_module
 from . import positions
 
+__all__ = ["Embedding", "Readout"]
+
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..params import Parameter, check_integers
 
+__all__ = ["FeedForward", "SwiGLU"]
+
 ACTIVATIONS = {
     "gelu": (ops.gelu, ops.gelu_backward),
     "gelu_exact": (ops.gelu_exact, ops.gelu_exact_backward),

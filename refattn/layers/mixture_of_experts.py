@@ -19,6 +19,8 @@ from ..params import Parameter, check_integers
 from ..xp import array_module
 from .feed_forward import ACTIVATIONS
 
+__all__ = ["MixtureOfExperts", "largest"]
+
 
 class Saved(NamedTuple):
     x: Any

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from .. import ops
 from ..params import Parameter
 
+__all__ = ["LayerNorm"]
+
 
 @dataclass(frozen=True)
 class LayerNorm:

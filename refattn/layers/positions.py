@@ -14,6 +14,8 @@ import numpy as np
 from ..params import Parameter
 from ..xp import array_module
 
+__all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
+
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False) -> np.ndarray:
     """bucket[q, k] as int32, from the distance n = q - k.

@@ -15,6 +15,8 @@ from .block import Block
 from .norm import LayerNorm
 from .protocol import Gradients
 
+__all__ = ["Stack"]
+
 INTO_THE_STREAM = "wo", "w2", "wd"         # names of the maps whose outputs add up in the residual stream
 
 

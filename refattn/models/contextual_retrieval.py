@@ -16,6 +16,8 @@ from ..layers.feed_forward import FeedForward
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["RetrievalNetwork"]
+
 
 class Saved(NamedTuple):
     encoder: Any

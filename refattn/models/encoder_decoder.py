@@ -14,6 +14,8 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module
 
+__all__ = ["EncoderDecoder"]
+
 
 class Saved(NamedTuple):
     source: Any

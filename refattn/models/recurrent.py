@@ -15,6 +15,8 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
+
 
 class Saved(NamedTuple):
     x: Any                     # (b, t)

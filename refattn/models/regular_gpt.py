@@ -23,6 +23,8 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..params import check_integers
 
+__all__ = ["RegularGPT", "levels"]
+
 
 def levels(length: int, chunk: int) -> int:
     """The least L >= 1 with chunk^L >= length, in integers: floating-point logarithms say 4 for 125 and 5.

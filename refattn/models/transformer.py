@@ -19,6 +19,8 @@ from ..layers.positions import T5
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module
 
+__all__ = ["Transformer", "decoder", "post_norm", "universal"]
+
 
 class Saved(NamedTuple):
     embedding: Any
