@@ -8,6 +8,7 @@ r retrieval, c selector feature, w offset in a window or bucket, f hidden, v voc
 """
 
 __version__ = "0.2.0"
+__all__ = ["load"]
 
 _LAZY = {"load": "train"}         # public names whose modules are imported on first use, so that this import is free
 

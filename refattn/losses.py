@@ -7,6 +7,8 @@ from math import prod
 
 from .xp import array_module
 
+__all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
+
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""

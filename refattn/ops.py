@@ -12,6 +12,11 @@ import numpy as np
 from .contract import contract, laid_out_like
 from .xp import array_module, check_alike, erf
 
+__all__ = ["drop", "dropped_to_zero", "embedding", "embedding_backward", "gelu", "gelu_backward", "gelu_exact",
+           "gelu_exact_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "linears",
+           "linears_backward", "relu", "relu_backward", "rms_head", "rms_head_backward", "scatter_slice", "scores",
+           "scores_backward", "silu", "silu_backward", "softmax", "softmax_backward", "unbroadcast"]
+
 # ------------------------------------------------------------------------------------------------------------- tiles
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from .xp import array_module
 
+__all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
+
 
 class Moments(NamedTuple):
     """Running means of the gradient and of its square, zero at the start; arrays like the parameters."""

@@ -20,6 +20,9 @@ import numpy as np
 
 from .xp import array_module, to_host
 
+__all__ = ["Parameter", "Views", "allocate", "count", "decay_mask", "entries", "initialise", "layout", "load", "save",
+           "view"]
+
 FORMAT = "refattn-1"
 
 

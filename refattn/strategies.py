@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from .attention import AXES
 from .cases.case import FORMS, normal, shape
 
+__all__ = ["attention_inputs", "biases", "dropouts", "forms", "generators", "masks", "sizes"]
+
 LIMIT = 7                      # the largest size unless told
 
 

@@ -19,6 +19,8 @@ from .cases import find
 from .cases.case import normal, shape
 from .params import layout
 
+__all__ = ["results", "reveals", "rows", "write"]
+
 SEED = 2024
 SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2, "1": 1}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"

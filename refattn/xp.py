@@ -12,6 +12,8 @@ from types import ModuleType
 
 import numpy as np
 
+__all__ = ["array_module", "device", "keep_freed_memory", "to_device", "to_host"]
+
 SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module that has its erf
 
 

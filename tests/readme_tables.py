@@ -1,5 +1,5 @@
-"""What of the README is computed: tables between a comment that is a command and one that ends it, the table of
-variants, and the numbers of planted bugs and of theorems.
+"""What of the documents is computed: tables between a comment that is a command and one that ends it, the tables of
+variants and of what is public, and the numbers of planted bugs and of theorems.
 
 `python -m tests.readme_tables` writes all of it anew.
 """
@@ -8,13 +8,17 @@ import contextlib
 import io
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
+import refattn
 from refattn import bugs, cli, theorems
 from refattn.attention.pages import PAGES
 
-README = Path(__file__).parents[1] / "README.md"
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants) -->\n)(.*?)(<!-- end -->)", re.S)
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|public) -->\n)(.*?)(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
              "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
@@ -34,10 +38,23 @@ def variants() -> str:
     return "\n".join(lines) + "\n"
 
 
+def public_modules() -> dict:
+    """{dotted name: module} of every module that says what of it is public."""
+    names = ["refattn", *sorted(found.name for found in walk_packages(refattn.__path__, "refattn."))]
+    modules = {name: import_module(name) for name in names if not name.endswith("__main__")}
+    return {name: module for name, module in modules.items() if hasattr(module, "__all__")}
+
+
+def public() -> str:
+    """The table of what is public."""
+    names = {name: ", ".join(f"`{x}`" for x in module.__all__) for name, module in public_modules().items()}
+    return "\n".join(["| module | names |", "|---|---|", *(f"| `{x}` | {y} |" for x, y in names.items())]) + "\n"
+
+
 def printed(command: str) -> str:
-    """What a command line prints on standard output, or the table of variants."""
-    if command == "variants":
-        return variants()
+    """What a command line prints on standard output, or one of the tables."""
+    if command in ("variants", "public"):
+        return {"variants": variants, "public": public}[command]()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert cli.main(shlex.split(command)[1:]) == 0
     return said.getvalue()
@@ -52,9 +69,11 @@ def counted(text: str) -> str:
 
 def blocks() -> list[tuple[str, str]]:
     """(command, what the README says it prints)."""
-    return [(command, text) for _, command, text, _ in BLOCK.findall(README.read_text(encoding="utf-8"))]
+    return [(command, text) for document in DOCUMENTS
+            for _, command, text, _ in BLOCK.findall(document.read_text(encoding="utf-8"))]
 
 
 if __name__ == "__main__":
-    text = counted(README.read_text(encoding="utf-8"))
-    README.write_text(BLOCK.sub(lambda found: found[1] + printed(found[2]) + found[4], text), encoding="utf-8")
+    for document in DOCUMENTS:
+        text = counted(document.read_text(encoding="utf-8"))
+        document.write_text(BLOCK.sub(lambda found: found[1] + printed(found[2]) + found[4], text), encoding="utf-8")

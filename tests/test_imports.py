@@ -16,6 +16,9 @@ import pytest
 import refattn
 from refattn.attention import VARIANTS
 from refattn.attention.pages import PAGES
+from refattn.layers import protocol
+from refattn.recipes.base import Recipe
+from refattn.recipes.decoder import DecoderRecipe
 from refattn.rewrite import ROOT
 
 LEVELS = [                     # a module imports modules of earlier entries and of its own
@@ -91,10 +94,23 @@ def test_importing_adds_less_than_a_tenth_of_a_second():
     assert statistics.median(seconds) < 0.1
 
 
+def functions(thing):
+    """(name, function) of every public function that is defined in a module, and of every method in its classes."""
+    home = getattr(thing, "__module__", thing.__name__)
+    for name, each in vars(thing).items():
+        if not name.startswith("_") and getattr(each, "__module__", None) == home:
+            yield from functions(each) if inspect.isclass(each) else [(name, each)] if inspect.isfunction(each) else []
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings_are_there_and_their_examples_run(name):
+    """Of methods that every layer or recipe has, the words stand once, where it is said what these are."""
     module = importlib.import_module(name)
     assert module.__doc__ or not inspect.getsource(module), f"{name} has no docstring"
+    common = f"{protocol.__doc__}{Recipe.__doc__}{DecoderRecipe.__doc__}"
+    spoken = {f for f, each in functions(module) if each.__doc__ or f"{f}(" in common or hasattr(Recipe, f)}
+    silent = {f for f, _ in functions(module)} - spoken
+    assert not silent, f"{name} has functions without a docstring: {silent}"
     assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
 
 

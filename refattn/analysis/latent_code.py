@@ -19,6 +19,8 @@ import numpy as np
 
 from ..xp import to_host
 
+__all__ = ["Codes", "decode", "decode_terms", "embed", "macro_f1", "observe", "probe", "report", "similarity"]
+
 
 class Codes(NamedTuple):
     """Latent codes of n samples, on the host."""

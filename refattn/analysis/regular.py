@@ -22,6 +22,9 @@ from ..ops import embedding
 from ..tasks.regular_languages import RegularLanguages
 from ..xp import array_module, to_device, to_host
 
+__all__ = ["Outputs", "clusters", "crossing", "layer_outputs", "pairs", "principal", "probability_shift", "purity",
+           "receptive_field", "window_maps"]
+
 
 class Outputs(NamedTuple):
     vectors: np.ndarray        # (n, m): what each level of the tree passes on, level by level

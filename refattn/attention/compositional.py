@@ -24,6 +24,8 @@ from .projections import input_maps, output_map, project, project_backward, quer
 from .shapes import check_pairs, check_tokens
 from .value_scores import scoring as row
 
+__all__ = ["Compositional", "Saved", "compositional", "compositional_backward"]
+
 
 class Saved(NamedTuple):
     q: Any
@@ -140,6 +142,7 @@ class Compositional(Keeping):
         return self.searches
 
     def parameters(self):
+        """wq bq wk bk wv bv, ws bs of the selector, what the scoring needs, wo bo."""
         m, e, c = self.width, self.retrieval_width, self.selector_width
         s, search = self.searches, ("sd", (self.searches, self.search_width))
         names = input_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))

@@ -19,6 +19,8 @@ from .kept import Keeping, named
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_tokens
 
+__all__ = ["MultiHead"]
+
 
 class Saved(NamedTuple):
     x: Any                     # the whole input, also where only `read` of it asks

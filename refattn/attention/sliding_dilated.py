@@ -23,6 +23,8 @@ from .projections import input_maps, maps, output_map, project, project_backward
 from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
 
+__all__ = ["Saved", "SlidingDilated", "sliding_dilated", "sliding_dilated_backward"]
+
 OUT_OF_RANGE = "mask", "pad"
 
 
@@ -146,6 +148,7 @@ class SlidingDilated:
         check_out_of_range(self.out_of_range)
 
     def parameters(self):
+        """wq bq wk bk wv bv, offset_bias (h, w), pad (m) where it is used, wo bo."""
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
         names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
         names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")

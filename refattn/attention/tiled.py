@@ -21,6 +21,8 @@ from ..xp import array_module
 from . import VARIANTS, variant
 from .shapes import check_inputs
 
+__all__ = ["tiled", "tiled_backward"]
+
 
 class Saved(NamedTuple):
     q: Any

@@ -14,6 +14,8 @@ from ..models.regular_gpt import levels as levels_for
 from ..xp import array_module, to_device, to_host
 from .compiled import TILE, Compiled, with_reset
 
+__all__ = ["Errors", "errors", "logits", "passes", "positions"]
+
 
 class Errors(NamedTuple):
     by_length: np.ndarray      # (t): wrong answers to words of length 1, 2, ..., read at their last position

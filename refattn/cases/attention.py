@@ -55,12 +55,14 @@ def hypernetwork(name, forward, backward, naive) -> Case:
 
 
 def generated(code, x, wv, wo):
+    """y (b, q, m) through the generated weights, eq. (4) and (5); and what the backward needs."""
     w, hypernetwork = as_hypernetwork.generate(code, wv, wo)
     y, network = as_hypernetwork.value_network(w, x)
     return y, (hypernetwork, network)
 
 
 def generated_backward(saved, dy):
+    """dcode, dx, dwv, dwo of `generated`."""
     dw, dx = as_hypernetwork.value_network_backward(saved[1], dy)
     dcode, dwv, dwo = as_hypernetwork.generate_backward(saved[0], dw)
     return dcode, dx, dwv, dwo

@@ -59,6 +59,7 @@ def clevr_answers(nearest):
 
 
 def clevr_by_loops(nearest):
+    """The same answers and pixels, scene by scene."""
     drawn = scenes()
     listed, bits = [x.tolist() for x in drawn.scenes], clevr.encode(drawn.questions)
     found = [[[clevr.ANSWERS.index(scenes_by_loops.answer(*scene, question, nearest)) for question in one]

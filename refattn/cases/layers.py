@@ -173,6 +173,7 @@ def block_of(norm, *, cross=False, read=None) -> Case:
 
 
 def swiglu(p, x):
+    """The definition, from the layer's parameters."""
     return naive_feed_forward.swiglu(x, p.wu, p.wg, p.wd)
 
 

@@ -84,6 +84,7 @@ def far_up(rng, size):
 
 
 def rms_head(s):
+    """a, and what the backward needs."""
     a, rho = ops.rms_head(s)
     return a, (a, rho)
 
@@ -94,11 +95,13 @@ def far_from_zero(rng, size):
 
 
 def layer_norm(x, scale, shift):
+    """y, and what the backward needs."""
     y, n, r = ops.layer_norm(x, scale, shift)
     return y, (n, r, scale)
 
 
 def linears_backward(saved, dys):
+    """dx, dw, db, du of two maps, the second without a bias."""
     x, w, u = saved
     dx, ((dw, db), (du, _)) = ops.linears_backward(x, (w, u), dys)
     return dx, dw, db, du

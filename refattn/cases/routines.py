@@ -16,11 +16,13 @@ ADAMW = {"rate": 0.1, "decay": 0.3, "epsilon": 1e-2, "beta1": 0.8, "beta2": 0.9}
 
 
 def adamw_inputs(rng):
+    """Parameters, a few gradients, and perhaps a mask of what decays."""
     return {"flat": rng.standard_normal(7), "grads": rng.standard_normal((STEPS, 7)),
             "mask": (rng.random(7) < 0.5).astype(float) if rng.random() < 0.7 else None}
 
 
 def adamw(inputs):
+    """Parameters and both moments after one update for each gradient."""
     flat = inputs["flat"] * 1
     state = optim.moments(flat)
     for step, grads in enumerate(inputs["grads"], start=1):
@@ -29,6 +31,7 @@ def adamw(inputs):
 
 
 def adamw_loops(inputs):
+    """The same, number by number."""
     p, first, second = list(inputs["flat"]), [0.0] * 7, [0.0] * 7
     for step, grads in enumerate(inputs["grads"], start=1):
         p, first, second = naive_optim.adamw(p, grads, first, second, step, decayed=inputs["mask"], **ADAMW)
@@ -36,12 +39,14 @@ def adamw_loops(inputs):
 
 
 def clip(inputs, **options):
+    """The clipped gradient and the norm it had."""
     grads = inputs["grads"] * 1
     norm = optim.clip_by_global_norm(grads, 2.0, **options)
     return (grads, norm), None
 
 
 def clip_loops(inputs, **options):
+    """The same, number by number."""
     grads, norm = naive_optim.clip_by_global_norm(list(inputs["grads"]), 2.0, **options)
     return np.array(grads), np.array(norm)
 
@@ -52,11 +57,13 @@ def table(name, file, ours, definition, source="") -> Case:
 
 
 def rates(schedule, length_option):
+    """The learning rate at every step and past the last one, for both lengths of the cosine."""
     return np.array([[schedule(c, rate=2.0, steps=40, warmup=6, **{length_option: length}) for c in range(45)]
                      for length in ("released", "text")])
 
 
 def pairs(rule, queries, keys):
+    """(q, k): whether the rule lets position q see position k."""
     return np.array([[rule(q, k) for k in range(keys)] for q in range(queries)])
 
 

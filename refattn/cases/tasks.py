@@ -32,6 +32,7 @@ def faults():
 
 
 def expected_faults():
+    """No fault, nothing wrong, and the number of combinations of each split."""
     return np.array([0, 0, 120, 120 - floor(120 / 4), floor(120 / 4)])          # 120 = 10! / (3! 7!)
 
 
@@ -57,12 +58,14 @@ def frequencies():
 
 
 def accuracies():
+    """Every metric of one column of the panels taken for the prediction."""
     _, batch = drawn(50, features=2, symbols=3)
     prediction = batch.panels[:, 2, 1]
     return np.array([accuracy(prediction, batch.target) for accuracy in METRICS.values()])
 
 
 def accuracies_by_loops():
+    """The same, sample by sample."""
     _, batch = drawn(50, features=2, symbols=3)
     hits = [[int(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(
         batch.panels[:, 2, 1].tolist(), batch.target.tolist(), strict=True)]
@@ -77,6 +80,7 @@ def answers():
 
 
 def answers_by_loops():
+    """The same, from every hypothesis of every instance."""
     task, batch = drawn(60, features=2, symbols=3)
     panels, combinations = batch.panels.tolist(), task.combinations("train").tolist()
     misses = [np.array([[int(n in naive.differing(one, 3, strict)) for n in range(3)] for one in panels])
@@ -97,6 +101,7 @@ def commands():
 
 
 def commands_by_words():
+    """The same, word by word."""
     words = [[scan.WORDS[w] for w in row[1:row.tolist().index(scan.STOP)]] for row in scan.examples().source[COMMANDS]]
     actions = [[scan.ACTIONS.index(x) for x in naive_scan.interpret(row)] for row in words]
     found = np.array([row + [scan.END] * (49 - len(row)) for row in actions])
@@ -127,6 +132,7 @@ SHARES = 0.5, 0.5, 0.5, 0.5, 65_520 / 786_240, 0.5, 1, 1, 1, 1 / 3, 1 / 3, 1 / 3
 
 
 def all_trials_by_loops():
+    """The same, trial by trial."""
     found = [np.unique([(*x, y) for x, y in f(range(5))], axis=0) for name, f in naive_esbn.TASKS.items()
              if name != "distribution_of_three"]
     sizes = 18_810, 420, 40, 10_000, 10_000, 480, 10_000, 10_000, 360, 10_000, 10_000, 8_640

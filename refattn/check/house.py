@@ -60,18 +60,22 @@ def check(condition):
 
 
 def always(case) -> bool:
+    """True: the check applies to every case."""
     return True
 
 
 def differentiated(case) -> bool:
+    """Whether the case has a backward."""
     return case.backward is not None
 
 
 def on_numpy(case) -> bool:
+    """Whether the case runs on NumPy."""
     return case.xp is np
 
 
 def has_floats(case) -> bool:
+    """Whether any input is a float array."""
     return any(map(is_float, case.make(np.random.default_rng(0)).values()))
 
 

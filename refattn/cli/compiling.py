@@ -15,6 +15,7 @@ DTYPES = "float32", "float64"
 
 
 def parser() -> Parser:
+    """The options of `compile`."""
     from ..automata.compiled import ACTIVATIONS
     from ..layers.block import NORMS
     from ..tasks.languages import LANGUAGES

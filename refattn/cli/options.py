@@ -20,6 +20,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
 
     def error(self, message):
+        """Raises Usage with the message, in place of argparse's exit."""
         raise Usage(message)
 
     def parse(self, argv) -> dict:
@@ -35,6 +36,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole(text: str) -> int:
+    """The text as a whole number; argparse's error names the text."""
     try:
         return int(text)
     except ValueError:
@@ -42,6 +44,7 @@ def whole(text: str) -> int:
 
 
 def number(text: str) -> float:
+    """The text as a float; argparse's error names the text."""
     try:
         return float(text)
     except ValueError:
@@ -49,12 +52,14 @@ def number(text: str) -> float:
 
 
 def positive(text: str) -> float:
+    """The text as a finite float above 0; argparse's error names the text."""
     if not 0 < number(text) < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; numbers above 0 are")
     return number(text)
 
 
 def flag(name: str) -> str:
+    """The option of a field: --head-width of head_width."""
     return "--" + name.replace("_", "-")
 
 

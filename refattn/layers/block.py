@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from .norm import LayerNorm
 from .protocol import Gradients
 
+__all__ = ["Block"]
+
 NORMS = "pre", "post", "none"
 
 
@@ -57,6 +59,7 @@ class Block:
         return ("attention", self.attention, "norm1"), *cross, ("feed_forward", self.feed_forward, "norm2")
 
     def parameters(self):
+        """Those of the sub-layers and their norms in the order of use, the position's after the attention's."""
         names, normed = {}, LayerNorm(self.width).parameters()
         for name, layer, norm in self.sub_layers:
             own = {name: layer.parameters()}

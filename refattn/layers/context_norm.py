@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["ContextNorm"]
+
 
 class Saved(NamedTuple):
     n: Any                     # (b, g, t, m): segment, position in it
@@ -30,6 +32,7 @@ class ContextNorm:
         check_integers(vars(self), "width", "segments")
 
     def parameters(self):
+        """scale (m), shift (m)."""
         m = self.width
         return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 

@@ -16,6 +16,8 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["Conv", "patches", "patches_backward", "windows"]
+
 
 def windows(length: int, size: int, stride: int, padding: int, name: str = "rows") -> int:
     """How many windows lie in a line of pixels.  Raises ValueError where the last one does not end at the border.
@@ -103,6 +105,7 @@ class Conv:
             raise ValueError(f"padding is {self.padding}, allowed are numbers below the size, {self.size}")
 
     def parameters(self):
+        """k (u, w, i, o), the kernel's rows and columns first; b (o)."""
         i, o, u = self.inputs, self.outputs, self.size
         return {"k": Parameter("uwio", (u, u, i, o), u * u * i, "weight"),
                 "b": Parameter("o", (o,), u * u * i, "bias")}

@@ -15,6 +15,8 @@ from ..params import Parameter, check_integers
 from ..xp import array_module
 from . import positions
 
+__all__ = ["Embedding", "Readout"]
+
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
 
 
@@ -56,6 +58,7 @@ class Embedding:
             TABLES[self.table](1, self.width)
 
     def parameters(self):
+        """table (v, m) of a vocabulary, else w (i, m) and b (m)."""
         m, i, v = self.width, self.inputs, self.vocabulary
         if i is None:
             return {"table": Parameter("vm", (v, m), m, "table")}
@@ -116,6 +119,7 @@ class Readout:
         check_integers(vars(self), "width", "outputs")
 
     def parameters(self):
+        """w (m, o) unless tied, b (o) where there is one."""
         m, o = self.width, self.outputs
         names = {} if self.tied else {"w": Parameter("mo", (m, o), m, "weight")}
         return names | ({"b": Parameter("o", (o,), m, "bias")} if self.bias else {})

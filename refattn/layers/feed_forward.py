@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..params import Parameter, check_integers
 
+__all__ = ["FeedForward", "SwiGLU"]
+
 ACTIVATIONS = {
     "gelu": (ops.gelu, ops.gelu_backward),
     "gelu_exact": (ops.gelu_exact, ops.gelu_exact_backward),
@@ -44,6 +46,7 @@ class FeedForward:
             check_integers(vars(self), "outputs")
 
     def parameters(self):
+        """w1 (m, f), b1 (f), w2 (f, m), b2 (m), or o for the last m."""
         m, f = self.width, self.hidden
         o, letter = (m, "m") if self.outputs is None else (self.outputs, "o")
         return {"w1": Parameter("mf", (m, f), m, "weight"), "b1": Parameter("f", (f,), m, "bias"),
@@ -85,6 +88,7 @@ class SwiGLU:
         check_integers(vars(self), "width", "hidden")
 
     def parameters(self):
+        """wg (m, f) of the gate, wu (m, f), wd (f, m)."""
         m, f = self.width, self.hidden
         return {"wg": Parameter("mf", (m, f), m, "weight"), "wu": Parameter("mf", (m, f), m, "weight"),
                 "wd": Parameter("fm", (f, m), f, "weight")}

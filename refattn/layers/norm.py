@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from .. import ops
 from ..params import Parameter
 
+__all__ = ["LayerNorm"]
+
 
 @dataclass(frozen=True)
 class LayerNorm:
@@ -18,6 +20,7 @@ class LayerNorm:
     epsilon: float = 1e-6
 
     def parameters(self):
+        """scale (m), shift (m)."""
         m = self.width
         return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 

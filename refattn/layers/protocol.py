@@ -12,6 +12,8 @@ So one layer may be used many times in a network, and every use adds its part.
 
 from typing import Any, NamedTuple, Protocol
 
+__all__ = ["Attention", "Gradients", "Layer"]
+
 
 class Gradients(NamedTuple):
     """Of the inputs of an attention layer or a block; None for what was not given."""

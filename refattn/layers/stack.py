@@ -15,6 +15,8 @@ from .block import Block
 from .norm import LayerNorm
 from .protocol import Gradients
 
+__all__ = ["Stack"]
+
 INTO_THE_STREAM = "wo", "w2", "wd"         # names of the maps whose outputs add up in the residual stream
 
 
@@ -45,6 +47,7 @@ class Stack:
         return self.block.width
 
     def parameters(self):
+        """`blocks`, or `block` where one is shared, then `norm` where there is a last one."""
         many, own = len(self.block.sub_layers) * self.layers, self.block.parameters()
         for name, _, _ in self.block.sub_layers:
             own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM else x for n, x in own[name].items()}

@@ -14,6 +14,8 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module
 
+__all__ = ["EncoderDecoder"]
+
 
 class Saved(NamedTuple):
     source: Any
@@ -39,6 +41,7 @@ class EncoderDecoder:
             raise ValueError("the decoder's block has no cross; allowed: a block that attends to a context")
 
     def parameters(self):
+        """Those of `source`, `encoder`, `target`, `decoder`, `readout`."""
         return {"source": self.source.parameters(), "encoder": self.encoder.parameters(),
                 "target": self.target.parameters(), "decoder": self.decoder.parameters(),
                 "readout": self.readout.parameters()}

@@ -15,6 +15,8 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
+
 
 class Saved(NamedTuple):
     x: Any                     # (b, t)
@@ -33,6 +35,7 @@ class Recurrent:
         check_integers(vars(self), "width", "vocabulary", "outputs")
 
     def parameters(self):
+        """wi (v, f), bi (f), wh (f, f), bh (f), and those of `readout`."""
         f, v, o = self.width, self.vocabulary, self.outputs
         return {"wi": Parameter("vf", (v, f), v, "weight"), "bi": Parameter("f", (f,), v, "bias"),
                 "wh": Parameter("ff", (f, f), f, "weight"), "bh": Parameter("f", (f,), f, "bias"),

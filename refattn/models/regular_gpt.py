@@ -23,6 +23,8 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..params import check_integers
 
+__all__ = ["RegularGPT", "levels"]
+
 
 def levels(length: int, chunk: int) -> int:
     """The least L >= 1 with chunk^L >= length, in integers: floating-point logarithms say 4 for 125 and 5.
@@ -92,6 +94,7 @@ class RegularGPT:
         return Readout(self.attention.width, self.outputs)
 
     def parameters(self):
+        """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
     def forward(self, p, x, *, tree=False, read=None, levels=None):

@@ -19,6 +19,8 @@ from ..layers.positions import T5
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module
 
+__all__ = ["Transformer", "decoder", "post_norm", "universal"]
+
 
 class Saved(NamedTuple):
     embedding: Any
@@ -56,6 +58,7 @@ class Transformer:
                              f"{self.embedding.vocabulary}; a read-out is tied to a table of as many token ids")
 
     def parameters(self):
+        """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
     def forward(self, p, x, *, keep=None, embedding_dropout=None, dropout=None, residual=None, read=None):

@@ -15,6 +15,8 @@ from .fuzzy_logic import FuzzyLogicRecipe
 from .regular_languages import RegularLanguagesRecipe
 from .sraven import SravenRecipe
 
+__all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
+
 RECIPES: dict[str, type[Recipe]] = {
     "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
     "regular_languages": RegularLanguagesRecipe}

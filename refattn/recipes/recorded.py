@@ -25,6 +25,8 @@ from ..train import runs
 from ..train.documents import plain, read_json
 from . import RECIPES, Recipe
 
+__all__ = ["collect", "load", "names"]
+
 RESULTS = Path(__file__).parent / "results"
 KEPT = ("step", "parameters", "metrics", "seconds", "cpu_seconds", "device", "commit", "platform", "processor", "cores",
         "blas", "versions")                        # of result.json; older runs lack some

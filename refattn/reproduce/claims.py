@@ -127,6 +127,7 @@ class Claims:
         return [{**run, "record": name} for name in wanted for run in recorded.load(name)["runs"]]
 
     def chosen(self, only=()):
+        """The claims whose words contain one of `only`; all without any."""
         return chosen({claim.words: claim for claim in self.claims}, only).values()
 
     def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:

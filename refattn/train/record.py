@@ -31,9 +31,11 @@ class State:
         self.step, self.seconds, self.cpu_seconds = 0, 0.0, 0.0
 
     def arrays(self) -> dict:
+        """{name: flat array} of a checkpoint."""
         return dict(zip(runs.ARRAYS, (self.flat, *self.moments, self.loss_sum), strict=True))
 
     def restore(self, arrays: dict, meta: dict) -> None:
+        """Takes arrays, step and times from a checkpoint."""
         for name, x in self.arrays().items():
             x[...] = to_device(arrays[name], array_module(x))
         self.step, self.seconds = meta["step"], meta.get("seconds", 0.0)
@@ -62,6 +64,7 @@ class Health:
         self.good = xp.zeros((), dtype=np.int64)            # updates before that one
 
     def watch(self, loss, gradient) -> None:
+        """Notes whether loss and gradient are finite, without waiting for the device."""
         xp = array_module(gradient)
         self.finite &= xp.isfinite(gradient) | ~self.alive
         self.alive &= self.finite.all() & xp.isfinite(loss)
@@ -99,26 +102,31 @@ class Record:
         self.bar.close()
 
     def say(self, text: str) -> None:
+        """Writes a line above the bar."""
         if self.progress:
             self.bar.write(text, file=sys.stderr)
 
     def fail(self, error: NonFinite) -> None:
+        """Raises NonFinite, saying which checkpoint is kept."""
         kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
         raise NonFinite(f"{self.recipe.name}, {error}; {kept}") from None
 
     def check(self) -> None:
+        """Raises NonFinite if a number was bad."""
         try:
             self.health.check()
         except NonFinite as error:
             self.fail(error)
 
     def before_update(self, loss, gradient) -> None:
+        """Takes note of loss and gradient."""
         self.health.watch(loss, gradient)
         if self.every_step:
             self.check()
         self.state.loss_sum += loss
 
     def after_step(self) -> None:
+        """Counts the step; logs, evaluates and saves where it is due."""
         recipe, state = self.recipe, self.state
         state.step += 1
         self.bar.update()

@@ -27,6 +27,8 @@ import numpy as np
 from .. import __version__, params
 from .documents import plain, read_json, write_json
 
+__all__ = ["find", "lines", "load", "read_recipe", "result"]
+
 try:
     import fcntl
 except ImportError:            # Windows
