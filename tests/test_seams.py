@@ -134,7 +134,7 @@ def test_updates_in_turn_are_counted_by_adam(points):
 
 def test_the_best_evaluation_is_kept(points, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "points", Chosen)
-    r = Chosen(**{**Points.SCALES["tiny"], "rate": 0.5})                    # it overshoots, so that the best is not last
+    r = Chosen(**{**Points.SCALES["tiny"], "rate": 0.5})            # overshoots: the best is not the last
     done = fit(r, tmp_path, progress=False)
     history = {line["step"]: line["test"]["loss"] for line in runs.lines(tmp_path) if "test" in line}
     assert r.steps in history and len(history) == 7
