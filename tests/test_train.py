@@ -289,8 +289,8 @@ def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
                 steps[-1].__enter__()
             return super().inputs(batch, rng)
 
-    before = record.Record.after_update
-    monkeypatch.setattr(record.Record, "after_update", lambda self: (steps.pop().__exit__(None, None, None),
+    before = record.Record.after_step
+    monkeypatch.setattr(record.Record, "after_step", lambda self: (steps.pop().__exit__(None, None, None),
                                                                      before(self)))
     settings = tiny(attention_dropout=0.1).__dict__
     fitted = fit(Watched(**settings), tmp_path / "run", device="gpu", progress=False)
