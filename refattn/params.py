@@ -103,7 +103,12 @@ def view(flat, parameters) -> Views:
 
 
 def allocate(parameters, dtype=np.float32, xp=np):
-    """(flat, views): one flat zero array in the module `xp`, and its named views."""
+    """(flat, views): one flat zero array in the module `xp`, and its named views.
+
+    Raises ValueError for a dtype that is not floating point.
+    """
+    if np.dtype(dtype).kind not in "fc":
+        raise ValueError(f"dtype is {np.dtype(dtype)}; floating point is needed")
     flat = xp.zeros(count(parameters), dtype=dtype)
     return flat, view(flat, parameters)
 
@@ -189,6 +194,8 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
     for a pattern that fits no name.
     """
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng is a {type(rng).__name__}; a numpy.random.Generator is needed")
     if scheme not in SCHEMES:
         raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
     names, places, values = [name for name, _ in entries(parameters)], places or {}, []

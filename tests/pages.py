@@ -43,6 +43,8 @@ BAD_INPUT = [
     (lambda q, k, v: ((q, k, v.astype("float32")), {}), TypeError, "q is float64 but v is float32"),
     (lambda q, k, v: ((q, k, v), {"bias": np.zeros(4, "float32")}), TypeError, "q is float64 but bias is float32"),
     (lambda q, k, v: ((q, k.astype(int), v), {}), TypeError, "k has dtype int64; floating point is needed"),
+    (lambda q, k, v: ((q, k, v), {"keep": [[True] * 4] * 3}), TypeError, "keep is a list; an array of numpy is needed"),
+    (lambda q, k, v: ((q[..., :0], k[..., :0], v), {}), ValueError, "axis d is 0 in q; at least 1 is needed"),
     (lambda q, k, v: ((q.tolist(), k, v), {}), TypeError, "q is a list; an array of NumPy or CuPy is needed"),
     (lambda q, k, v: ((q, strict_cupy.asarray(k), v), {}), TypeError, "q is an array of numpy but k of tests.strict"),
 ]

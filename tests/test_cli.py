@@ -633,3 +633,9 @@ def test_ctrl_c_ends_with_130_and_says_how_to_resume(seeds, whole_group, tmp_pat
         settings = runs.read_recipe(tmp_path / f"hyla-seed{seed}")
         step = runs.load_checkpoint(tmp_path / f"hyla-seed{seed}", settings, settings.build().parameters())[1]["step"]
         assert 0 < step < 3000
+
+
+def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsys):
+    assert cli.main(["train", "--held-out", "0", "--out", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr().err
+    assert "--held-out is 0.0, which leaves no combination in split 'held_out'" in said and not list(tmp_path.iterdir())

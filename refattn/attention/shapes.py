@@ -25,6 +25,8 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
     """
     xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
+    if not size["d"]:
+        raise ValueError("axis d is 0 in q; at least 1 is needed, since scores are divided by sqrt(d)")
     check_pairs(xp, tuple(size[letter] for letter in "bhqk"), bias, keep, dropout)
 
 
@@ -33,6 +35,8 @@ def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, 
     if bias is keep is dropout:
         return
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
+        if x is not None and not hasattr(x, "dtype"):
+            raise TypeError(f"{name} is a {type(x).__name__}; an array of {xp.__name__} is needed")
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
             raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to {axes} = {target}")

@@ -55,7 +55,10 @@ class FuzzyLogicRecipe(DecoderRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        self.data()
+        for split in self.SPLITS:
+            if not len(self.data().combinations(split)):
+                raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}, "
+                                 f"allowed are fractions that leave some on each side")
 
     @classmethod
     def published(cls, settings: dict):
