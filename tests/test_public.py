@@ -1,4 +1,4 @@
-"""What is public: named in `__all__`, there, listed in docs/public_api.md, and all that README and tutorials need."""
+"""What is public: named in `__all__`, there, and all that README and tutorials need (its table: test_reproduce)."""
 
 import ast
 import re
@@ -16,10 +16,9 @@ SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT 
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_public_names_are_there_once_and_in_order(name):
+def test_public_names_are_there_once(name):
     names = MODULES[name].__all__
-    assert list(names) == sorted(set(names), key=lambda x: (not x.isupper(), not x[0].isupper(), x))
-    assert all(hasattr(MODULES[name], x) for x in names)
+    assert len(set(names)) == len(names) and all(hasattr(MODULES[name], x) for x in names)
 
 
 @pytest.mark.parametrize("source", SOURCES)
