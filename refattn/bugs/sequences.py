@@ -1,7 +1,7 @@
 """Planted bugs of decoding, SCAN and ESBN's tasks: file, text, text to put there, sentence."""
 
 KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
-NORM = "layers/context_norm.py"
+NORM, NETWORK = "layers/context_norm.py", "models/relations.py"
 
 ROWS = (
     (KEPT, "return {name: x[:, :self.length] for name, x in self.arrays.items()}",
@@ -42,4 +42,12 @@ ROWS = (
      "the backward of context normalisation has the biased variance"),
     (NORM, "dn - dn.mean(axis=2, keepdims=True) - n * spread", "dn - n * spread",
      "the backward of context normalisation lacks the mean"),
+    (NETWORK, "h = ops.embedding(ops.relu(z), place)", "h = ops.embedding(z, place)",
+     "the relu of what the encoder says of a picture is missing"),
+    (NETWORK, "final_norm=True), F", "final_norm=False), F", "the LayerNorm after the block is missing"),
+    (NETWORK, "h.mean(axis=1))   ", "h.sum(axis=1))   ",
+     "the read-out sees the sum over positions instead of their mean"),
+    (NETWORK, "dx = layer.backward(own, kept, ops.relu_backward(a, dx), its)",
+     "dx = layer.backward(own, kept, dx, its)",
+     "the gradient passes the encoder's relus as if they were not there"),
 )

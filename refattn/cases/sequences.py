@@ -8,12 +8,14 @@ from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
 from ..layers.context_norm import ContextNorm
 from ..layers.positions import Rotary
+from ..models.relations import RelationNetwork
 from ..naive import compositional as naive_compositional
 from ..naive import context_norm as naive_context_norm
 from ..naive import layer as naive_layer
 from ..naive import positions as naive_positions
+from ..naive import relations as naive_relations
 from ..params import view
-from .case import Case, normal, sizes
+from .case import Case, draw_dropout, normal, sizes
 from .layers import random_parameters, row
 from .routines import pairs
 
@@ -65,9 +67,27 @@ def context_norm(segments) -> Case:
         symmetric="bt" if segments == 1 else "b", axes={"x": "btm", "output": "btm"})
 
 
+def relations(name, attention, scoring, segments) -> Case:
+    """The network of ESBN's tasks.  Its convolutions are alive: the slopes of constant features magnify rounding."""
+    def make(rng):
+        size, flat = {"b": 3, "h": 3, "q": 6, "k": 6}, random_parameters(rng, network)
+        for each in view(flat, network.parameters()).convs:
+            each.b[...] += 1
+        return {"parameters": flat, "x": 4 * rng.standard_normal((8, 8, 8, 1)),
+                "place": np.array([rng.permutation(8)[:6] for _ in range(3)]),
+                "dropout": draw_dropout(rng, size) if rng.random() < 0.7 else None}
+
+    network = RelationNetwork(attention, 2, segments, hidden=9, features=16, channels=3, size=8)
+    return row(f"models/RelationNetwork {name}", network, "models/relations.py", make, partial(
+        naive_relations.network, scoring=scoring, segments=segments), source="C, section 4.5", constants=("dropout",),
+        symmetric="b", axes={"place": "bt", "dropout": "bhtt", "output": "bo"})
+
+
 def rows():
     """The rows that have a backward."""
     yield from map(context_norm, (1, 2, 3))
+    yield relations("softmax", MultiHead(8, 3, 4, 2), None, 1)
+    yield relations("dot, two segments", Compositional(8, 3, 4, 4, 2, 5), "dot", 2)
 
 
 def routines():

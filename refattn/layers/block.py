@@ -91,6 +91,32 @@ class Block:
             norms.append(kept)
         return x, BlockSaved(**saved, norms=tuple(norms), position=at, residual=drops, read=read)
 
+    def extend(self, p, x, kept=(None, None), *, keep=None, context_keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), none of which sees a later one, and what is now kept.
+
+        kept : keys and values of the tokens so far (None: of none) and of the context, as `keep_context` begins them
+        keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
+        """
+        own, context = kept
+        norm, bias, length = LayerNorm(self.width, self.epsilon), None, x.shape[1] + (own.length if own else 0)
+        if self.position is not None:
+            bias = self.position.forward(p.position, length, length)[0][..., length - x.shape[1]:, :]
+        for name, layer, norm_name in self.sub_layers:
+            n = norm.forward(p[norm_name], x)[0] if self.norm == "pre" else x
+            if name == "attention":
+                y, own = layer.extend(p[name], n, own, bias=bias, keep=keep)
+            elif name == "cross":
+                y = layer.attend(p[name], n, context, keep=context_keep)
+            else:
+                y, _ = layer.forward(p[name], n)
+            y += x
+            x = norm.forward(p[norm_name], y)[0] if self.norm == "post" else y
+        return x, (own, context)
+
+    def keep_context(self, p, context):
+        """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
+        return None, None if self.cross is None else self.cross.project_context(p.cross, context)
+
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
         norm, dcontext = LayerNorm(self.width, self.epsilon), None

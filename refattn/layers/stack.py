@@ -72,6 +72,22 @@ class Stack:
             h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)              # (2)
         return h, StackSaved(tuple(blocks), norm, schedule, h)
 
+    def keep_context(self, p, context=None) -> tuple:
+        """What `extend` needs before the first token: a shared block projects the context once for all applications."""
+        if self.shared:
+            return (self.block.keep_context(p.block, context),) * self.layers
+        return tuple(self.block.keep_context(own, context) for own in p.blocks)
+
+    def extend(self, p, h, kept, **options):
+        """h (b, n, m) after all blocks of n further tokens, and what is now kept; options go to every block."""
+        now = []
+        for n, each in enumerate(kept):
+            h, each = self.block.extend(self._of(p, n), h, each, **options)
+            now.append(each)
+        if self.final_norm:
+            h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)
+        return h, tuple(now)
+
     def backward(self, p, saved, dh, grads):
         """Gradients(x, context), the context's summed over all blocks; parameter gradients are added into `grads`."""
         dcontext = None
