@@ -2,6 +2,7 @@
 
 KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
 NORM, NETWORK = "layers/context_norm.py", "models/relations.py"
+BLOCK, EMBEDDING, PAIR = "layers/block.py", "layers/embedding.py", "models/encoder_decoder.py"
 
 ROWS = (
     (KEPT, "return {name: x[:, :self.length] for name, x in self.arrays.items()}",
@@ -50,4 +51,16 @@ ROWS = (
     (NETWORK, "dx = layer.backward(own, kept, ops.relu_backward(a, dx), its)",
      "dx = layer.backward(own, kept, dx, its)",
      "the gradient passes the encoder's relus as if they were not there"),
+    (BLOCK, "layer.attend(p[name], n, context, keep=context_keep)", "layer.attend(p[name], n, context)",
+     "while decoding, cross-attention sees the paddings of the source"),
+    (BLOCK, "[..., length - x.shape[1]:, :]", "[..., :x.shape[1], :]",
+     "while decoding, a new token has the biases of the first one"),
+    (BLOCK, '"cross": {"context": context, ', '"cross": {"context": x, ',
+     "cross-attention looks at the target's own tokens instead of the source"),
+    (EMBEDDING, "table[start:stop]", "table[:stop - start]", "while decoding, every token stands at position 0"),
+    (PAIR, "h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)",
+     "h, saved = self.encoder.forward(p.encoder, h, **options)", "the encoder sees the paddings of the source"),
+    (PAIR, "keep = masks.causal(target.shape[1], xp=array_module(context))",
+     "keep = masks.causal(target.shape[1], target.shape[1] + 1, xp=array_module(context))[:, :-1]",
+     "every token of the target sees the next one, which it is to say"),
 )

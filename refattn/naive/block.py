@@ -8,6 +8,7 @@ from .arguments import exact
 from .feed_forward import layer as feed_forward
 from .layer import multi_head, part
 from .ops import embedding, layer_norm, linear
+from .positions import sinusoidal
 
 
 def normed(p, x):
@@ -34,13 +35,15 @@ def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None
     return x
 
 
-def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post", decoder_norm="post", tied=False):
+def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post", decoder_norm="post", tied=False,
+                    positions=False):
     """y of the next target token from the source and the target so far; softmax attention, relu, own blocks.
 
     Source: Attention Is All You Need, section 3.
 
     Shapes: source (b, s) and target (b, t) integer tokens, source_keep (b, 1, 1, s); p.source.table, p.encoder.blocks,
-    .norm where there is one, p.target.table, p.decoder alike, p.readout.w .b or a tied one, which is
+    .norm where there is one, p.target.table, p.decoder alike (`positions`: sines and cosines are added), p.readout.w .b
+    or a tied one, which is
     y_v = h . table_v / sqrt(m); returns (b, t, o).
     """
     h = embedding(part(part(p, "source"), "table"), source)
@@ -51,6 +54,7 @@ def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post",
     steps = np.asarray(target).shape[1]
     before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
     h = embedding(part(part(p, "target"), "table"), target)
+    h = h + sinusoidal(*h.shape[1:]) if positions else h
     for each in part(part(p, "decoder"), "blocks"):
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))

@@ -6,16 +6,19 @@ Source: C, section 4.6 and released code.  Every token is one call of `extend`, 
 projected twice.
 """
 
+import numpy as np
+
 from ..xp import array_module
 
 LOOK = 8                       # on a device, tokens between two looks at whether all rows have ended
 
 
 def greedy(extend, state, first, steps: int, end=None):
-    """(b, at most `steps`) tokens after `first` (b, n), integers where `first` is; `end` fills what follows it in a row.
+    """(b, t) tokens that follow `first` (b, n), like it in dtype and device; in a row that ends, `end` to the edge.
 
-    extend(tokens (b, n), state) gives scores (b, n, o) of what comes next and the next state, as the models' `extend`
-    does after `partial(model.extend, p)`.  Decoding stops when every row has said `end`; where that is None, at `steps`.
+    extend : (tokens (b, n), state) -> scores (b, n, o) of what comes next, next state; `partial(model.extend, p)`
+    state  : what `model.begin(p, ...)` gives
+    Stops when every row has said `end`, or after `steps` tokens; a device is asked at every eighth of them only.
     """
     xp = array_module(first)
     tokens, said, ended = first, [], xp.zeros(first.shape[0], dtype=bool)
@@ -27,6 +30,6 @@ def greedy(extend, state, first, steps: int, end=None):
             ended = ended | (token == end)
         said.append(token)
         tokens = token[:, None]
-        if end is not None and (array_module(first).__name__ == "numpy" or step % LOOK == 0) and bool(ended.all()):
+        if end is not None and step % (1 if xp is np else LOOK) == 0 and ended.all():
             break
     return xp.stack(said, axis=1)
