@@ -36,17 +36,16 @@ def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None
 
 
 def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post", decoder_norm="post", tied=False,
-                    positions=False):
+                    positions=False, source_dropout=None, target_dropout=None):
     """y of the next target token from the source and the target so far; softmax attention, relu, own blocks.
 
     Source: Attention Is All You Need, section 3.
 
-    Shapes: source (b, s) and target (b, t) integer tokens, source_keep (b, 1, 1, s); p.source.table, p.encoder.blocks,
-    .norm where there is one, p.target.table, p.decoder alike (`positions`: sines and cosines are added), p.readout.w .b
-    or a tied one, which is
-    y_v = h . table_v / sqrt(m); returns (b, t, o).
+    Shapes: source (b, s) and target (b, t) integer tokens, source_keep (b, 1, 1, s), dropout (b, s, m) and (b, t, m);
+    p.source.table, p.encoder.blocks, .norm where there is one, p.target.table (`positions`: sines and cosines are
+    added), p.decoder alike, p.readout.w .b or a tied one, which is y_v = h . table_v / sqrt(m); returns (b, t, o).
     """
-    h = embedding(part(part(p, "source"), "table"), source)
+    h = embedding(part(part(p, "source"), "table"), source) * exact(1 if source_dropout is None else source_dropout)
     for each in part(part(p, "encoder"), "blocks"):
         h = block(each, h, partial(multi_head, keep=source_keep), norm=encoder_norm)
     last = part(part(p, "encoder"), "norm")
@@ -55,6 +54,7 @@ def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post",
     before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
     h = embedding(part(part(p, "target"), "table"), target)
     h = h + sinusoidal(*h.shape[1:]) if positions else h
+    h = h * exact(1 if target_dropout is None else target_dropout)
     for each in part(part(p, "decoder"), "blocks"):
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))
