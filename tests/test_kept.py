@@ -54,7 +54,7 @@ def test_what_is_kept_stays_and_rows_can_be_dropped():
     layer, rng = LAYERS["softmax"], np.random.default_rng(0)
     p, x = filled(layer, rng), rng.standard_normal((3, T, 8))
     y, first = layer.extend(p, x[:, :5])
-    before = first.k[:, :5].copy()
+    before = first.arrays["k"][:, :5].copy()
     for other in x, -x:                                     # two continuations of one prompt, one after the other
         kept, outputs = first, []
         for t in range(5, T):
@@ -62,7 +62,7 @@ def test_what_is_kept_stays_and_rows_can_be_dropped():
             outputs.append(y)
         whole, _ = layer.forward(p, np.concatenate([x[:, :5], other[:, 5:]], axis=1), keep=masks.causal(T))
         assert check.gap("y", np.concatenate(outputs, axis=1), whole[:, 5:]) <= 1e-12
-    np.testing.assert_array_equal(first.k[:, :5], before)
+    np.testing.assert_array_equal(first.arrays["k"][:, :5], before)
     rows = np.array([2, 0])
     fewer, _ = layer.extend(p, x[rows, 5:6], first.rows(rows))
     assert check.gap("y", fewer, layer.extend(p, x[:, 5:6], first)[0][rows]) <= 1e-12

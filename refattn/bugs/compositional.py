@@ -63,7 +63,7 @@ ROWS = (
      "                dropped = norm.backward(p[norm_name], kept, dy, grads[norm_name])  ",
      "post-LN: the gradient passes beside the norm"),
     (BLOCK, "dy if drop is None else dy * drop", "dy", "the dropout of the residual stream is missing backward"),
-    (STACK, "dropout=None if dropout is None else dropout[n],", "dropout=None if dropout is None else dropout[0],",
+    (STACK, "{name: x[n] for name, x in (", "{name: x[0] for name, x in (",
      "every application of a block sees the first's dropout"),
     (STACK, "zip(reversed(saved.schedule), reversed(saved.blocks), strict=True)", "zip(saved.schedule, saved.blocks)",
      "the applications of the blocks are undone in forward order"),

@@ -179,7 +179,7 @@ ROWS = (
     (BLOCK, "                dx += dy  ", "                dx += 0 * dy  ",
      "no gradient passes the residual connections"),
     (STACK, "            h, norm = LayerNorm(", "            _, norm = LayerNorm(", "the final LayerNorm is left out"),
-    (STACK, "self._of(p, place), h, dropout", "self._of(p, 0), h, dropout",
+    (STACK, "self._of(p, place), h, read", "self._of(p, 0), h, read",
      "all layers use the first layer's parameters"),
     (TRANSFORMER, "        if self.causal:", "        if True:", "there is a causal mask where none was asked for"),
     (EMBEDDING, "dtable += scale * dw.T", "pass", "a tied table lacks the gradient of the read-out"),

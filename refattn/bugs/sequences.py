@@ -1,7 +1,8 @@
 """Planted bugs of decoding, SCAN and ESBN's tasks: file, text, text to put there, sentence."""
 
 KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
-NORM = "layers/context_norm.py"
+NORM, NETWORK = "layers/context_norm.py", "models/relations.py"
+BLOCK, EMBEDDING, PAIR = "layers/block.py", "layers/embedding.py", "models/encoder_decoder.py"
 
 ROWS = (
     (KEPT, "return {name: x[:, :self.length] for name, x in self.arrays.items()}",
@@ -42,4 +43,26 @@ ROWS = (
      "the backward of context normalisation has the biased variance"),
     (NORM, "dn - dn.mean(axis=2, keepdims=True) - n * spread", "dn - n * spread",
      "the backward of context normalisation lacks the mean"),
+    (NETWORK, "h = ops.embedding(ops.relu(z), place)", "h = ops.embedding(z, place)",
+     "the relu of what the encoder says of a picture is missing"),
+    (NETWORK, "final_norm=True), F", "final_norm=False), F", "the LayerNorm after the block is missing"),
+    (NETWORK, "h.mean(axis=1))   ", "h.sum(axis=1))   ",
+     "the read-out sees the sum over positions instead of their mean"),
+    (NETWORK, "dx = layer.backward(own, kept, ops.relu_backward(a, dx), its)",
+     "dx = layer.backward(own, kept, dx, its)",
+     "the gradient passes the encoder's relus as if they were not there"),
+    (BLOCK, "layer.attend(p[name], n, context, keep=context_keep)", "layer.attend(p[name], n, context)",
+     "while decoding, cross-attention sees the paddings of the source"),
+    (BLOCK, "[..., length - x.shape[1]:, :]", "[..., :x.shape[1], :]",
+     "while decoding, a new token has the biases of the first one"),
+    (BLOCK, '"cross": {"context": context, ', '"cross": {"context": x, ',
+     "cross-attention looks at the target's own tokens instead of the source"),
+    (EMBEDDING, "table[start:stop]", "table[:stop - start]", "while decoding, every token stands at position 0"),
+    (PAIR, "h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)",
+     "h, saved = self.encoder.forward(p.encoder, h, **options)", "the encoder sees the paddings of the source"),
+    (PAIR, "keep = masks.causal(target.shape[1], xp=array_module(context))",
+     "keep = masks.causal(target.shape[1], target.shape[1] + 1, xp=array_module(context))[:, :-1]",
+     "every token of the target sees the next one, which it is to say"),
+    (BLOCK, '"dropout": _read((context_dropout,), read, 1)[0]', '"dropout": None',
+     "cross-attention drops no pairs"),
 )

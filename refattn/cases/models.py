@@ -54,15 +54,18 @@ def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:
         size = sizes(rng, "bst", 4)
         keep = rng.random((size["b"], 1, 1, size["s"])) < 0.7
         source, target = (rng.integers(n, size=(size["b"], size[t])) for n, t in ((5, "s"), (6, "t")))
-        return {"x": source, "target": target,
-                "source_keep": keep if rng.random() < 0.7 else None}
+        drop = {f"{name}_dropout": (rng.random((*x.shape, 8)) < 0.75) / 0.75 if rng.random() < 0.7 else None
+                for name, x in (("source", source), ("target", target))}
+        return {"x": source, "target": target, "source_keep": keep if rng.random() < 0.7 else None, **drop}
 
     def naive(p, x, **given):
         return naive_block.encoder_decoder(p, x, tied=tied, **given, **norms)
 
     return row(f"models/EncoderDecoder {name}", model, "models/encoder_decoder.py", make, naive, read=read,
                source="Vaswani et al. 2017, section 3", independent="b", symmetric="b",
-               axes={"x": "bs", "target": "bt", "source_keep": "bhts", "output": "bto"})
+               constants=("source_dropout", "target_dropout"),
+               axes={"x": "bs", "target": "bt", "source_keep": "bhts", "source_dropout": "bsm", "target_dropout": "btm",
+                     "output": "bto"})
 
 
 def rows():

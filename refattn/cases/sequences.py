@@ -6,14 +6,25 @@ import numpy as np
 
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
+from ..layers.block import Block
 from ..layers.context_norm import ContextNorm
+from ..layers.embedding import Embedding, Readout
+from ..layers.feed_forward import FeedForward
 from ..layers.positions import Rotary
+from ..layers.stack import Stack
+from ..masks import padding
+from ..models.encoder_decoder import EncoderDecoder
+from ..models.relations import RelationNetwork
+from ..models.transformer import decoder
+from ..naive import block as naive_block
 from ..naive import compositional as naive_compositional
 from ..naive import context_norm as naive_context_norm
 from ..naive import layer as naive_layer
 from ..naive import positions as naive_positions
+from ..naive import relations as naive_relations
+from ..naive import transformer as naive_transformer
 from ..params import view
-from .case import Case, normal, sizes
+from .case import Case, draw_dropout, normal, sizes
 from .layers import random_parameters, row
 from .routines import pairs
 
@@ -57,6 +68,48 @@ def decoding(name, layer, naive) -> Case:
                 partial(decoded, layer), None, loops)
 
 
+def models_decoding(name, model, make, naive) -> Case:
+    """The row of a model that is extended piece by piece; `make(rng)` gives the inputs, naive(p, **inputs) its output.
+
+    What comes in pieces is the input `target`; the others, in their order, are what it begins from.
+    """
+    def forward(given):
+        given = dict(given)
+        p, target = view(given.pop("parameters"), model.parameters()), given.pop("target")
+        state, found = model.begin(p, *given.values()), []
+        for now in PIECES:
+            y, state = model.extend(p, target[:, now], state)
+            found.append(y)
+        return tuple(found), None
+
+    def loops(given):
+        given = dict(given)
+        y = naive(view(given.pop("parameters"), model.parameters()), **given)
+        return tuple(y[:, now] for now in PIECES)
+
+    return Case(f"decoding/{name}", "common practice", "layers/block.py", lambda rng: {
+        "parameters": random_parameters(rng, model), **make(rng)}, forward, None, loops)
+
+
+def whole_models():
+    """H's decoder with its biases by distance, and two stacks of post-LN blocks."""
+    yield models_decoding("Transformer", decoder(
+        MultiHead(8, 3, 4, 2, variant="hyla"), hidden=9, layers=2, buckets=10, outputs=2, vocabulary=5, causal=True),
+        lambda rng: {"target": rng.integers(5, size=(3, 7))}, lambda p, target: naive_transformer.transformer(
+            p, target, variant="hyla", causal=True))
+    blocks = [Stack(Block(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), norm="post", cross=cross, epsilon=1e-5), 2)
+              for cross in (None, MultiHead(8, 3, 4))]
+    table = {"source": Embedding(8, vocabulary=5), "target": Embedding(8, vocabulary=6, table="interleaved")}
+    model = EncoderDecoder(table["source"], blocks[0], table["target"], blocks[1], Readout(8, 6))
+
+    def naive(p, source, source_keep, target):
+        return naive_block.encoder_decoder(p, source, target=target, source_keep=source_keep, positions=True)
+
+    yield models_decoding("EncoderDecoder", model, lambda rng: {
+        "source": rng.integers(5, size=(3, 4)), "source_keep": padding(rng.integers(1, 5, size=3), 4),
+        "target": rng.integers(6, size=(3, 7))}, naive)
+
+
 def context_norm(segments) -> Case:
     """ContextNorm of segments of three positions or six; of pairs dx is zero but for epsilon, and else rounding."""
     return row(f"layers/ContextNorm in {segments}", ContextNorm(8, segments), "layers/context_norm.py", lambda rng: {
@@ -65,13 +118,32 @@ def context_norm(segments) -> Case:
         symmetric="bt" if segments == 1 else "b", axes={"x": "btm", "output": "btm"})
 
 
+def relations(name, attention, scoring, segments) -> Case:
+    """The network of ESBN's tasks.  Its convolutions are alive: the slopes of constant features magnify rounding."""
+    def make(rng):
+        size, flat = {"b": 3, "h": 3, "q": 6, "k": 6}, random_parameters(rng, network)
+        for each in view(flat, network.parameters()).convs:
+            each.b[...] += 1
+        return {"parameters": flat, "x": 4 * rng.standard_normal((8, 8, 8, 1)),
+                "place": np.array([rng.permutation(8)[:6] for _ in range(3)]),
+                "dropout": draw_dropout(rng, size) if rng.random() < 0.7 else None}
+
+    network = RelationNetwork(attention, 2, segments, hidden=9, features=16, channels=3, size=8)
+    return row(f"models/RelationNetwork {name}", network, "models/relations.py", make, partial(
+        naive_relations.network, scoring=scoring, segments=segments), source="C, section 4.5", constants=("dropout",),
+        symmetric="b", axes={"place": "bt", "dropout": "bhtt", "output": "bo"})
+
+
 def rows():
     """The rows that have a backward."""
     yield from map(context_norm, (1, 2, 3))
+    yield relations("softmax", MultiHead(8, 3, 4, 2), None, 1)
+    yield relations("dot, two segments", Compositional(8, 3, 4, 4, 2, 5), "dot", 2)
 
 
 def routines():
     """The rows of decoding."""
+    yield from whole_models()
     for name in "softmax", "hyla":
         yield decoding(name, MultiHead(8, 3, 4, 2, variant=name), partial(naive_layer.multi_head, variant=name))
     yield decoding("softmax rotary", MultiHead(8, 3, 4, 2, position=Rotary(base=100.0)), partial(

@@ -68,12 +68,14 @@ class Block:
             names |= {"pre": {norm: normed, **own}, "post": {**own, norm: normed}, "none": own}[self.norm]
         return names
 
-    def forward(self, p, x, *, context=None, keep=None, context_keep=None, dropout=None, residual=None, read=None):
+    def forward(self, p, x, *, context=None, keep=None, context_keep=None, dropout=None, context_dropout=None,
+                residual=None, hidden=None, read=None):
         """y (b, q, m) from x (b, t, m) and, with `cross`, context (b, k, m).  Returns y and BlockSaved.
 
-        `keep` and `dropout` are the attention's, `context_keep` that of `cross`; `residual` has one array for each
-        sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `read`, a slice of positions,
-        gives y[:, read] at the cost of those queries.  Raises ValueError where context and `cross` do not go together.
+        `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
+        one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
+        (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
+        queries.  Raises ValueError where context and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
             raise ValueError(f"context is {'missing' if context is None else 'given'} but cross is "
@@ -82,7 +84,9 @@ class Block:
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": context_keep}, "feed_forward": {}}
+                   "cross": {"context": context, "keep": context_keep,
+                             "dropout": _read((context_dropout,), read, 1)[0]},
+                   "feed_forward": {} if hidden is None else {"dropout": _read((hidden,), read, 1)[0]}}
         saved, norms, drops = {"cross": None}, [], _read(residual, read, len(self.sub_layers))
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
@@ -93,6 +97,32 @@ class Block:
             x, kept = norm.forward(p[norm_name], y) if self.norm == "post" else (y, kept)       # (5)
             norms.append(kept)
         return x, BlockSaved(**saved, norms=tuple(norms), position=at, residual=drops, read=read)
+
+    def extend(self, p, x, kept=(None, None), *, keep=None, context_keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), none of which sees a later one, and what is now kept.
+
+        kept : keys and values of the tokens so far (None: of none) and of the context, as `keep_context` begins them
+        keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
+        """
+        own, context = kept
+        norm, bias, length = LayerNorm(self.width, self.epsilon), None, x.shape[1] + (own.length if own else 0)
+        if self.position is not None:
+            bias = self.position.forward(p.position, length, length)[0][..., length - x.shape[1]:, :]
+        for name, layer, norm_name in self.sub_layers:
+            n = norm.forward(p[norm_name], x)[0] if self.norm == "pre" else x
+            if name == "attention":
+                y, own = layer.extend(p[name], n, own, bias=bias, keep=keep)
+            elif name == "cross":
+                y = layer.attend(p[name], n, context, keep=context_keep)
+            else:
+                y, _ = layer.forward(p[name], n)
+            y += x
+            x = norm.forward(p[norm_name], y)[0] if self.norm == "post" else y
+        return x, (own, context)
+
+    def keep_context(self, p, context):
+        """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
+        return None, None if self.cross is None else self.cross.project_context(p.cross, context)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""

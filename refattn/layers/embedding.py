@@ -64,10 +64,10 @@ class Embedding:
             return {"table": Parameter("vm", (v, m), m, "table")}
         return {"w": Parameter("im", (i, m), i, "weight"), "b": Parameter("m", (m,), i, "bias")}
 
-    def forward(self, p, x, *, dropout=None):
+    def forward(self, p, x, *, dropout=None, start=0):
         """h (b, t, m); ids whose embeddings are given, (b, t, m), are taken as they are.  Returns h and EmbeddingSaved.
 
-        `dropout`, already divided by 1 - p, multiplies the sum.
+        `dropout`, already divided by 1 - p, multiplies the sum; `start` is the position of the first token.
         """
         if self.vocabulary is None:
             h = ops.linear(x, p.w, p.b)                                                         # (1)
@@ -76,10 +76,11 @@ class Embedding:
         if self.scale:
             h = h * self.width ** 0.5                                                           # (2)
         if self.table != "none":
-            table = position_table(array_module(h), self.table, h.shape[1] - self.unplaced, self.width,
-                                   h.dtype.char.lower())
+            stop = start + h.shape[1] - self.unplaced
+            room = stop if start == 0 else 1 << (stop - 1).bit_length()                         # few tables are made
+            table = position_table(array_module(h), self.table, room, self.width, h.dtype.char.lower())
             h = h.copy() if h is x else h
-            h[:, self.unplaced:] += table                                                       # (3)
+            h[:, self.unplaced:] += table[start:stop]                                                   # (3)
         return h if dropout is None else h * dropout, EmbeddingSaved(x, dropout)                # (4)
 
     def backward(self, p, saved, dh, grads):

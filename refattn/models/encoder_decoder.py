@@ -46,26 +46,41 @@ class EncoderDecoder:
                 "target": self.target.parameters(), "decoder": self.decoder.parameters(),
                 "readout": self.readout.parameters()}
 
-    def forward(self, p, source, *, target, source_keep=None, target_keep=None, read=None, encoder=None, decoder=None):
+    def forward(self, p, source, *, target, source_keep=None, target_keep=None, read=None, source_dropout=None,
+                target_dropout=None, encoder=None, decoder=None):
         """y (b, q, o).  Returns y and Saved.
 
         source_keep : (b, 1, 1, s), False at paddings; target_keep alike, (b, 1, 1, t); `read`: a slice of the target
-        encoder, decoder : dropout and residual of each stack, as it takes them, in a dict
+        source_dropout, target_dropout : of the embeddings, (b, s, m) and (b, t, m), already divided by 1 - p
+        encoder, decoder : dropout, residual and hidden of each stack, as it takes them, in a dict
         """
-        context, source, encoder = self.encode(p, source, source_keep, **encoder or {})         # (1)
+        context, source, encoder = self.encode(p, source, source_keep, source_dropout, **encoder or {})      # (1)
         keep = masks.causal(target.shape[1], xp=array_module(context))
         keep = keep if target_keep is None else keep & target_keep
-        h, target = self.target.forward(p.target, target)                                       # (2)
+        h, target = self.target.forward(p.target, target, dropout=target_dropout)                       # (2)
         h, saved = self.decoder.forward(p.decoder, h, context=context, keep=keep, context_keep=source_keep, read=read,
                                         **decoder or {})                                        # (3)
         y, _ = self.readout.forward(p.readout, h, getattr(p.target, "table", None))             # (4)
         return y, Saved(source, encoder, target, saved)
 
-    def encode(self, p, source, keep=None, **options):
+    def encode(self, p, source, keep=None, dropout=None, **options):
         """The context (b, s, m), and what embedding and encoder save."""
-        h, embedding = self.source.forward(p.source, source)
+        h, embedding = self.source.forward(p.source, source, dropout=dropout)
         h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)
         return h, embedding, saved
+
+    def begin(self, p, source, source_keep=None) -> tuple:
+        """What `extend` needs before the first target token: keys and values of the source, and its paddings."""
+        context, *_ = self.encode(p, source, source_keep)
+        return self.decoder.keep_context(p.decoder, context), source_keep, 0
+
+    def extend(self, p, target, state):
+        """y (b, n, o) of n further target tokens (b, n), and the state after them: `forward` piece by piece."""
+        kept, source_keep, start = state
+        h, _ = self.target.forward(p.target, target, start=start)
+        h, kept = self.decoder.extend(p.decoder, h, kept, context_keep=source_keep)
+        y, _ = self.readout.forward(p.readout, h, getattr(p.target, "table", None))
+        return y, (kept, source_keep, start + target.shape[1])
 
     def backward(self, p, saved, dy, grads):
         """None, for token ids; parameter gradients are added into `grads`."""

@@ -75,6 +75,20 @@ class Transformer:
         y, _ = self.readout.forward(p.readout, h, getattr(p.embed, "table", None))              # (3)
         return y, Saved(embedding, stack)
 
+    def begin(self, p) -> tuple:
+        """What `extend` needs before the first token.  Raises ValueError for a model whose positions see later ones."""
+        if not self.causal:
+            raise ValueError("causal is False; only a causal model says one token after the other")
+        return self.stack.keep_context(p), 0
+
+    def extend(self, p, x, state):
+        """y (b, n, o) of n further tokens, and the state after them: `forward` of a causal model piece by piece."""
+        kept, start = state
+        h, _ = self.embedding.forward(p.embed, x, start=start)
+        h, kept = self.stack.extend(p, h, kept)
+        y, _ = self.readout.forward(p.readout, h, getattr(p.embed, "table", None))
+        return y, (kept, start + x.shape[1])
+
     def backward(self, p, saved, dy, grads):
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
         table, dtable = (getattr(each.embed, "table", None) for each in (p, grads))
