@@ -158,17 +158,18 @@ def block_of(norm, *, cross=False, read=None) -> Case:
             given |= {"context": normal(rng, "bkm", size), "context_keep": keep}
         shape = 2 + cross, size["b"], size["t"], 8
         return {"x": normal(rng, "btm", size), **given,
-                "residual": (rng.random(shape) < 0.75) / 0.75 if rng.random() < 2 / 3 else None}
+                "residual": (rng.random(shape) < 0.75) / 0.75 if rng.random() < 2 / 3 else None,
+                "hidden": (rng.random((*shape[1:3], 9)) < 0.75) / 0.75 if rng.random() < 2 / 3 else None}
 
-    def naive(p, x, *, context=None, context_keep=None, keep=None, dropout=None, residual=None):
+    def naive(p, x, *, context=None, context_keep=None, keep=None, dropout=None, residual=None, hidden=None):
         other = partial(naive_layer.multi_head, context=context, keep=context_keep) if cross else None
         return naive_block.block(p, x, partial(naive_layer.multi_head, keep=keep, dropout=dropout), norm=norm,
-                                 cross=other, residual=residual)
+                                 cross=other, residual=residual, hidden=hidden)
 
     name = f"layers/Block {norm}{', across' * cross}{', read' * (read is not None)}"
     return row(name, layer, "layers/block.py", make, naive, read=read, source="Vaswani et al. 2017, section 3",
-               constants=("dropout", "residual"), independent="b", symmetric="b",
-               axes={"x": "btm", "output": "btm", **MASKS, "residual": "btm",
+               constants=("dropout", "residual", "hidden"), independent="b", symmetric="b",
+               axes={"x": "btm", "output": "btm", **MASKS, "residual": "btm", "hidden": "btf",
                      **({"context": "bkm", "context_keep": "bhtk"} if cross else {})})
 
 

@@ -65,12 +65,14 @@ class Block:
             names |= {"pre": {norm: normed, **own}, "post": {**own, norm: normed}, "none": own}[self.norm]
         return names
 
-    def forward(self, p, x, *, context=None, keep=None, context_keep=None, dropout=None, residual=None, read=None):
+    def forward(self, p, x, *, context=None, keep=None, context_keep=None, dropout=None, residual=None, hidden=None,
+                read=None):
         """y (b, q, m) from x (b, t, m) and, with `cross`, context (b, k, m).  Returns y and BlockSaved.
 
         `keep` and `dropout` are the attention's, `context_keep` that of `cross`; `residual` has one array for each
-        sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `read`, a slice of positions,
-        gives y[:, read] at the cost of those queries.  Raises ValueError where context and `cross` do not go together.
+        sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`, (b, t, f), is the
+        feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those queries.  Raises
+        ValueError where context and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
             raise ValueError(f"context is {'missing' if context is None else 'given'} but cross is "
@@ -79,7 +81,8 @@ class Block:
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": context_keep}, "feed_forward": {}}
+                   "cross": {"context": context, "keep": context_keep},
+                   "feed_forward": {} if hidden is None else {"dropout": _read((hidden,), read, 1)[0]}}
         saved, norms, drops = {"cross": None}, [], _read(residual, read, len(self.sub_layers))
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)

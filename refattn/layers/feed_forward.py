@@ -22,7 +22,8 @@ ACTIVATIONS = {
 class Saved(NamedTuple):
     x: Any
     hidden: Any                # before the activation
-    active: Any                # after it
+    active: Any                # after it and dropout
+    dropout: Any
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,21 @@ class FeedForward:
         return {"w1": Parameter("mf", (m, f), m, "weight"), "b1": Parameter("f", (f,), m, "bias"),
                 "w2": Parameter(f"f{letter}", (f, o), f, "weight"), "b2": Parameter(letter, (o,), f, "bias")}
 
-    def forward(self, p, x):
-        """y (..., m or o) from x (..., m).  Returns y and Saved."""
+    def forward(self, p, x, *, dropout=None):
+        """y (..., m or o) from x (..., m); `dropout`, (..., f), already divided by 1 - p, multiplies what is active.
+
+        With relu it may as well come before the activation, as in C's image tasks.  Returns y and Saved.
+        """
         hidden = ops.linear(x, p.w1, p.b1)                      # (1)
         active = ACTIVATIONS[self.activation][0](hidden)        # (2)
-        return ops.linear(active, p.w2, p.b2), Saved(x, hidden, active)         # (3)
+        active = ops.drop(active, dropout)                      # (3)
+        return ops.linear(active, p.w2, p.b2), Saved(x, hidden, active, dropout)            # (4)
 
     def backward(self, p, saved, dy, grads):
         """dx (..., m); parameter gradients are added into `grads`."""
-        x, hidden, active = saved
-        dactive, dw2, db2 = ops.linear_backward(active, p.w2, dy)               # (3)
+        x, hidden, active, dropout = saved
+        dactive, dw2, db2 = ops.linear_backward(active, p.w2, dy)               # (4)
+        dactive = ops.drop(dactive, dropout)                    # (3)
         dhidden = ACTIVATIONS[self.activation][1](hidden, dactive)              # (2)
         dx, dw1, db1 = ops.linear_backward(x, p.w1, dhidden)    # (1)
         grads.w1 += dw1

@@ -51,21 +51,21 @@ class Stack:
         names = {"block": own} if self.shared else {"blocks": (own,) * self.layers}
         return names | ({"norm": LayerNorm(self.width).parameters()} if self.final_norm else {})
 
-    def forward(self, p, h, *, dropout=None, residual=None, read=None, schedule=None, **options):
+    def forward(self, p, h, *, dropout=None, residual=None, hidden=None, read=None, schedule=None, **options):
         """h (b, q, m) from h (b, t, m).  Returns it and StackSaved.
 
-        `dropout` and `residual` have one entry for each application, None where it has none; `read`, a slice of
-        positions, gives h[:, read], and of the last application nothing else is computed; other options (context, keep,
-        context_keep) go to every block.  `schedule` replaces what is applied: (block, number of its parameters, read)
-        of each application.
+        `dropout`, `residual` and `hidden` have one entry for each application, None where it has none; `read`, a slice
+        of positions, gives h[:, read], and of the last application nothing else is computed; other options (context,
+        keep, context_keep) go to every block.  `schedule` replaces what is applied: (block, number of its parameters,
+        read) of each application.
         """
         if schedule is None:
             schedule = ((self.block, n, read if n == self.layers - 1 else None) for n in range(self.layers))
         schedule, blocks = tuple(schedule), []
         for n, (block, place, at) in enumerate(schedule):                                       # (1)
             h, saved = self._layer(block).forward(
-                self._of(p, place), h, dropout=None if dropout is None else dropout[n],
-                residual=None if residual is None else residual[n], read=at, **options)
+                self._of(p, place), h, read=at, **options, **{name: x[n] for name, x in (
+                    ("dropout", dropout), ("residual", residual), ("hidden", hidden)) if x is not None})
             blocks.append(saved)
         norm = None
         if self.final_norm:

@@ -15,16 +15,17 @@ def normed(p, x):
     return layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
 
 
-def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None):
+def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None, hidden=None):
     """post: norm1(x + attention(x)), norm2(y + mlp(y));  pre: the norms inside the sums;  none: neither.
 
     With `cross`, cross(p.cross, y) is a sub-layer of the same kind between the two, and its norm is p.norm_cross.
-    `residual` has an array for each sub-layer, by which its output is multiplied.
+    `residual` has an array for each sub-layer, by which its output is multiplied; `hidden` multiplies what is active in
+    the feed-forward layer.
 
     Shapes: x (b, t, m), p.attention for attention(p.attention, x), p.feed_forward, and p.norm1, p.norm2 unless norm is
     none; returns (b, t, m).
     """
-    mlp = partial(feed_forward, activation=activation)
+    mlp = partial(feed_forward, activation=activation, dropout=hidden)
     layers = [("attention", attention, "norm1"), ("cross", cross, "norm_cross"), ("feed_forward", mlp, "norm2")]
     for number, (name, layer, its_norm) in enumerate(each for each in layers if each[1] is not None):
         y = layer(part(p, name), normed(part(p, its_norm), x) if norm == "pre" else x)
