@@ -71,3 +71,18 @@ def test_settings_are_refused(make, arguments, message):
 def test_images_are_refused(model, shape, options, message):
     p = params.allocate(model.parameters())[1]
     refused(message, model.forward, p, np.zeros(shape, np.float32), **options)
+
+
+@pytest.mark.parametrize(("model", "shape", "options"), [
+    (SMALL, (2, 8, 8, 1), {}), (multitask(8, heads=2), (2, 8, 8, 3), {"task": np.eye(4)[:2]})])
+def test_without_the_gradient_of_pixels_the_others_are_the_same(model, shape, options):
+    rng = np.random.default_rng(0)
+    flat, p = params.allocate(model.parameters(), np.float64)
+    params.initialise(flat, model.parameters(), rng, "random")
+    x, found = rng.standard_normal(shape), []
+    for pixels in True, False:
+        total, grads = params.allocate(model.parameters(), np.float64)
+        y, saved = model.forward(p, x, pixels=pixels, **options)
+        found.append((total, model.backward(p, saved, y, grads)))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1].shape == x.shape and found[1][1] is None

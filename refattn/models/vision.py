@@ -46,6 +46,7 @@ class Saved(NamedTuple):
     question: Any              # (b, i) and, made of it, (b, e); None without questions
     stack: Any                 # `.blocks` has what each application saved
     h: Any                     # (b, 1, m), what the read-out sees
+    pixels: bool               # whether the backward gives dx
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class ClassToken:
         return {"patch": self.patch.parameters(), "token": Parameter("tm", (1, e), e, "table"),
                 **(asked if i else {}), **self.stack.parameters(), "readout": self.readout.parameters()}
 
-    def forward(self, p, x, *, question=None, **dropout):
-        """y (b, 1, o); `dropout` is the stack's: residual and hidden.  Returns y and Saved."""
+    def forward(self, p, x, *, question=None, pixels=True, **dropout):
+        """y (b, 1, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and Saved."""
         if self.question or question is not None:
             _need("question", question, (len(x), self.question))
         h, patch = self.patch.forward(p.patch, x)                                               # (1)
@@ -91,10 +92,10 @@ class ClassToken:
             question = question, asked
         h, stack = self.stack.forward(p, h, read=slice(0, 1), **dropout)                        # (6)
         y, _ = self.readout.forward(p.readout, h)                                               # (7)
-        return y, Saved(patch, tokens, question, stack, h)
+        return y, Saved(patch, tokens, question, stack, h, pixels)
 
     def backward(self, p, saved, dy, grads):
-        """dx (b, g, j, i); parameter gradients are added into `grads`."""
+        """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""
         dh = self.readout.backward(p.readout, saved.h, dy, grads.readout)                       # (7)
         dh = self.stack.backward(p, saved.stack, dh, grads).x                                   # (6)
         if self.question:
@@ -109,7 +110,7 @@ class ClassToken:
             grads.question.b += db
         grads.token += dh[:, :1].sum(axis=0)                                                    # (2)
         dh = dh[:, 1:].reshape(saved.patch.patches.shape[:3] + (-1,))
-        return self.patch.backward(p.patch, saved.patch, dh, grads.patch)                       # (1)
+        return self.patch.backward(p.patch, saved.patch, dh, grads.patch, pixels=saved.pixels)  # (1)
 
 
 class TaskSaved(NamedTuple):
@@ -120,6 +121,7 @@ class TaskSaved(NamedTuple):
     stack: Any                 # `.blocks` has what each application saved
     h: Any                     # (b, tasks, m)
     heads: Any
+    pixels: bool               # whether the backward gives dx
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,8 @@ class TaskTokens:
         return {"encoder": self.encoder.parameters(), "tokens": Parameter("ti", (self.tasks, i), i, "table"),
                 **self.stack.parameters(), "heads": self.heads.parameters()}
 
-    def forward(self, p, x, *, task, **dropout):
-        """y (b, o); `dropout` is the stack's: residual and hidden.  Returns y and TaskSaved."""
+    def forward(self, p, x, *, task, pixels=True, **dropout):
+        """y (b, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and TaskSaved."""
         _need("task", task, (len(x), self.tasks))
         if x.ndim != 4 or x.shape[3] != self.channels:
             raise ValueError(f"x has shape {x.shape}; (b, g, j, i) with i = {self.channels} channels is needed")
@@ -165,15 +167,17 @@ class TaskTokens:
         h = with_tokens(tokens, add_positions(h))                                               # (4)
         h, stack = self.stack.forward(p, h, read=slice(0, self.tasks), **dropout)               # (5)
         y, heads = self.heads.forward(p.heads, contract("bq,bqm->bm", task, h))                 # (6)
-        return y, TaskSaved(x.shape, task, encoder, of_tokens, stack, h, heads)
+        return y, TaskSaved(x.shape, task, encoder, of_tokens, stack, h, heads, pixels)
 
     def backward(self, p, saved, dy, grads):
-        """dx (b, g, j, i); parameter gradients are added into `grads`."""
+        """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""
         down = self.heads.backward(p.heads, saved.heads, dy, grads.heads)                       # (6)
         dh = self.stack.backward(p, saved.stack, contract("bq,bm->bqm", saved.task, down), grads).x         # (5)
         dtokens = dh[:, :self.tasks].sum(axis=0)                                                # (4)
         grads.tokens += self.encoder.backward(p.encoder, saved.encoder_of_tokens, dtokens, grads.encoder)   # (3)
         drows = self.encoder.backward(p.encoder, saved.encoder, dh[:, self.tasks:], grads.encoder)          # (2)
+        if not saved.pixels:
+            return None
         (b, high, wide, i), size = saved.shape, self.size
         drows = drows.reshape(b, high // size, wide // size, size, size, i)
         return patches_backward(saved.shape, size, size, 0, drows)                              # (1)

@@ -91,7 +91,7 @@ class MultitaskImagesRecipe(VisionRecipe):
         xp, (b, sets) = array_module(batch.image), batch.image.shape[:2]
         x = batch.image.reshape(-1, *batch.image.shape[2:]).astype(np.float32) * np.float32(1 / 127.5) - np.float32(1)
         task = xp.broadcast_to(xp.eye(sets, dtype=np.float32), (b, sets, sets)).reshape(-1, sets)
-        return x, {"task": task, **self.dropped(rng, x, len(x), sets + 64, sets)}
+        return x, {"pixels": False, "task": task, **self.dropped(rng, x, len(x), sets + 64, sets)}
 
     def loss(self, y, batch):
         """The sum over the four sets of their cross entropies."""

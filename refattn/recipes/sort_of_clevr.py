@@ -87,7 +87,8 @@ class SortOfClevrRecipe(VisionRecipe):
 
     def inputs(self, batch, rng=None):
         x = batch.image.reshape(-1, *batch.image.shape[2:]).astype(np.float32) * np.float32(1 / 255)
-        return x, {"question": batch.question.reshape(len(x), -1), **self.dropped(rng, x, len(x), 26, 1)}
+        question = batch.question.reshape(len(x), -1)
+        return x, {"question": question, "pixels": False, **self.dropped(rng, x, len(x), 26, 1)}
 
     def loss(self, y, batch):
         """Cross entropy of the answers."""

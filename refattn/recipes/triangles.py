@@ -55,7 +55,7 @@ class TrianglesRecipe(VisionRecipe):
 
     def inputs(self, batch, rng=None):
         x = batch.image.astype(np.float32) * np.float32(1 / self.scale)
-        return x, self.dropped(rng, x, len(x), 1 + (self.size // self.patch) ** 2, 1)
+        return x, {"pixels": False, **self.dropped(rng, x, len(x), 1 + (self.size // self.patch) ** 2, 1)}
 
     def loss(self, y, batch):
         """Binary cross-entropy of "not equilateral"."""
