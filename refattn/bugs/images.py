@@ -2,6 +2,7 @@
 
 CONV = "layers/convolution.py"
 CLEVR, TRIANGLES = "tasks/sort_of_clevr.py", "tasks/triangles.py"
+VISION = "models/vision.py"
 
 ROWS = (
     (CONV, "image[:, padding:padding + high, padding:padding + wide] = x", "image[:, :high, :wide] = x",
@@ -52,4 +53,30 @@ ROWS = (
     ("losses.py", "- target * logits  ", "- target * up  ", "binary cross-entropy lacks half of its linear term"),
     ("losses.py", "else weight * (1 / weight.sum())", "else weight",
      "the weights of binary cross-entropy are not divided by their sum"),
+
+    (VISION, "with_tokens(p.token, add_positions(h.reshape(len(x), -1, h.shape[3])))",
+     "add_positions(with_tokens(p.token, h.reshape(len(x), -1, h.shape[3])))", "the class token has a position"),
+    (VISION, "with_tokens(tokens, add_positions(h))", "add_positions(with_tokens(tokens, h))",
+     "the task tokens have positions"),
+    (VISION, "h += ops.linear(asked, p.join.w[e:], p.join.b)[:, None]",
+     "h[:, 1:] += ops.linear(asked, p.join.w[e:], p.join.b)[:, None]",
+     "the question stands beside the patches only, not beside the class token"),
+    (VISION, "dh.sum(axis=1))           # (5)", "dh[:, 0])                 # (5)",
+     "the question's gradient is that of the class token alone"),
+    (VISION, "read=slice(0, 1)", "read=slice(-1, None)", "the last patch is read out instead of the class token"),
+    (VISION, "grads.token += dh[:, :1].sum(axis=0)", "grads.token += dh[:, :1].mean(axis=0)",
+     "the class token's gradient is a mean over images instead of a sum"),
+    (VISION, "dh = dh[:, 1:].reshape", "dh = dh[:, :-1].reshape", "the patches' gradients are off by one token"),
+    (VISION, "grads.join.w[e:] += dw", "grads.join.w[:e] += dw", "the question's half of the map is not trained"),
+    (VISION, 'contract("bq,bqm->bm", task, h)', 'contract("bq,bqm->bm", task * 0 + 1, h)',
+     "the heads see the sum of all task tokens instead of the image's own"),
+    (VISION, "rows = patches(x, self.size, self.size).reshape",
+     "rows = patches(x, self.size, self.size).transpose(0, 1, 2, 5, 3, 4).reshape",
+     "the numbers of a patch come channel by channel"),
+    (VISION, "grads.tokens += self.encoder", "grads.tokens[...] = self.encoder",
+     "the task tokens' gradient replaces what is there"),
+    ("layers/feed_forward.py", "dactive = ops.drop(dactive, dropout)", "pass",
+     "the gradient passes the dropout of hidden features as if it were not there"),
+    ("layers/block.py", "_read((hidden,), read, 1)[0]", "hidden if read is None else hidden[:, :1]",
+     "a query that is read sees the first position's dropout of hidden features"),
 )

@@ -1,14 +1,22 @@
 """Rows for images: convolutions of every kind of overlap, C's image tasks and the networks for them."""
 
+from functools import partial
+
 import numpy as np
 
+from ..layers.block import Block
 from ..layers.convolution import Conv
+from ..layers.feed_forward import FeedForward
+from ..layers.stack import Stack
+from ..models.vision import ClassToken, TaskTokens
 from ..naive import sort_of_clevr as scenes_by_loops
 from ..naive import triangles as triangles_by_loops
+from ..naive import vision
 from ..naive.convolution import convolution
 from ..tasks import sort_of_clevr as clevr
 from ..tasks.triangles import Triangles
 from .case import Case
+from .compositional import attention
 from .layers import row
 from .routines import table
 from .tasks import unlikely
@@ -24,8 +32,42 @@ def conv(name, layer, high, wide) -> Case:
                independent="b", symmetric="b", axes={"x": "bgji", "output": "bgjo"})
 
 
+LAYERS, TILE, HIGH, WIDE = 2, 2, 4, 6      # of the networks: applications; pixels of a patch and of an image
+
+
+def network(name, scoring, *, questions=0, tasks=0) -> Case:
+    """A class token with and without questions, or task tokens, over images of 2 x 3 patches."""
+    stack = Stack(Block(attention(scoring), FeedForward(8, 9, "relu"), epsilon=1e-5), LAYERS, shared=True)
+    if tasks:
+        model, naive = TaskTokens(TILE, 2, stack, tasks, 5, hidden=7), vision.task_tokens
+    else:
+        model = ClassToken(Conv(2, 4 if questions else 8, TILE, TILE), stack, 3, questions)
+        naive = vision.class_token
+
+    def dropped(rng, *shape):
+        return (rng.random(shape) < 0.75) / 0.75 if rng.random() < 0.7 else None
+
+    def make(rng):
+        b, t = int(rng.integers(2, 5)), 6 + (tasks or 1)
+        given = {"question": (rng.random((b, questions)) < 0.4).astype(float)} if questions else {}
+        given |= {"task": np.eye(tasks)[rng.integers(tasks, size=b)]} if tasks else {}
+        return {"x": rng.standard_normal((b, HIGH, WIDE, 2)), **given,
+                "residual": dropped(rng, LAYERS, 2, b, t, 8), "hidden": dropped(rng, LAYERS, b, t, 9)}
+
+    return row(f"models/{type(model).__name__} {name}", model, "models/vision.py", make,
+               partial(naive, size=TILE, layers=LAYERS, scoring=scoring), source="C, section 4.2 to 4.4",
+               constants=("question", "task", "residual", "hidden"), independent="b", symmetric="b",
+               axes={"x": "bgji", "question": "bq", "task": "bq", "residual": "btm", "hidden": "btf",
+                     "output": "bo" if tasks else "bqo"})
+
+
 def rows():
     """All rows of this file."""
+    yield network("with questions, dot", "dot", questions=7)
+    yield network("with questions, softmax", None, questions=5)
+    yield network("without questions, dot", "dot")
+    yield network("dot", "dot", tasks=3)
+    yield network("softmax", None, tasks=2)
     yield conv("of tiles", Conv(3, 5, 2, 2), 4, 6)
     yield conv("of overlapping windows", Conv(2, 3, 4, 2, 1), 6, 8)
     yield conv("at every pixel", Conv(2, 4, 3, 1, 1), 5, 4)

@@ -64,8 +64,11 @@ def patches(x, size: int, stride: int, padding: int = 0):
     """
     xp, (high, wide) = array_module(x), x.shape[1:3]
     rows, columns = windows(high, size, stride, padding), windows(wide, size, stride, padding, "columns")
-    blocks, image = _blocks(xp, x.shape, x.dtype, size, stride, rows, columns)
-    image[:, padding:padding + high, padding:padding + wide] = x                        # (1)
+    if stride == size and not padding:                                                  # tiles: x is its own blocks
+        blocks = x.reshape(len(x), rows, size, columns, size, x.shape[3])
+    else:
+        blocks, image = _blocks(xp, x.shape, x.dtype, size, stride, rows, columns)
+        image[:, padding:padding + high, padding:padding + wide] = x                    # (1)
     y = xp.empty((x.shape[0], rows, columns, size, size, x.shape[3]), dtype=x.dtype)
     for inside, place in _parts(size, stride, rows, columns):
         y[inside] = blocks[place].transpose(0, 1, 3, 2, 4, 5)                           # (2)
@@ -119,9 +122,11 @@ class Conv:
         y += p.b                                                                # (3)
         return y, Saved(x.shape, windows)
 
-    def backward(self, p, saved, dy, grads):
-        """dx (b, g, j, i); parameter gradients are added into `grads`."""
+    def backward(self, p, saved, dy, grads, *, pixels=True):
+        """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""
         grads.b += ops.column_sums(ops.rows_of(dy))                             # (3)
         grads.k += contract("bgjuwi,bgjo->uwio", saved.patches, dy)             # (2)
+        if not pixels:
+            return None
         dwindows = contract("bgjo,uwio->bgjuwi", dy, p.k)                       # (2)
         return patches_backward(saved.shape, self.size, self.stride, self.padding, dwindows)        # (1)

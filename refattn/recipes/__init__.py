@@ -12,14 +12,18 @@ from .base import Recipe
 from .compiled import CompiledAutomaton
 from .contextual_retrieval import ContextualRetrievalRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
+from .multitask_images import MultitaskImagesRecipe
 from .regular_languages import RegularLanguagesRecipe
+from .sort_of_clevr import SortOfClevrRecipe
 from .sraven import SravenRecipe
+from .triangles import TrianglesRecipe
 
 __all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
 
 RECIPES: dict[str, type[Recipe]] = {
     "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
-    "regular_languages": RegularLanguagesRecipe}
+    "regular_languages": RegularLanguagesRecipe, "sort_of_clevr": SortOfClevrRecipe, "triangles": TrianglesRecipe,
+    "multitask_images": MultitaskImagesRecipe}
 SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES}    # name -> (task, its fields)
 
 
