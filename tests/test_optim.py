@@ -43,6 +43,11 @@ def test_clipping_by_hand(limit, epsilon, factor):
     assert np.allclose(grads, [3 * factor, 4 * factor], rtol=1e-12)
 
 
+def test_a_gradient_below_one_is_clipped_to_less():
+    grads = np.array([0.3, 0.4])
+    assert optim.clip_by_global_norm(grads, 0.25) == 0.5 and np.allclose(grads, [0.15, 0.2], rtol=1e-12)
+
+
 def test_clipping_zero_is_zero():
     grads = np.zeros(3, "float32")
     optim.clip_by_global_norm(grads, 1.0)

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,19 +136,16 @@ def test_a_damaged_line_takes_no_good_one_with_it(bad, whole, tmp_path, monkeypa
 
 
 def test_seconds_are_those_that_passed(tmp_path, monkeypatch):
-    path, times = tmp_path / "hyla-seed0", []
-    for step in 8, 99:
-        monkeypatch.setattr(train, "Stop", lambda *_, step=step: StopAt(step))
-        begun = time.monotonic(), time.process_time()
-        fit(tiny(), path, resume=True, progress=False)
-        took = time.monotonic() - begun[0], time.process_time() - begun[1]
+    """By clocks that say 100 when a run begins, then one second more, or two of the processor, for each step."""
+    path, now = tmp_path / "hyla-seed0", [100]
+    monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: 2 * now[0]))
+    for stop_at, expected in (10, 10), (99, 30):
+        monkeypatch.setattr(train, "Stop", lambda *_, at=stop_at: StopAt(at))
+        now[0] = 100
+        fit(disturbed(lambda step, _: now.__setitem__(0, 101 + step)), path, resume=True, progress=False)
         _, meta = runs.load_checkpoint(path, tiny(), tiny().build().parameters())
-        times.append((took, (meta["seconds"], meta["cpu_seconds"])))
-    (first, at_stop), (second, at_end) = times
-    for clock in 0, 1:
-        assert 0 < at_stop[clock] <= first[clock] and 0 < at_end[clock] - at_stop[clock] <= second[clock]
-    done = runs.result(path)
-    assert (done["seconds"], done["cpu_seconds"]) == (round(at_end[0], 1), round(at_end[1], 1))
+        assert (meta["step"], meta["seconds"], meta["cpu_seconds"]) == (expected, expected, 2 * expected)
+    assert runs.result(path)["seconds"] == 30 and runs.result(path)["cpu_seconds"] == 60
 
 
 def test_a_complete_run_resumes_to_itself(whole):

@@ -70,6 +70,14 @@ def test_the_bugs_that_it_reveals_are_computed(written):
     assert all(case["reveals"] for case in written[1]["cases"])
 
 
-def test_a_second_writing_gives_the_same_bytes(written, tmp_path):
-    for one, two in zip(written[0], vectors.write(tmp_path), strict=True):
+def test_a_second_writing_gives_the_same_bytes(written, tmp_path, monkeypatch):
+    """With few bugs, which take most of the time; what the manifest says of them is the same too."""
+    few = BUGS[::20]
+    names = {f"{bug.file}: {bug.sentence}" for bug in few}
+    monkeypatch.setattr(vectors, "BUGS", few)
+    *again, manifest = vectors.write(tmp_path)
+    for one, two in zip(written[0][:-1], again, strict=True):
         assert one.name == two.name and one.read_bytes() == two.read_bytes()
+    for case in written[1]["cases"]:
+        case["reveals"] = [name for name in case["reveals"] if name in names]
+    assert json.loads(manifest.read_text(encoding="utf-8")) == written[1]

@@ -29,7 +29,8 @@ def catches(bug: Bug, checks=None, xp=np) -> Iterator[tuple[str, str, str]]:
     `xp` is the array module that the check `array_module` holds against NumPy.
     """
     table = load(bug).cases
-    trials = list(product(reversed(table.CASES + table.ROUTINES), CHECKS if checks is None else checks, range(DRAWS)))
+    trials = product(reversed(table.CASES + table.ROUTINES), CHECKS if checks is None else checks, range(DRAWS))
+
     def late(trial):
         case, check, draw = trial
         elsewhere, unlikely = case.file != bug.file, check not in ("derivative", "loops")
