@@ -159,6 +159,13 @@ class Recipe:
         """{metric: number} from the scores of all batches joined: the mean of each; None for what has no score."""
         return {**dict.fromkeys(self.LABELS), **{name: float(np.mean(x, dtype=float)) for name, x in scores.items()}}
 
+    def chosen(self, lines: list) -> dict:
+        """{split: metrics}, beside those of SPLITS, that are read off all evaluations of a run, the last one included.
+
+        `lines` are those of metrics.jsonl.
+        """
+        return {}
+
     @property
     def name(self) -> str:
         """Of the run and its directory."""
@@ -211,7 +218,7 @@ class FiniteRecipe(Recipe):
 
     def draw(self, step: int):
         epoch, place = divmod(step, self.steps_per_epoch)
-        return self.take("train", _order(self.seed, epoch, self.size("train"))[place * self.batch:][:self.batch])
+        return self.take("train", order(self.seed, epoch, self.size("train"))[place * self.batch:][:self.batch])
 
     def asked(self, split: str, tasks: int):
         index = np.arange(min(tasks, self.size(split)))
@@ -221,5 +228,6 @@ class FiniteRecipe(Recipe):
 
 
 @lru_cache(maxsize=4)
-def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+def order(seed: int, epoch: int, size: int) -> np.ndarray:
+    """The permutation of so many samples in an epoch."""
     return stream(seed, "data", epoch).permutation(size)

@@ -19,7 +19,8 @@ from ..models.vision import TaskTokens
 from ..tasks import natural_images
 from ..tasks.triangles import Triangles
 from ..xp import array_module
-from .base import setting
+from . import published
+from .base import FiniteRecipe, setting
 from .vision import VisionRecipe
 
 SETS = "first", "second", "third"
@@ -32,7 +33,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultitaskImagesRecipe(VisionRecipe):
+class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     """Three sets of pictures to classify, and triangles, by one network with a token for each."""
 
     TASK = "multitask_images"
@@ -40,6 +41,7 @@ class MultitaskImagesRecipe(VisionRecipe):
     SPLITS = "train", "test"
     LABELS = {name: f"accuracy, {name} set" for name in SETS} | {"triangles": "accuracy, triangles"}
     TABLE = tuple((name, "test", name) for name in COLUMNS) + tuple((f"train {x}", "train", x) for x in COLUMNS)
+    PUBLISHED = published.multitask_images(2)
     PAPER = {"first": "cifar10", "second": "fashion_mnist", "third": "svhn", "steps": 229_000, "log_every": 229,
              "evaluate_every": 2_290, "checkpoint_every": 2_290}
     SCALES = {
@@ -62,28 +64,27 @@ class MultitaskImagesRecipe(VisionRecipe):
         where = self.data or os.environ.get("REFATTN_DATA", "")
         return [natural_images.load(getattr(self, name), split, where) for name in SETS]
 
-    @property
-    def examples(self) -> int:
-        """Images of the largest set."""
-        return self.size("train")
+    @classmethod
+    def published(cls, settings: dict):
+        theirs = published.multitask_images(settings["retrievals"])
+        return theirs if settings["first"] == "cifar10" else theirs._replace(figures={})
 
-    def size(self, split: str) -> int:
+    def size(self, split):
         """Images of the largest set in a split."""
         return max(len(each.label) for each in self.images(split))
 
     def build(self):
         return TaskTokens(4, 3, self.stack(), len(COLUMNS), 31)
 
-    def take(self, split, indices):
+    def take(self, split, index):
         """One image of each set for every number; of training images cut out and mirrored anew, as triangles are."""
-        rng, indices = np.random.default_rng([self.seed, split == "train", *map(int, indices)]), np.asarray(indices)
-        images, targets = [], []
+        index = np.asarray(index)
+        rng, images, targets = np.random.default_rng([self.seed, split == "train", *index.tolist()]), [], []
         for each in self.images(split):
-            index = indices % len(each.label)
-            image = each.image[index]
+            image, label = (x[index % len(each.label)] for x in each)
             images.append(natural_images.augment(rng, image) if split == "train" else image)
-            targets.append(np.where((split == "train") | (indices < len(each.label)), each.label[index], -1))
-        fresh = Triangles(natural_images.SIZE).sample(rng, len(indices))
+            targets.append(np.where((split == "train") | (index < len(each.label)), label, -1))
+        fresh = Triangles(natural_images.SIZE).sample(rng, len(index))
         images.append(np.repeat(fresh.image, 3, axis=3))
         return Batch(np.stack(images, axis=1), np.stack([*targets, fresh.target.astype(np.int64)], axis=1))
 

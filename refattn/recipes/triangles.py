@@ -15,6 +15,7 @@ from ..layers.convolution import Conv
 from ..losses import binary_cross_entropy
 from ..models.vision import ClassToken
 from ..tasks import triangles as task
+from . import published
 from .base import setting
 from .vision import VisionRecipe
 
@@ -28,7 +29,8 @@ class TrianglesRecipe(VisionRecipe):
     SPLITS = task.SPLITS
     LABELS = {"accuracy": "accuracy"}
     TABLE = (("train accuracy", "train", "accuracy"), ("test accuracy", "test", "accuracy"))
-    SMALL = {"size": 32, "width": 64, "layers": 2, "retrievals": 4, "scale": 255.0, "rate": 1e-3}
+    PUBLISHED = published.triangles(2, "dot")
+    SMALL = {"size": 32, "width": 64, "layers": 2, "retrievals": 4, "divisor": 255.0, "rate": 1e-3}
     SCALES = {
         "quick": {**SMALL, "steps": 3_000, "epoch": 100, "evaluation": 3_200, "probe": 640},
         "small": {**SMALL, "steps": 31_280, "log_every": 391, "evaluate_every": 1_564, "checkpoint_every": 1_564},
@@ -39,13 +41,17 @@ class TrianglesRecipe(VisionRecipe):
     probe: int = setting(1_280, "images per split during training", least=1, most=10**9)
     size: int = setting(64, "pixels of a side", least=8, most=1_024)
     patch: int = setting(4, "pixels of a patch's side", least=1, most=1_024)
-    scale: float = setting(1.0, "that pixels of 0 and 255 are divided by; C: 1", least=1e-6, most=1e6)
+    divisor: float = setting(1.0, "of pixels of 0 and 255; C: 1", least=1e-6, most=1e6)
     epoch: int = setting(782, "steps that share a rate; the cosine falls from one to the next", least=1, most=10**9)
 
     def __post_init__(self):
         super().__post_init__()
         if self.size % self.patch:
             raise ValueError(f"size is {self.size}, allowed are multiples of patch, {self.patch}")
+
+    @classmethod
+    def published(cls, settings: dict):
+        return published.triangles(settings["retrievals"], settings["scoring"])
 
     def build(self):
         return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)
@@ -54,7 +60,7 @@ class TrianglesRecipe(VisionRecipe):
         return task.Triangles(self.size).sample(rng, size or self.batch, split)
 
     def inputs(self, batch, rng=None):
-        x = batch.image.astype(np.float32) * np.float32(1 / self.scale)
+        x = batch.image.astype(np.float32) * np.float32(1 / self.divisor)
         return x, {"pixels": False, **self.dropped(rng, x, len(x), 1 + (self.size // self.patch) ** 2, 1)}
 
     def loss(self, y, batch):
@@ -65,9 +71,6 @@ class TrianglesRecipe(VisionRecipe):
     def score(self, y, batch):
         """Whether the class that is likelier than 1/2 is right."""
         return {"accuracy": (y[:, 0, 0] > 0) == (batch.target > 0.5)}
-
-    def summary(self, scores):
-        return {name: float(x.mean()) for name, x in scores.items()}
 
     def rate_at(self, step: int) -> float:
         """Half a cosine from `rate` to 0, the same for all steps of an epoch."""
