@@ -27,6 +27,12 @@ class Saved(NamedTuple):
     code: Any                  # (b, h, q, k), 0 where the key is later
 
 
+class KeptState(NamedTuple):
+    """What a decoder keeps of any number of tokens."""
+    state: Any                 # (b, h, d, e)
+    length: int
+
+
 def linear_state(q, k, v, state=None):
     """o[b, q, h, e] of a piece, and the state after it.  Returns o, state and Saved.
 

@@ -120,9 +120,9 @@ def language_models():
                 scale=True, fields={"scale": True})
     yield model("learned table, own read-out, read", Stack(block(MultiHead(8, 2, 4)), 1), read=slice(2, None),
                 fields={"learned": 7, "tied": False})
-    yield model("shared, halves, scores", Stack(block(Compositional(8, 2, 2, 4, 3, 5), FeedForward(8, 9, "relu")), 2, True,
-                                                True), target=False, layers=2, activation="relu", halves=True,
-                attention=naive_compositional.layer, embedding={"scale": True, "table": "halves"},
+    shared = block(Compositional(8, 2, 2, 4, 3, 5), FeedForward(8, 9, "relu"))
+    yield model("shared, halves, scores", Stack(shared, 2, True, True), target=False, layers=2, activation="relu",
+                halves=True, attention=naive_compositional.layer, embedding={"scale": True, "table": "halves"},
                 embedding_scale=True)
     yield model("regular, two sub-layers", Stack(block(SlidingDilated(8, 2, 4, 2, out_of_range="mask")), 2,
                                                  final_norm=True), chunk=2, least=9, fields={"length": 9})

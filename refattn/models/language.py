@@ -136,7 +136,7 @@ class Language:
             h, _ = self.positions.forward(p.positions, h, start)
         parts = []
         for i, (block, place, _) in enumerate(self.applications(start + n)):
-            past = kept.applied[i] if kept is not None and i < len(kept.applied) else None
+            past = kept.applied[i] if kept is not None and i < len(kept.applied) else (None, None)
             if kept is not None and i == len(kept.applied):         # a level that the text was too short for so far
                 h = xp.concatenate([kept.h, h], axis=1)
             h, part = block.extend(p.block if self.stack.shared else p.blocks[place], h, past)
