@@ -7,7 +7,9 @@ import pytest
 
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
+from refattn.tasks.text import corpus
 from refattn.theorems.statement import filled
+from refattn.train.writing import streamed, written
 
 SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}
 MODELS = [("softmax", "learned"), ("softmax", "t5"), ("linear", "interleaved"), ("linear", "rotary"),
@@ -72,3 +74,23 @@ def test_bad_input_gets_one_line(make, words):
     with pytest.raises(ValueError) as error:
         make()
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("attention, position", [("softmax", "learned"), ("linear", "rotary"), ("regular_gpt", "none")])
+def test_text_is_the_same_for_the_same_seed_and_greedy_is_the_greatest(attention, position):
+    model, p, x = built(attention, position)
+    one, again, other = (list(written(model, p, x[0, :4], 30, top_k=5, seed=seed)) for seed in (3, 3, 4))
+    assert one == again != other and len(one) == 30
+    likeliest, ids = list(written(model, p, x[0, :4], 5, temperature=0)), list(x[0, :4])
+    for token in likeliest:
+        assert token == model.forward(p, np.array([ids]))[0][0, -1].argmax()
+        ids.append(token)
+    before = likeliest[:likeliest.index(likeliest[-1])]
+    assert list(written(model, p, x[0, :4], 5, temperature=0, stop=likeliest[-1:])) == before
+
+
+def test_half_a_character_waits_for_its_other_half():
+    bytes_ = corpus("documentation")
+    ids = list("a – b é".encode())
+    pieces = list(streamed(bytes_, ids))
+    assert "".join(pieces) == "a – b é" and "–" in pieces and "\ufffd" not in "".join(pieces)
