@@ -74,7 +74,10 @@ class KerpleSaved(NamedTuple):
 
 @dataclass(frozen=True)
 class Kerple:
-    """bias = -p ln(1 + a n) with kernel "log", -a n^p with "power"; a and p are numbers of each head, above 0."""
+    """bias = -p ln(1 + a n) with kernel "log", -a n^p with "power"; a and p are numbers of each head, above 0.
+
+    Every update leaves them at 0.01 or more, an exponent at 2 or less.
+    """
     heads: int
     kernel: str = "log"
 
@@ -84,8 +87,8 @@ class Kerple:
             raise ValueError(f"kernel is {self.kernel!r}, allowed are 'log', 'power'")
 
     def parameters(self):
-        number = Parameter("h", (self.heads,), 4, "scale")
-        return {"a": number, "p": number}
+        a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
+        return {"a": a, "p": a._replace(span=(0.01, 2.0 if self.kernel == "power" else np.inf))}
 
     def forward(self, p, q, k, at=None):
         """q and k as they are, the bias (h, q, k), and KerpleSaved; the queries stand at the range `at`."""

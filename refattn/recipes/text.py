@@ -25,7 +25,7 @@ from ..layers.positions import T5, Rotary
 from ..layers.stack import Stack
 from ..layers.text_positions import ALiBi, Kerple
 from ..models.language import Language
-from ..params import count
+from ..params import XAVIER_UNIFORM, Init, count
 from ..tasks import text as task
 from ..xp import array_module, to_device
 from .base import Recipe, setting
@@ -51,6 +51,7 @@ class TextRecipe(Recipe):
     LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy"}
     TABLE = (("bits per token", "test", "bits"), ("perplexity", "test", "perplexity"),
              ("accuracy", "test", "accuracy"), ("validation bits", "validation", "bits"))
+    CHOSEN_BY = "validation", "bits", "least"
     PUBLISHED = Published("none", "the papers trained on other corpora", {}, {})
     SCALES: ClassVar = {
         "quick": {"steps": 1_000, "batch": 16, "rate": 2e-3, "warmup": 50, "clip": 1.0, "layers": 2, "width": 64,
@@ -62,7 +63,8 @@ class TextRecipe(Recipe):
         "paper_c": {"layers": 6, "shared": True, "width": 512, "heads": 8, "batch": 64, "length": 512, "context": 400,
                     "activation": "relu", "position": "halves", "embedding_scale": True, "unit": "words",
                     "steps": 50_000, "rate": 2e-3, "warmup": 4_000, "schedule": "inverse_root", "decay": 0.01,
-                    "dropout": 0.1, "beta2": 0.98, "epsilon_first": True, "decay_rule": "all"},
+                    "dropout": 0.1, "beta2": 0.98, "epsilon_first": True, "decay_rule": "all",
+                    "initialise": "pytorch"},
         "paper_r": {"layers": 6, "width": 768, "heads": 12, "batch": 32, "length": 512, "chunk": 128, "rate": 6e-4,
                     "attention": "regular_gpt", "steps": 50_000, "warmup": 2_000, "clip": 1.0, "beta2": 0.95,
                     "biases": False, "longest": 8_192, "chunks": 1_000},
@@ -72,6 +74,8 @@ class TextRecipe(Recipe):
     batch: int = setting(16, "windows per step", least=1, most=2**20)
     schedule_length: str = setting("text", "cosine over steps - 2 warmup (released) or steps - warmup (text)",
                                    choices=("released", "text"))
+    decay_rule: str = setting("released", "which arrays decay: those that are no vectors, as the text of H says, all (C)",
+                              choices=("released", "text", "all", "none"))
     schedule: str = setting("cosine", "of the rate after the warm-up; C: inverse_root",
                             choices=("cosine", "inverse_root"))
     initialise: str = setting("gpt2", "scheme of the initial weights",
@@ -131,9 +135,9 @@ class TextRecipe(Recipe):
 
     @property
     def lengths(self) -> dict:
-        """{split: length} of those in which the last token is scored."""
+        """{split: length} of those in which the last token is scored, as R does: once, twice, ... the length."""
         many = int(math.log2(self.longest / self.length)) + 1 if self.longest >= self.length else 0
-        return {f"length_{self.length << n}": self.length << n for n in range(many)}
+        return {f"times_{1 << n}": self.length << n for n in range(many)}
 
     @property
     def name(self) -> str:
@@ -143,6 +147,19 @@ class TextRecipe(Recipe):
     @property
     def ADAM(self) -> dict:
         return {"beta2": self.beta2, "epsilon_first": self.epsilon_first}
+
+    @property
+    def INITIAL(self) -> dict:
+        """KERPLE's numbers between 0 and 1 or 2; with scheme pytorch C's maps of attention, and embeddings over sqrt(m).
+        """
+        found = {}
+        if self.position.startswith("kerple") and self.attention in VARIANTS:
+            found = {f"*.attention.position.{name}": lambda rng, p, most=most: rng.uniform(0.01, most, p.shape)
+                     for name, most in (("a", 1), ("p", 2))}
+        if self.initialise == "pytorch":
+            found |= {"embed.table": Init("normal"), "*.attention.wo": XAVIER_UNIFORM}
+            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5) for name in "qkv"}
+        return found
 
     def rate_at(self, step: int) -> float:
         """C: warm-up from 1e-7, then the rate times sqrt(warmup / step); otherwise a cosine."""
@@ -200,10 +217,13 @@ class TextRecipe(Recipe):
         return task.sample(rng, ids[split], size, self.length)
 
     def batches(self, split: str, tasks: int):
-        """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length."""
+        """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
+
+        The latter only where there is time for all of them, at the end.
+        """
         if split in self.lengths:
-            size = max(1, min(self.batch, self.batch * self.length // self.lengths[split]))
-            yield from ((min(size, self.chunks - n), {}) for n in range(0, min(self.chunks, tasks), size))
+            size, many = max(1, self.batch * self.length // self.lengths[split]), self.chunks * (tasks >= self.chunks)
+            yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
         step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
         whole = min(tasks, 1 + max(0, -(-(last - self.length) // step)))
@@ -256,5 +276,3 @@ class TextRecipe(Recipe):
         return {"bits": nats / math.log(2), "perplexity": math.exp(min(nats, 700)),
                 "accuracy": float(scores["right"].sum(dtype=np.float64)) / tokens}
 
-    def metrics(self, y, batch):
-        return self.summary(self.score(np.stack([y, 0 * y], -1), batch))
