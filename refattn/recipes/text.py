@@ -10,6 +10,7 @@ At scale quick and small nothing is the papers'.  Scale paper is H's, paper_c an
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from ..layers.text_positions import ALiBi, Kerple
 from ..models.language import Language
 from ..params import XAVIER_UNIFORM, Init, count
 from ..tasks import text as task
+from ..train.writing import streamed, written
 from ..xp import array_module, to_device
 from .base import Recipe, setting
 from .published.source import Published
@@ -255,6 +257,16 @@ class TextRecipe(Recipe):
         tokens, options = self.inputs(batch)
         y, saved = model.forward(p, tokens, **options)
         return array_module(y).stack([y, saved.loss.hit.astype(y.dtype)], axis=-1)
+
+    def write(self, model, p, prompt, tokens=500, temperature=1.0, top_k=0, seed=0, stop=""):
+        """The prompt, then its continuation piece by piece.  Raises ValueError for what cannot be."""
+        if tokens < 0 or top_k < 0 or seed < 0:
+            raise ValueError(f"tokens {tokens}, top_k {top_k} and seed {seed} must be whole numbers from 0 on")
+        corpus = self.corpus()
+        ids = corpus.encode(prompt)
+        said = written(model, p, ids, tokens, temperature=temperature, top_k=top_k, seed=seed,
+                       stop=corpus.encode(stop)[:1])
+        return chain([corpus.decode(ids)], streamed(corpus, said))
 
     def loss(self, y, batch):
         """The mean over all tokens."""

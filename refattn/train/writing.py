@@ -37,6 +37,10 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
         raise ValueError("the prompt is empty; at least one token is needed")
     if not 0 <= temperature < np.inf:
         raise ValueError(f"temperature is {temperature}, allowed are numbers from 0 on")
+    return _written(model, p, prompt, tokens, temperature, top_k, seed, stop)
+
+
+def _written(model, p, prompt, tokens, temperature, top_k, seed, stop):
     xp, rng, limit = array_module(p.embed.table), np.random.default_rng(seed), model.learned
     ids, kept, new = list(map(int, prompt)), None, len(prompt)
     for _ in range(tokens):
