@@ -18,6 +18,8 @@ from ..contract import contract
 from ..xp import array_module
 from .shapes import check_inputs
 
+__all__ = ["KeptState", "linear_state", "linear_state_backward"]
+
 
 class Saved(NamedTuple):
     q: Any

@@ -43,10 +43,12 @@ def biased(variant, position, bias, read=None) -> Case:
 
 
 def kerple(p, queries, keys, kernel):
+    """KERPLE's bias (h, q, k) of a layer's parameters, by loops."""
     return naive_positions.kerple(p.position.a, p.position.p, queries, keys, kernel)
 
 
 def learned_table() -> Case:
+    """The table, read from its third row on."""
     def make(rng):
         return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
 
@@ -111,6 +113,7 @@ def model(name, stack, *, embedding=None, read=None, target=True, fields=None, *
 
 
 def block(attention, feed_forward=None, norm="pre"):
+    """A block of width 8."""
     return Block(attention, feed_forward or FeedForward(8, 9), norm=norm, epsilon=1e-5)
 
 

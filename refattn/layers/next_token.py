@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from ..ops import rows_of
 from ..xp import array_module
 
+__all__ = ["next_token", "next_token_backward"]
+
 
 class Saved(NamedTuple):
     h: Any                     # (n, m), the tokens in a row

@@ -20,6 +20,8 @@ import numpy as np
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["ALiBi", "Kerple", "LearnedTable", "slopes"]
+
 
 def slopes(heads: int) -> np.ndarray:
     """ALiBi's slopes 2^(-8/h), 2^(-16/h), ... for a power of two; else those of the next smaller P, then of 2P.

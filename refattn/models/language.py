@@ -24,6 +24,8 @@ from ..params import Parameter, check_integers
 from ..xp import array_module
 from .regular_gpt import levels
 
+__all__ = ["KeptText", "Language"]
+
 
 class Saved(NamedTuple):
     embedding: Any

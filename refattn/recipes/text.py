@@ -33,6 +33,8 @@ from ..xp import array_module, to_device
 from .base import Recipe, setting
 from .published.source import Published
 
+__all__ = ["TextRecipe"]
+
 IN_HEADS = {"rotary": lambda heads: Rotary(), "alibi": ALiBi, "kerple_log": Kerple,
             "kerple_power": lambda heads: Kerple(heads, "power")}
 POSITIONS = "none", "learned", *TABLES, "t5", *IN_HEADS
@@ -76,7 +78,7 @@ class TextRecipe(Recipe):
     batch: int = setting(16, "windows per step", least=1, most=2**20)
     schedule_length: str = setting("text", "cosine over steps - 2 warmup (released) or steps - warmup (text)",
                                    choices=("released", "text"))
-    decay_rule: str = setting("released", "which arrays decay: those that are no vectors, as the text of H says, all (C)",
+    decay_rule: str = setting("released", "which arrays decay; released: what is no vector; all: C",
                               choices=("released", "text", "all", "none"))
     schedule: str = setting("cosine", "of the rate after the warm-up; C: inverse_root",
                             choices=("cosine", "inverse_root"))
@@ -152,8 +154,7 @@ class TextRecipe(Recipe):
 
     @property
     def INITIAL(self) -> dict:
-        """KERPLE's numbers between 0 and 1 or 2; with scheme pytorch C's maps of attention, and embeddings over sqrt(m).
-        """
+        """KERPLE's numbers, from 0.01 to 1 or 2; with scheme pytorch C's maps of attention and embeddings."""
         found = {}
         if self.position.startswith("kerple") and self.attention in VARIANTS:
             found = {f"*.attention.position.{name}": lambda rng, p, most=most: rng.uniform(0.01, most, p.shape)

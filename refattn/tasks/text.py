@@ -26,6 +26,8 @@ import numpy as np
 
 from .checks import check_choice, check_integer
 
+__all__ = ["OWN", "SPLITS", "UNITS", "Corpus", "Windows", "corpus", "sample", "windows"]
+
 UNITS = "bytes", "characters", "words", "tokens"
 SPLITS = "train", "validation", "test"
 OWN = "documentation", "library"

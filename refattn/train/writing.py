@@ -9,6 +9,8 @@ import numpy as np
 
 from ..xp import array_module, to_device, to_host
 
+__all__ = ["drawn", "streamed", "written"]
+
 
 def drawn(z, rng, temperature: float = 1.0, top_k: int = 0) -> int:
     """A token drawn by its scores z (v), on the host; of equally great ones at temperature 0 the first.

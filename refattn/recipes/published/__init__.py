@@ -5,5 +5,5 @@ from .hypernetwork import FUZZY_LOGIC, FUZZY_LOGIC_EXPERTS, SRAVEN, SRAVEN_EXPER
 from .regular import TABLE_1, TABLE_2, TABLE_3, regular_languages
 from .source import Published
 
-__all__ = ["FIGURE_7", "FUZZY_LOGIC", "FUZZY_LOGIC_EXPERTS", "SRAVEN", "SRAVEN_EXPERTS", "TABLE_1", "TABLE_2", "TABLE_3", "TABLE_6",
-           "TABLE_A1", "TABLE_A2", "Published", "contextual_retrieval", "regular_languages"]
+__all__ = ["FIGURE_7", "FUZZY_LOGIC", "FUZZY_LOGIC_EXPERTS", "SRAVEN", "SRAVEN_EXPERTS", "TABLE_1", "TABLE_2",
+           "TABLE_3", "TABLE_6", "TABLE_A1", "TABLE_A2", "Published", "contextual_retrieval", "regular_languages"]
