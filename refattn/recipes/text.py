@@ -97,7 +97,7 @@ class TextRecipe(Recipe):
                            most=1_000_000)
     longest: int = setting(0, "score the last token of windows of length, twice that, ... up to this; 0: do not",
                            least=0, most=1_000_000)
-    chunks: int = setting(100, "windows of each of these lengths; R: 1,000", least=1, most=10**9)
+    chunks: int = setting(100, "windows of the longest of these lengths, twice as many of half of it; R: 1,000 of each", least=1, most=10**9)
     attention: str = setting("softmax", "variant, or model", choices=ATTENTIONS)
     position: str = setting("learned", "where tokens stand, of all but regular_gpt", choices=POSITIONS)
     layers: int = setting(4, "blocks; of regular_gpt the sub-layers of a level", least=1, most=1_024)
@@ -222,10 +222,12 @@ class TextRecipe(Recipe):
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
 
-        The latter only where there is time for all of them, at the end.
+        The latter only at the end, where there is time for all of them; of shorter ones as many as cost the same.
         """
         if split in self.lengths:
-            size, many = max(1, self.batch * self.length // self.lengths[split]), self.chunks * (tasks >= self.chunks)
+            own, longest = self.lengths[split], max(self.lengths.values())
+            size, many = max(1, self.batch * self.length // own), self.chunks * (longest // own)
+            many *= tasks >= self.chunks
             yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
         step, last = self.length - self.context, len(self.corpus().ids[split]) - 1

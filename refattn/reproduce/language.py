@@ -15,7 +15,8 @@ OTHER = ("Characters of tiny Shakespeare; words of WikiText-2, trained on its va
 FIGURE_6 = Table(
     "figure-6", "Figure 6 of H, language modelling: attention variants at equal parameters",
     "Schug et al. 2025, Attention as a Hypernetwork, figure 6: curves without numbers, C4, 50M parameters", "text",
-    COLUMNS, tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False}, (None,) * 3)
+    COLUMNS, tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False,
+                                          "position": "learned"}, (None,) * 3)
                    for unit, fields in CORPORA.items()
                    for attention in ("softmax", "linear", "hyla", "compositional")),
     ("text_models",), own_directories=True, default_scale="small", remarks=OTHER)
