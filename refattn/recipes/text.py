@@ -97,7 +97,7 @@ class TextRecipe(Recipe):
                            most=1_000_000)
     longest: int = setting(0, "score the last token of windows of length, twice that, ... up to this; 0: do not",
                            least=0, most=1_000_000)
-    chunks: int = setting(100, "windows of the longest of these lengths, twice as many of half of it; R: 1,000 of each", least=1, most=10**9)
+    chunks: int = setting(100, "windows of the longest, two for each of half of it; R: 1,000 of each", least=1, most=10**9)
     attention: str = setting("softmax", "variant, or model", choices=ATTENTIONS)
     position: str = setting("learned", "where tokens stand, of all but regular_gpt", choices=POSITIONS)
     layers: int = setting(4, "blocks; of regular_gpt the sub-layers of a level", least=1, most=1_024)
