@@ -33,6 +33,7 @@ class Parameter(NamedTuple):
     role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
     fan_out: int | None = None # None: all entries over fan_in
+    span: tuple[float, float] | None = None         # least and most that the optimiser's step leaves
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
@@ -212,6 +213,7 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
 
 
 DECAY = {
+    "all": lambda p: True,                                  # C, code of the language model
     "released": lambda p: len(p.shape) != 1,                # H, code: decays query/key/value biases (h, d) and tables
     "text": lambda p: p.role in ("weight", "table"),        # H, text: biases and LayerNorm parameters escape
     "none": lambda p: False,
@@ -224,6 +226,13 @@ def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
         raise ValueError(f"decay rule {rule!r} is unknown; allowed: {', '.join(DECAY)}")
     mask = np.concatenate([np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)])
     return xp.asarray(mask)
+
+
+def bounds(parameters, dtype=np.float32, xp=np):
+    """(least, most) of each entry as flat arrays, for `clip` after an update; None where no array has a `span`."""
+    whole = np.concatenate([np.broadcast_to(np.array(p.span or (-np.inf, np.inf), dtype=dtype), (prod(p.shape), 2))
+                            for _, p in entries(parameters)])
+    return None if np.isinf(whole).all() else tuple(xp.asarray(np.ascontiguousarray(x)) for x in whole.T)
 
 
 def layout(parameters) -> list[list]:

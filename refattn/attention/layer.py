@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
+from ..layers.positions import Rotary
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
 from .kept import Keeping, named
+from .linear_state import KeptState, linear_state
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_tokens
 
@@ -91,10 +93,27 @@ class MultiHead(Keeping):
             bias = relative if bias is None else bias if relative is None else relative + bias
         arrays = arrays | {name: p[name] for name in row.parameters()}
         o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias, keep=keep, dropout=dropout)
+        return self._out(p, o), (turned, saved, o)
+
+    def _out(self, p, o):
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, (turned, saved, o)
+        return y
+
+    def extend(self, p, x, kept=None, *, bias=None, keep=None):
+        """As of any layer that keeps keys; linear attention keeps its state instead, unless scores have a bias."""
+        stateful = self.variant == "linear" and (self.position is None or isinstance(self.position, Rotary))
+        if not stateful or bias is not None or keep is not None:
+            return super().extend(p, x, kept, bias=bias, keep=keep)
+        check_tokens(self.width, x=x)
+        q, k, v = project(p, x, None, None, *self.maps())
+        before, start = kept or (None, 0)
+        stop = start + x.shape[1]
+        if self.position is not None:
+            q, k = (self.position.forward(None, each, k[:, :0], range(start, stop))[0] for each in (q, k))
+        o, state, _ = linear_state(q, k, v, before)
+        return self._out(p, o), KeptState(state, stop)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

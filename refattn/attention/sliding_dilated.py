@@ -19,6 +19,7 @@ from ..contract import agree, contract, laid_out_like
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
+from .kept import appended
 from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
@@ -167,14 +168,29 @@ class SlidingDilated:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
         check_tokens(self.width, read, x=x)
         q, k, v = project(p, x, None, read, "q", "kv")
+        y, *inner = self._asked(p, q, k, v, read=read, bias=queries(bias, read), keep=queries(keep, read),
+                                dropout=queries(dropout, read))
+        return y, LayerSaved(x, bias, read, *inner)
+
+    def _asked(self, p, q, k, v, **options):
+        """y (b, q, m), what the page saved, and o."""
         pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
-        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation, read=read,
-                                   out_of_range=self.out_of_range, bias=queries(bias, read),
-                                   keep=queries(keep, read), dropout=queries(dropout, read))
+        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation,
+                                   out_of_range=self.out_of_range, **options)
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, LayerSaved(x, bias, read, saved, o)
+        return y, saved, o
+
+    def extend(self, p, x, kept=None, *, bias=None, keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
+
+        `bias` and `keep` broadcast to (b, h, n, w).
+        """
+        check_tokens(self.width, x=x)
+        q, k, v = project(p, x, None, None, "q", "kv")
+        kept = appended(kept, {"k": k, "v": v})
+        return self._asked(p, q, **kept.seen(), bias=bias, keep=keep)[0], kept
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, None, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ..rewrite import rewritten
-from . import automata, compositional, hypernetwork, images, regular, sequences, sraven
+from . import automata, compositional, hypernetwork, images, language, regular, sequences, sraven
 
 
 class Bug(NamedTuple):
@@ -34,4 +34,4 @@ def load(bug: Bug) -> ModuleType:
 
 
 BUGS: tuple[Bug, ...] = tuple(Bug._make(row) for part in (
-    hypernetwork, compositional, automata, regular, images, sraven, sequences) for row in part.ROWS)
+    hypernetwork, compositional, automata, regular, images, sraven, sequences, language) for row in part.ROWS)

@@ -198,7 +198,7 @@ ROWS = (
      "AdamW's epsilon stands inside the root"),
     ("optim.py", "rate / (1 - beta1**step)", "rate / (1 - beta1**(step + 1))",
      "AdamW's bias correction counts steps from 0"),
-    ("optim.py", "    root *= (1 - beta2**step) ** -0.5\n", "", "AdamW's second moment is not bias-corrected"),
+    ("optim.py", "    root *= correction\n", "", "AdamW's second moment is not bias-corrected"),
     ("optim.py", "flat * (rate * decay)", "flat * decay", "AdamW's decay is not multiplied by the learning rate"),
     ("optim.py", "xp.minimum(limit / xp.maximum(norm + epsilon, 1e-30), 1.0)",
      "limit / xp.maximum(norm + epsilon, 1e-30)",

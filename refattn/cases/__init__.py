@@ -9,6 +9,7 @@ from . import (
     automata,
     compositional,
     images,
+    language,
     layers,
     models,
     operations,
@@ -22,8 +23,10 @@ from .case import Case
 __all__ = ["CASES", "ROUTINES", "Case", "find"]
 
 CASES: tuple[Case, ...] = tuple(case for part in (  # with a backward
-    operations, attention, layers, models, compositional, automata, regular, images, sequences) for case in part.rows())
-ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines(), *sequences.routines())   # without
+    operations, attention, layers, models, compositional, automata, regular, images, sequences,
+    language) for case in part.rows())
+ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines(), *sequences.routines(),
+                           *language.routines())    # without
 
 
 def find(name: str) -> Case:

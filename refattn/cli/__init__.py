@@ -1,4 +1,4 @@
-"""The command line: refattn train | compile | verify | list | reproduce | vectors.
+"""The command line: refattn train | compile | verify | list | reproduce | write | vectors.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
@@ -21,6 +21,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
   refattn verify [NAME ...]        check theorems, definitions and gradients in float64; NAME is a part of one
   refattn list                     variants, tasks, recipes and theorems, with their sources
   refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
+  refattn write RUN PROMPT         what a trained model says after a prompt
   refattn vectors --out DIR        write reference inputs, outputs and gradients for other languages
 
 refattn COMMAND --help lists the options of a command."""
@@ -117,6 +118,12 @@ def reproduce(argv) -> int:
     return run(argv)
 
 
+def write(argv) -> int:
+    """Write on from a prompt."""
+    from .writing import run
+    return run(argv)
+
+
 def compile_automaton(argv) -> int:
     """Write the weights of a finite automaton."""
     from .compiling import run
@@ -124,7 +131,7 @@ def compile_automaton(argv) -> int:
 
 
 COMMANDS = {"train": train, "compile": compile_automaton, "verify": verify, "list": list_all, "reproduce": reproduce,
-            "vectors": vectors}
+            "write": write, "vectors": vectors}
 
 
 def main(argv=None) -> int:

@@ -16,6 +16,7 @@ from .multitask_images import MultitaskImagesRecipe
 from .regular_languages import RegularLanguagesRecipe
 from .sort_of_clevr import SortOfClevrRecipe
 from .sraven import SravenRecipe
+from .text import TextRecipe
 from .triangles import TrianglesRecipe
 
 __all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
@@ -23,7 +24,7 @@ __all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
 RECIPES: dict[str, type[Recipe]] = {
     "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
     "regular_languages": RegularLanguagesRecipe, "sort_of_clevr": SortOfClevrRecipe, "triangles": TrianglesRecipe,
-    "multitask_images": MultitaskImagesRecipe}
+    "multitask_images": MultitaskImagesRecipe, "text": TextRecipe}
 SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES}    # name -> (task, its fields)
 
 

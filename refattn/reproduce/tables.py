@@ -15,6 +15,7 @@ from ..recipes.recorded import RESULTS
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.documents import read_json
 from .claims import Claims
+from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
 from .sheet import NEVER, Sheet, chosen, shown
 from .table import Column, Row, Table
 
@@ -196,4 +197,4 @@ class Ambiguity:
 
 TABLES = {table.name: table for table in (
     TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK,
-    TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, Claims())}
+    TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R, Claims())}

@@ -29,10 +29,13 @@ from . import regular
 
 # isort: split
 from . import automata
+
+# isort: split
+from . import language
 from .statement import THEOREMS, Theorem, gap, gaps, theorem
 
 __all__ = ["THEOREMS", "Result", "Theorem", "automata", "chosen", "compositional", "every", "experts", "gap",
-           "gaps", "hypernetwork", "regular", "theorem", "variants", "verify"]
+           "gaps", "hypernetwork", "language", "regular", "theorem", "variants", "verify"]
 
 
 class Result(NamedTuple):

@@ -53,7 +53,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     state = State(recipe, listed := model.parameters(), xp)
     flat, p = state.flat, state.parameters
     gradient, grads = params.allocate(listed, xp=xp)
-    mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
+    mask, bounds = params.decay_mask(listed, recipe.decay_rule, xp=xp), params.bounds(listed, xp=xp)
     with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
         with stop, Record(recipe, model, state, out, progress) as record:
             for step, batch in ahead.ahead(recipe.draw, state.step, recipe.steps):
@@ -71,6 +71,8 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
                         optim.clip_by_global_norm(gradient, recipe.clip)
                     optim.adamw_step(flat, gradient, state.moments, step=update + 1, rate=recipe.rate_at(step),
                                      decay=recipe.decay, mask=mask, **recipe.ADAM)
+                    if bounds is not None:
+                        xp.clip(flat, *bounds, out=flat)
                 record.after_step()                                         # logs, evaluates, saves
             record.checkpoint()
         if stop.interrupted:

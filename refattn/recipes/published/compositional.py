@@ -16,6 +16,8 @@ TABLE_6 = {
     (4, 16, 512): {4: (0.59, 0.81), 16: (0.67, 0.83), 64: (0.77, 0.90), 0: (0.20, 0.24)},
 }
 
+FIGURE_7 = {"softmax": (39.6, 0.3), "compositional": (38.8, 0.0)}       # perplexity of WikiText-103's test, section 4.7
+
 
 def contextual_retrieval(searches: int, retrievals: int, width: int, heads: int, held_out: bool) -> Published:
     """Table 6 for one task and width; the baseline is softmax attention with that many heads."""
