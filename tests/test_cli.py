@@ -125,6 +125,8 @@ BAD_LINES = [                                               # words, what the li
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
     ("list everything", ["'everything'", "one argument too many"]),
     ("vectors", ["--out"]),
+    ("train --out {null}", ["--out is", "null byte", "cannot be written"]),
+    ("vectors --out={nothing}", ["--out is ''", "name of a directory"]),
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
 ]
 
@@ -135,7 +137,7 @@ def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, c
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
     places = {"file": tmp_path / "file", "empty": tmp_path / "empty", "finished": finished,
-              "digits": str(10**400)}
+              "digits": str(10**400), "null": "a\0b", "nothing": ""}
     before = snapshot(finished)
     assert cli.main(words.format(**places).split()) == 2
     said = capsys.readouterr()

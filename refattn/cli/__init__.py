@@ -105,6 +105,8 @@ def vectors(argv) -> int:
     parser = Parser("refattn vectors", "Small float64 cases: inputs, outputs, every gradient, and a manifest.")
     parser.add_argument("--out", required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
+    if not options["out"]:
+        raise Usage("--out is '', allowed: the name of a directory")
     writable(Path(options["out"]))
     from .. import vectors as module
     module.write(options["out"])

@@ -105,8 +105,9 @@ def writable(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise Usage(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); allowed: a directory that can "
+    except (OSError, ValueError) as error:                  # ValueError: of a name with a null character
+        reason = getattr(error, "strerror", error)
+        raise Usage(f"--out is {str(out)!r}, which cannot be written ({reason}); allowed: a directory that can "
                     f"be made or written") from None
 
 
