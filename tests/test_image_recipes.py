@@ -39,10 +39,10 @@ def test_a_test_is_chosen_by_the_validation_of_its_own_type(tmp_path):
         {"validation": {name: x[n] for name, x in validation.items()}, "test": dict.fromkeys(task.TYPES, n / 10)}
         for n in range(3)]
     r = recipe("sort_of_clevr", steps=4, **TINY)
-    assert r.chosen(lines)["chosen"] == {"unary": 0.1, "binary": 0.0, "ternary": 0.2}
+    assert r.from_lines(lines)["chosen"] == {"unary": 0.1, "binary": 0.0, "ternary": 0.2}
     found = fit(r, tmp_path, progress=False)
     lines = [*runs.lines(tmp_path), {"step": 4, **found.metrics}]
-    assert runs.result(tmp_path)["metrics"]["chosen"] == r.chosen(lines)["chosen"] and len(lines) == 3
+    assert runs.result(tmp_path)["metrics"]["chosen"] == r.from_lines(lines)["chosen"] and len(lines) == 3
 
 
 def test_kinds_are_scored_apart():

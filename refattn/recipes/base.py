@@ -159,7 +159,7 @@ class Recipe:
         """{metric: number} from the scores of all batches joined: the mean of each; None for what has no score."""
         return {**dict.fromkeys(self.LABELS), **{name: float(np.mean(x, dtype=float)) for name, x in scores.items()}}
 
-    def chosen(self, lines: list) -> dict:
+    def from_lines(self, lines: list) -> dict:
         """{split: metrics}, beside those of SPLITS, that are read off all evaluations of a run, the last one included.
 
         `lines` are those of metrics.jsonl.

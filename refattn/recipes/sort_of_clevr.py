@@ -114,7 +114,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
                 found[kind.replace(" ", "_")] = float(here.mean()) if here.size else None
         return found
 
-    def chosen(self, lines):
+    def from_lines(self, lines):
         """Of every type the test's accuracy where the validation's is best, the first of equals."""
         points = [line for line in lines if "validation" in line]
         return {"chosen": {name: max(points, key=lambda line: line["validation"][name])["test"][name]

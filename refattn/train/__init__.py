@@ -102,7 +102,7 @@ def _finish(recipe, model, state: State, out, device: str) -> dict:
         return done["metrics"]
     metrics = {split: evaluate(recipe, model, state.parameters, split) for split in recipe.SPLITS}
     if out is not None:
-        metrics |= recipe.chosen([*runs.lines(out), {"step": state.step, **metrics}])
+        metrics |= recipe.from_lines([*runs.lines(out), {"step": state.step, **metrics}])
         best = {}
         if Path(out, runs.BEST).exists():
             arrays, meta = runs.load_checkpoint(out, recipe, model.parameters(), runs.BEST)
