@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from refattn import params
+from refattn import cli, params
 from refattn.recipes import recipe
 from refattn.recipes.published import TABLE_4
 from refattn.recipes.scan import dropouts
@@ -133,6 +133,18 @@ def test_scan_is_scored_on_whole_splits_by_what_is_decoded():
 def test_runs_are_repeatable(make):
     one, two = fit(make(), progress=False), fit(make(), progress=False)
     assert one.finished and one.metrics == two.metrics and set(one.metrics) == set(make().SPLITS)
+
+
+def test_a_run_writes_the_actions_of_a_command(tmp_path, capsys):
+    fit(recipe("scan", "quick", **SMALL_SCAN), tmp_path / "run", progress=False)
+    assert cli.main(["write", str(tmp_path / "run"), "jump twice", "--tokens", "5"]) == 0
+    said = capsys.readouterr().out.split()
+    assert len(said) <= 5 and set(said) <= set(task.ACTIONS)
+    for prompt, words in ("jump twce", "the word 'twce', allowed are after"), ("", "0 words, allowed are 1 to 9"):
+        assert cli.main(["write", str(tmp_path / "run"), prompt]) == 2
+        assert words in capsys.readouterr().err
+    assert cli.main(["write", str(tmp_path / "run"), "jump", "--temperature", "2"]) == 2
+    assert "--temperature cannot go with scan" in capsys.readouterr().err
 
 
 def test_the_published_figures():

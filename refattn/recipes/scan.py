@@ -29,10 +29,11 @@ from ..params import XAVIER_UNIFORM, Init
 from ..tasks import scan as task
 from ..train.decoding import greedy
 from ..train.evaluation import stream
-from ..xp import array_module, to_device
+from ..xp import array_module, to_device, to_host
 from . import published
 from .base import ConstantRateRecipe, FiniteRecipe, setting
 
+PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 LEVELS = 1 << 16               # of which dropout keeps a share: its probability is a multiple of 1 / LEVELS
 
 
@@ -60,7 +61,8 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     SCALES = {
         "quick": {"steps": 1_500, "width": 64, "hidden": 128, "batch": 64, "evaluate_every": 500, "evaluation": 512,
                   "probe": 128, "dropout": 0.0},
-        "paper": {"steps": 50_000, "evaluate_every": 5_000, "checkpoint_every": 500},
+        "fifth": {"steps": 10_000, **PAPER},
+        "paper": {"steps": 50_000, **PAPER},
     }
     INITIAL = {"*.w[qkvo]": XAVIER_UNIFORM, "*.feed_forward.w1": Init("uniform", "mean", sqrt(2)),
                "*.feed_forward.w2": XAVIER_UNIFORM, "readout.b": 0.0}
@@ -169,6 +171,15 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         x, options = self.inputs(batch)
         state = model.begin(p, x, options["source_keep"])
         return greedy(partial(model.extend, p), state, options["target"][:, :1], batch.target.shape[1], task.END)
+
+    def write(self, model, p, prompt, tokens=task.LONGEST + 1):
+        """The actions of a command, as one piece."""
+        table = p.target.table
+        xp = array_module(table)
+        source = to_device(np.array([task.tokens(prompt)]), xp)
+        state = model.begin(p, source, masks.padding(xp.full(1, source.shape[1]), source.shape[1]))
+        said = greedy(partial(model.extend, p), state, xp.full((1, 1), task.END), tokens, task.END)
+        yield task.spoken(to_host(said)[0].tolist())
 
     def score(self, y, batch):
         return {"accuracy": task.correct(y, batch.target)}
