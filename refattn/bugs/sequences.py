@@ -1,7 +1,7 @@
 """Planted bugs of decoding, SCAN and ESBN's tasks: file, text, text to put there, sentence."""
 
 KEPT, SCAN, ESBN = "attention/kept.py", "tasks/scan.py", "tasks/esbn.py"
-NORM, NETWORK = "layers/context_norm.py", "models/relations.py"
+NORM, NETWORK = "layers/context_norm.py", "models/esbn.py"
 BLOCK, EMBEDDING, PAIR = "layers/block.py", "layers/embedding.py", "models/encoder_decoder.py"
 
 ROWS = (

@@ -14,14 +14,14 @@ from ..layers.positions import Rotary
 from ..layers.stack import Stack
 from ..masks import padding
 from ..models.encoder_decoder import EncoderDecoder
-from ..models.relations import RelationNetwork
+from ..models.esbn import RelationNetwork
 from ..models.transformer import decoder
 from ..naive import block as naive_block
 from ..naive import compositional as naive_compositional
 from ..naive import context_norm as naive_context_norm
+from ..naive import esbn as naive_esbn
 from ..naive import layer as naive_layer
 from ..naive import positions as naive_positions
-from ..naive import relations as naive_relations
 from ..naive import transformer as naive_transformer
 from ..params import view
 from .case import Case, draw_dropout, normal, sizes
@@ -129,8 +129,8 @@ def relations(name, attention, scoring, segments) -> Case:
                 "dropout": draw_dropout(rng, size) if rng.random() < 0.7 else None}
 
     network = RelationNetwork(attention, 2, segments, hidden=9, features=16, channels=3, size=8)
-    return row(f"models/RelationNetwork {name}", network, "models/relations.py", make, partial(
-        naive_relations.network, scoring=scoring, segments=segments), source="C, section 4.5", constants=("dropout",),
+    return row(f"models/RelationNetwork {name}", network, "models/esbn.py", make, partial(
+        naive_esbn.network, scoring=scoring, segments=segments), source="C, section 4.5", constants=("dropout",),
         symmetric="b", axes={"place": "bt", "dropout": "bhtt", "output": "bo"})
 
 

@@ -78,7 +78,7 @@ def listing() -> dict:
             (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()] + [
             (name, RECIPES[task].SOURCE, f"refattn/tasks/{task}.py") for name, (task, _) in SHORT.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
-            (name, scale, f"{kind(**kind.SCALES[scale]).steps:,}", kind.PUBLISHED.source.split(":")[0],
+            (name, scale, f"{kind(**kind.scale(scale, {})).steps:,}", kind.PUBLISHED.source.split(":")[0],
              f"refattn/recipes/{name}.py") for name, kind in RECIPES.items() for scale in kind.SCALES],
         "theorems": [("name", "source", "file", "statement")] + [
             (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)

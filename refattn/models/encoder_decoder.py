@@ -63,9 +63,9 @@ class EncoderDecoder:
         y, _ = self.readout.forward(p.readout, h, getattr(p.target, "table", None))             # (4)
         return y, Saved(source, encoder, target, saved)
 
-    def encode(self, p, source, keep=None, dropout=None, **options):
+    def encode(self, p, source, keep=None, source_dropout=None, **options):
         """The context (b, s, m), and what embedding and encoder save."""
-        h, embedding = self.source.forward(p.source, source, dropout=dropout)
+        h, embedding = self.source.forward(p.source, source, dropout=source_dropout)
         h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)
         return h, embedding, saved
 

@@ -7,13 +7,16 @@ name it, `refattn list` shows it.
 from dataclasses import fields
 from difflib import get_close_matches
 
+from ..tasks.esbn import TASKS
 from ..tasks.languages import LANGUAGES
 from .base import Recipe
 from .compiled import CompiledAutomaton
 from .contextual_retrieval import ContextualRetrievalRecipe
+from .esbn import EsbnRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
 from .multitask_images import MultitaskImagesRecipe
 from .regular_languages import RegularLanguagesRecipe
+from .scan import ScanRecipe
 from .sort_of_clevr import SortOfClevrRecipe
 from .sraven import SravenRecipe
 from .text import TextRecipe
@@ -24,8 +27,10 @@ __all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
 RECIPES: dict[str, type[Recipe]] = {
     "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
     "regular_languages": RegularLanguagesRecipe, "sort_of_clevr": SortOfClevrRecipe, "triangles": TrianglesRecipe,
-    "multitask_images": MultitaskImagesRecipe, "text": TextRecipe}
-SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES}    # name -> (task, its fields)
+    "multitask_images": MultitaskImagesRecipe, "esbn": EsbnRecipe, "scan": ScanRecipe,
+    "text": TextRecipe}
+SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES} | {     # name -> (task, its fields)
+    name: ("esbn", {"problem": name}) for name in TASKS}
 
 
 def unknown(what: str, name, allowed) -> str:

@@ -16,6 +16,7 @@ from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.documents import read_json
 from .claims import Claims
 from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
+from .sequences import ESBN, TABLE_4_OF_C
 from .sheet import NEVER, Sheet, chosen, shown
 from .table import Column, Row, Table
 
@@ -196,5 +197,5 @@ class Ambiguity:
 
 
 TABLES = {table.name: table for table in (
-    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK,
-    TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R, Claims())}
+    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK, ESBN,
+    TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R, Claims())}
