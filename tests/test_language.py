@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from refattn.analysis.text import bits_by_position, receptive_field
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
-from refattn.tasks.text import corpus
+from refattn.tasks.text import corpus, sample
 from refattn.theorems.statement import filled
 from refattn.train.writing import streamed, written
 
@@ -94,3 +95,19 @@ def test_half_a_character_waits_for_its_other_half():
     ids = list("a – b é".encode())
     pieces = list(streamed(bytes_, ids))
     assert "".join(pieces) == "a – b é" and "–" in pieces and "\ufffd" not in "".join(pieces)
+
+
+def test_bits_by_position_are_the_losses_and_a_window_is_all_that_a_small_chunk_sees():
+    chosen = recipe("text", attention="regular_gpt", **SIZES | {"length": 4})
+    model, p = chosen.build(), filled(chosen.build(), np.random.default_rng(0))
+    bits = bits_by_position(chosen, model, p, 7, windows=2, seed=5)
+    rng = np.random.default_rng(5)
+    losses = []
+    for _ in range(2):
+        batch = sample(rng, chosen.corpus().ids["test"], 1, 7)
+        losses.append(model.forward(p, batch.tokens, target=batch.target)[0][0])
+    np.testing.assert_allclose(bits, np.mean(losses, axis=0) / np.log(2), rtol=1e-12)
+    field = receptive_field(replace(model, stack=replace(model.stack, layers=1)), p, batch.tokens, batch.target)
+    assert field.shape == (7,) and (np.diff(field) >= 0).all() and field[-1] == pytest.approx(1)
+    wide = replace(model, length=1, stack=replace(model.stack, layers=1))
+    assert receptive_field(wide, p, batch.tokens[:, :2], batch.target[:, :2])[0] < 1

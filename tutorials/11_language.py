@@ -23,7 +23,7 @@
 # **What you need.** Tutorials 1 and 2. From the extras: `plots`. The text is the documentation that Python carries.
 #
 # The papers are *Attention as a Hypernetwork* (section 5), *Compositional Attention* (section 4.7) and *Transformer
-# Working Memory …* (section 5.2, called R). Training takes most of the time, about half a minute.
+# Working Memory …* (section 6, called R). Training takes most of the time, about half a minute.
 
 # %%
 import sys

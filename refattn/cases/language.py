@@ -106,7 +106,7 @@ def model(name, stack, *, embedding=None, read=None, target=True, fields=None, *
                       for x, form in drop.items()}
 
     return row(f"models/Language {name}", one, "models/language.py", make, partial(naive_language.language, **options),
-               read=read, source="H, section 5; C, section 4.7; R, section 5.2", independent="b", symmetric="b",
+               read=read, source="H, section 5; C, section 4.7; R, section 6", independent="b", symmetric="b",
                constants=("embedding_dropout", "residual", "dropout"),
                axes={"x": "bt", "target": "bt", "embedding_dropout": "btm", "residual": "asbtm", "dropout": "abhtt",
                      "output": "bt" if target else "btv"})
