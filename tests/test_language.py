@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from refattn import cli, optim, params
+from refattn.analysis.text import bits_by_position, receptive_field
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
-from refattn.tasks.text import corpus
+from refattn.tasks.text import corpus, sample
 from refattn.theorems.statement import filled
+from refattn.train import fit
 from refattn.train.writing import streamed, written
 
 SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}
@@ -94,3 +97,70 @@ def test_half_a_character_waits_for_its_other_half():
     ids = list("a – b é".encode())
     pieces = list(streamed(bytes_, ids))
     assert "".join(pieces) == "a – b é" and "–" in pieces and "\ufffd" not in "".join(pieces)
+
+
+def test_bits_by_position_are_the_losses_and_a_window_is_all_that_a_small_chunk_sees():
+    chosen = recipe("text", attention="regular_gpt", **SIZES | {"length": 4})
+    model, p = chosen.build(), filled(chosen.build(), np.random.default_rng(0))
+    bits = bits_by_position(chosen, model, p, 7, windows=2, seed=5)
+    rng = np.random.default_rng(5)
+    losses = []
+    for _ in range(2):
+        batch = sample(rng, chosen.corpus().ids["test"], 1, 7)
+        losses.append(model.forward(p, batch.tokens, target=batch.target)[0][0])
+    np.testing.assert_allclose(bits, np.mean(losses, axis=0) / np.log(2), rtol=1e-12)
+    field = receptive_field(replace(model, stack=replace(model.stack, layers=1)), p, batch.tokens, batch.target)
+    assert field.shape == (7,) and (np.diff(field) >= 0).all() and field[-1] == pytest.approx(1)
+    wide = replace(model, length=1, stack=replace(model.stack, layers=1))
+    assert receptive_field(wide, p, batch.tokens[:, :2], batch.target[:, :2])[0] < 1
+
+
+def test_every_update_leaves_kerples_numbers_where_they_may_be():
+    for kernel, most in ("log", np.inf), ("power", 2.0):
+        done = fit(recipe("text", position=f"kerple_{kernel}", steps=4, warmup=0, rate=3.0, **SIZES), progress=False)
+        found = np.concatenate([np.concatenate([block.attention.position.a, block.attention.position.p])
+                                for block in done.parameters.blocks])
+        assert found.min() == np.float32(0.01) and max(block.attention.position.p.max()
+                                                       for block in done.parameters.blocks) <= most
+    assert params.bounds(recipe("text", **SIZES).build().parameters()) is None
+
+
+def test_adam_of_c_adds_epsilon_before_it_corrects():
+    p, g, b1, b2, eps = np.array([2.0]), np.array([0.3]), 0.9, 0.98, 0.1
+    state = optim.moments(p)
+    for step in (1, 2):
+        optim.adamw_step(p, g, state, step=step, rate=0.01, beta1=b1, beta2=b2, epsilon=eps, epsilon_first=True)
+    q, m, v = 2.0, 0.0, 0.0
+    for step in (1, 2):
+        m, v = b1 * m + (1 - b1) * 0.3, b2 * v + (1 - b2) * 0.09
+        q -= 0.01 * (1 - b2 ** step) ** 0.5 / (1 - b1 ** step) * m / (v ** 0.5 + eps)
+    assert p[0] == pytest.approx(q, rel=1e-13)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of two steps, with last tokens of longer windows."""
+    out = tmp_path_factory.mktemp("text") / "run"
+    fields = {"position": "alibi", "longest": 20, "chunks": 2, "steps": 2, "log_every": 1, "evaluate_every": 1}
+    fit(recipe("text", **SIZES, **fields, probe=1), out, progress=False)
+    return out
+
+
+def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
+    assert (run / "best.npz").exists()
+    assert cli.main(["write", str(run), "The for", "--tokens", "20", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("The for") and len(said) > 10
+    assert cli.main(["write", str(run), "The for", "--tokens", "20", "--seed", "3"]) == 0
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("words, piece", [
+    (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"), (["RUN"], "PROMPT"),
+    (["RUN", "x", "--temperature", "-1"], "temperature is -1.0, allowed are numbers from 0 on"),
+    (["RUN", "x", "--tokens", "-1"], "tokens -1"), (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
+    (["RUN", "x", "--top-k", "many"], "'many' is not a whole number")])
+def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
+    assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2
+    said = capsys.readouterr()
+    assert piece in said.err and said.err.count("\n") == 1 and not said.out

@@ -2,6 +2,7 @@
 
 POSITIONS, LOSS = "layers/text_positions.py", "layers/next_token.py"
 STATE, TEXT = "attention/linear_state.py", "tasks/text.py"
+MODEL, LAYER = "models/language.py", "attention/layer.py"
 
 ROWS = (
     (POSITIONS, "np.arange(1, 2 * power, 2)", "np.arange(2, 2 * power, 2)",
@@ -42,4 +43,20 @@ ROWS = (
      "a token beyond the end of the text is scored"),
     (TEXT, "step, last = length - context, len(ids) - 1", "step, last = length, len(ids) - 1",
      "windows do not overlap, so that what should be context is never scored"),
+    (MODEL, "levels(max(length, self.length), block.attention.chunk)", "levels(length, block.attention.chunk)",
+     "a short text meets fewer levels than were trained"),
+    (MODEL, "block.attention.chunk ** (i // n)", "block.attention.chunk ** i",
+     "a language model's dilation goes by sub-layer instead of by level"),
+    (MODEL, "            dtable += d\n", "            pass\n", "the table gets no gradient as a read-out"),
+    (MODEL, "            dh = dh * saved.dropout  ", "            pass  ", "embeddings lack dropout in their gradient"),
+    (MODEL, "self.stack.width ** -0.5 if self.scale else 1.0", "self.stack.width ** -0.5",
+     "every language model's scores are over sqrt(m)"),
+    (MODEL, "h, _ = self.positions.forward(p.positions, h, start)", "h, _ = self.positions.forward(p.positions, h)",
+     "a token that is written stands at the first position"),
+    (MODEL, "h, _ = LayerNorm(self.stack.width, self.stack.block.epsilon).forward(p.norm, h)", "pass",
+     "what is written has no last norm"),
+    (LAYER, "range(start, stop))[0] for each in (q, k)", "range(stop - start))[0] for each in (q, k)",
+     "tokens that are added to a state are turned as if they were the first"),
+    (LAYER, "return self._out(p, o), KeptState(state, stop)", "return self._out(p, o), KeptState(before, stop)"
+     " if before is not None else KeptState(state, stop)", "the state stops after the first piece"),
 )

@@ -12,6 +12,7 @@ from ..layers.block import Block
 from ..layers.embedding import Embedding
 from ..layers.feed_forward import FeedForward
 from ..layers.next_token import next_token, next_token_backward
+from ..layers.positions import Rotary
 from ..layers.stack import Stack
 from ..layers.text_positions import ALiBi, Kerple, LearnedTable
 from ..models.language import Language
@@ -22,9 +23,12 @@ from ..naive import linear_state as naive_state
 from ..naive import next_token as naive_next_token
 from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
+from ..naive.positions import rotary as naive_rotary
+from ..params import view
 from ..tasks.text import windows
+from ..xp import array_module
 from .case import Case, named, normal, shape, sizes
-from .layers import MASKS, attention_inputs, row
+from .layers import MASKS, attention_inputs, random_parameters, row
 from .routines import table
 
 
@@ -106,7 +110,7 @@ def model(name, stack, *, embedding=None, read=None, target=True, fields=None, *
                       for x, form in drop.items()}
 
     return row(f"models/Language {name}", one, "models/language.py", make, partial(naive_language.language, **options),
-               read=read, source="H, section 5; C, section 4.7; R, section 5.2", independent="b", symmetric="b",
+               read=read, source="H, section 5; C, section 4.7; R, section 6", independent="b", symmetric="b",
                constants=("embedding_dropout", "residual", "dropout"),
                axes={"x": "bt", "target": "bt", "embedding_dropout": "btm", "residual": "asbtm", "dropout": "abhtt",
                      "output": "bt" if target else "btv"})
@@ -137,8 +141,32 @@ def scored(every_window):
                                  for n in range(2, 13)], axis=1) for context in (0, 1, 3))
 
 
+def extended(name, attention, *, chunk=None, turn=None, **fields) -> Case:
+    """A model that reads seven tokens in pieces, keeping what it must, beside the loops over all of them."""
+    one = Language(Embedding(8, vocabulary=6), Stack(block(attention), 2, final_norm=True), **fields)
+    look = None if turn is None else partial(naive_layer.multi_head, variant=attention.variant, position=turn)
+
+    def make(rng):
+        return {"parameters": random_parameters(rng, one), "x": rng.integers(6, size=(2, 7))}
+
+    def forward(inputs):
+        p, kept, scores = view(inputs["parameters"], one.parameters()), None, []
+        for start, stop in (0, 2), (2, 3), (3, 5), (5, 7):
+            y, kept = one.extend(p, inputs["x"][:, start:stop], kept)
+            scores.append(y)
+        return array_module(y).concatenate(scores, axis=1), None
+
+    return Case(f"models/Language extended, {name}", "R, section 6; Katharopoulos et al. 2020", "models/language.py",
+                make, forward, None, lambda x: naive_language.language(
+                    view(x["parameters"], one.parameters()), x["x"], chunk=chunk, least=7, attention=look))
+
+
 def routines():
-    """The row without a backward."""
+    """The rows without a backward."""
+    yield extended("kept keys, a learned table", MultiHead(8, 2, 4), learned=7)
+    yield extended("a state, rotary", MultiHead(8, 2, 4, variant="linear", position=Rotary(100.0)),
+                   turn=partial(naive_rotary, base=100.0))
+    yield extended("levels", SlidingDilated(8, 2, 4, 2), chunk=2, length=7)
     yield table("tasks/text windows", "tasks/text.py", lambda: scored(windows), lambda: scored(naive_text.windows),
                 "C, released code: windows of 400 + 112")
 

@@ -6,7 +6,7 @@ With `target` the output is the loss of every token, z being made a tile at a ti
 z of further tokens from what was kept of those before.
 Of RegularGPT all positions are read, each level at dilation C^l; at least the levels of the training `length` are
 applied, whatever the length, so that a short prompt meets the depth that was trained.
-Source: H, section 5; C, section 4.7; R, section 5.2; nanoGPT (a learned table, embeddings not scaled).  Differs: R does
+Source: H, section 5; C, section 4.7; R, section 6; nanoGPT (a learned table, embeddings not scaled).  Differs: R does
 not say how its models generate.
 """
 

@@ -1,6 +1,6 @@
 """Language models on any text: attention variants, compositional attention and RegularGPT, and their positions.
 
-Source: H, section 5 and figure 6; C, section 4.7 and figure 7; R, section 5.2 and table 3; nanoGPT's example for a CPU.
+Source: H, section 5 and figure 6; C, section 4.7 and figure 7; R, section 6 and table 3; nanoGPT's example for a CPU.
 Differs: the corpora are other ones (C4, WikiText-103 and OpenWebText2 are not at hand) and tokens are bytes, characters
 or words, not subwords; float32, where H, C and R trained in half precision or bfloat16; all blocks of nanoGPT's scale
 have biases in feed-forward and LayerNorm, which that example leaves out.  H does not say the length, nor R the dropout,
@@ -48,7 +48,7 @@ class TextRecipe(Recipe):
     """A causal model reads a text and predicts every next token."""
 
     TASK = "text"
-    SOURCE = "Schug et al. 2025, section 5; Mittal et al. 2022, section 4.7; Chi et al. 2023, section 5.2"
+    SOURCE = "Schug et al. 2025, section 5; Mittal et al. 2022, section 4.7; Chi et al. 2023, section 6"
     SPLITS: ClassVar = ("validation", "test")
     COMPARED = "softmax", "linear", "hyla"
     COUNTED = "windows per split"
