@@ -69,8 +69,8 @@ def pairs(q, k, v, *, do, bias=None, keep=None, dropout=None):
 
 def tiled(q, k, v, *, do, bias=None, keep=None, dropout=None):
     """One pass over tiles of keys, float32 inside whatever comes in; the backward recomputes."""
-    small, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)
     q, k, v, do, bias, keep, dropout = tensors(q, k, v, do, bias, keep, dropout)
+    small, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)
     given = None if bias is None else bias.shape
     full = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
     bias, keep, dropout = (None if x is None else x.expand(full) for x in (bias, keep, dropout))
@@ -151,7 +151,7 @@ def root_held_constant(q, k, v, *, do, bias=None, keep=None, dropout=None):
     with torch.no_grad():
         rho = torch.rsqrt(s.pow(2).mean(1, keepdim=True) + EPSILON)
     a = s * rho
-    a = a if dropout is None else F.dropout(a, 0) * dropout
+    a = a if dropout is None else a * dropout
     z = torch.einsum("bhqk,bkhe->bqke", a, v)
     return autograd(torch.einsum("bhqk,bqke->bqhe", a, F.relu(z)), do, q, k, v, bias)
 
@@ -383,7 +383,7 @@ CASES = [
     Case("dropout_not_undone", "hyla", dropout_not_undone, "backward (4)",
          "The code's gradient is not multiplied by the dropout (with dropout)."),
     Case("gradient_through_the_mask", "hyla", gradient_through_the_mask, "backward (2)",
-         "The backward ignores keep: masked scores get a gradient (with keep)."),
+         "The backward ignores keep: masked scores get a gradient (with keep for each head)."),
     Case("relu_before_the_sum", "hyla", relu_before_the_sum, "forward (6)",
          "The relu acts on each head's term, not on their sum."),
     Case("rounded_root", "hyla", rounded_root, "forward (3)", "The root is rounded to bfloat16 at every precision."),
