@@ -2,7 +2,9 @@
 
 They were written without a look at the checks that judge them.  A function takes q, k, v and the page's further arrays
 (torch or NumPy), `do` and the options, and returns o, dq, dk, dv, dbias and the gradients of the further arrays, in the
-shapes of the page.  A mistake that needs an option to show says so in its sentence.
+shapes of the page.  A mistake that needs an option to show says so in its sentence.  Some need a size: tiles are of 4
+keys, so a tile's mistake shows above 4 keys, that of a tail where 4 does not divide them; those of the left edge and of
+sliding-dilated attention's positions need windows that overlap, reach before the first key and have fewer queries.
 """
 
 from collections.abc import Callable

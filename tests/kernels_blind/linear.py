@@ -104,7 +104,7 @@ def last_tile_skipped(q, k, v, *, do, bias=None, keep=None, dropout=None):
     pairs = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
     add, there, drop = (None if x is None else x.expand(pairs) for x in (bias, keep, dropout))
     o = torch.zeros_like(do)
-    for j in range(0, k.shape[1] - TILE + 1, TILE):
+    for j in range(0, k.shape[1] // TILE * TILE or TILE, TILE):
         a = torch.einsum("bqhd,bkhd->bhqk", q, k[:, j:j + TILE]) * q.shape[-1] ** -0.5
         a = a if add is None else a + add[..., j:j + TILE]
         a = a if there is None else a * there[..., j:j + TILE]
