@@ -98,6 +98,29 @@ class Block:
             norms.append(kept)
         return x, BlockSaved(**saved, norms=tuple(norms), position=at, residual=drops, read=read)
 
+    def backward(self, p, saved, dy, grads):
+        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
+        norm, dcontext = LayerNorm(self.width, self.epsilon), None
+        for (name, layer, norm_name), kept, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
+                                                        strict=True):
+            if self.norm == "post":
+                dy = norm.backward(p[norm_name], kept, dy, grads[norm_name])                    # (5)
+            dropped = dy if drop is None else dy * drop                                         # (3)
+            back = layer.backward(p[name], getattr(saved, name), dropped, grads[name])          # (2)
+            dx = getattr(back, "x", back)
+            if self.norm == "pre":
+                dx = norm.backward(p[norm_name], kept, dx, grads[norm_name])                    # (1)
+            if name == "attention" and saved.read is not None:
+                dx[:, saved.read] += dy                                                         # (4)
+            else:
+                dx += dy                                                                        # (4)
+            if name == "cross":
+                dcontext = back.context
+            if name == "attention" and self.position is not None:
+                self.position.backward(p.position, saved.position, back.bias, grads.position)
+            dy = dx
+        return Gradients(dy, dcontext)
+
     def extend(self, p, x, kept=(None, None), *, keep=None, context_keep=None):
         """y (b, n, m) of n further tokens x (b, n, m), none of which sees a later one, and what is now kept.
 
@@ -123,29 +146,6 @@ class Block:
     def keep_context(self, p, context):
         """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)
-
-    def backward(self, p, saved, dy, grads):
-        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
-        norm, dcontext = LayerNorm(self.width, self.epsilon), None
-        for (name, layer, norm_name), kept, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
-                                                        strict=True):
-            if self.norm == "post":
-                dy = norm.backward(p[norm_name], kept, dy, grads[norm_name])                    # (5)
-            dropped = dy if drop is None else dy * drop                                         # (3)
-            back = layer.backward(p[name], getattr(saved, name), dropped, grads[name])          # (2)
-            dx = getattr(back, "x", back)
-            if self.norm == "pre":
-                dx = norm.backward(p[norm_name], kept, dx, grads[norm_name])                    # (1)
-            if name == "attention" and saved.read is not None:
-                dx[:, saved.read] += dy                                                         # (4)
-            else:
-                dx += dy                                                                        # (4)
-            if name == "cross":
-                dcontext = back.context
-            if name == "attention" and self.position is not None:
-                self.position.backward(p.position, saved.position, back.bias, grads.position)
-            dy = dx
-        return Gradients(dy, dcontext)
 
 
 def _read(residual, read, layers: int) -> tuple:

@@ -77,6 +77,16 @@ class Stack:
             h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)              # (2)
         return h, StackSaved(tuple(blocks), norm, schedule, h)
 
+    def backward(self, p, saved, dh, grads):
+        """Gradients(x, context), the context's summed over all blocks; parameter gradients are added into `grads`."""
+        dcontext = None
+        if self.final_norm:
+            dh = LayerNorm(self.width, self.block.epsilon).backward(p.norm, saved.norm, dh, grads.norm)     # (2)
+        for (block, place, _), each in zip(reversed(saved.schedule), reversed(saved.blocks), strict=True):  # (1)
+            dh, more, _ = self._layer(block).backward(self._of(p, place), each, dh, self._of(grads, place))
+            dcontext = more if dcontext is None else dcontext + more
+        return Gradients(dh, dcontext)
+
     def keep_context(self, p, context=None) -> tuple:
         """What `extend` needs before the first token: a shared block projects the context once for all applications."""
         if self.shared:
@@ -92,16 +102,6 @@ class Stack:
         if self.final_norm:
             h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)
         return h, tuple(now)
-
-    def backward(self, p, saved, dh, grads):
-        """Gradients(x, context), the context's summed over all blocks; parameter gradients are added into `grads`."""
-        dcontext = None
-        if self.final_norm:
-            dh = LayerNorm(self.width, self.block.epsilon).backward(p.norm, saved.norm, dh, grads.norm)     # (2)
-        for (block, place, _), each in zip(reversed(saved.schedule), reversed(saved.blocks), strict=True):  # (1)
-            dh, more, _ = self._layer(block).backward(self._of(p, place), each, dh, self._of(grads, place))
-            dcontext = more if dcontext is None else dcontext + more
-        return Gradients(dh, dcontext)
 
     def _layer(self, block):
         return Recompute(block) if self.recompute else block
