@@ -75,7 +75,7 @@ def listing() -> dict:
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
         "tasks": [("name", "paper", "file")] + [
-            (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()] + [
+            (name, kind.SOURCE, f"refattn/tasks/{kind.DATA or name}.py") for name, kind in RECIPES.items()] + [
             (name, RECIPES[task].SOURCE, f"refattn/tasks/{task}.py") for name, (task, _) in SHORT.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
             (name, scale, f"{kind(**kind.scale(scale, {})).steps:,}", kind.PUBLISHED.source.split(":")[0],

@@ -64,6 +64,7 @@ class Recipe:
     """
 
     COUNTED = "samples per split"      # what `evaluation` counts
+    DATA = ""                          # the module in `tasks`, where it has another name
     COMPARES = "attention"
     COMPARED: ClassVar[tuple] = ()
     TURNS = 1                          # updates of a step, each of its own part of the batch

@@ -37,6 +37,7 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     """Three sets of pictures to classify, and triangles, by one network with a token for each."""
 
     TASK = "multitask_images"
+    DATA = "natural_images"
     SOURCE = "Mittal et al. 2022, section 4.4"
     SPLITS = "train", "test"
     LABELS = {name: f"accuracy, {name} set" for name in SETS} | {"triangles": "accuracy, triangles"}
