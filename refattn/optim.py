@@ -59,7 +59,7 @@ def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     """
     xp = array_module(grads)
     norm = xp.sqrt(grads @ grads)
-    grads *= xp.minimum(limit / xp.maximum(norm + epsilon, 1e-30), 1.0)
+    grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)          # zero gradients stay zero
     return norm
 
 

@@ -86,7 +86,7 @@ def test_refusals():
     for number in 0, -1:
         with pytest.raises(ValueError, match=f"levels is {number}; an integer of at least 1 is needed"):
             model.forward(p, np.zeros((2, 3), int), levels=number)
-    with pytest.raises(ValueError, match="norm is 'middle'; allowed: post, pre, none"):
+    with pytest.raises(ValueError, match="norm is 'middle'; allowed: pre, post, none"):
         replace(model, norm="middle")
     with pytest.raises(ValueError, match="thickness is 0; an integer of at least 1 is needed"):
         replace(model, thickness=0)
