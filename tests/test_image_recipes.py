@@ -45,6 +45,22 @@ def test_a_test_is_chosen_by_the_validation_of_its_own_type(tmp_path):
     assert runs.result(tmp_path)["metrics"]["chosen"] == r.read_off(lines)["chosen"] and len(lines) == 3
 
 
+def test_one_type_alone_is_one_update_a_step_in_the_same_order():
+    r, every = (recipe("sort_of_clevr", types=x, **TINY) for x in ("binary", "all"))
+    assert (r.TURNS, every.TURNS) == (1, 3) and len(r.turns(r.draw(2))) == 1
+    np.testing.assert_array_equal(r.draw(2).question[:, 0], every.draw(2).question[:, 1])
+    found = r.summary(r.score(np.zeros((65, 1, 10)), r.take("test", np.arange(65))))
+    assert found["unary"] is None and found["binary"] == 0.0 and found["count_of_same_shape"] == 0.0
+
+
+def test_ink_makes_white_nothing():
+    released, ink = (recipe("sort_of_clevr", ink=x, **TINY) for x in (0.0, 4.0))
+    batch = released.draw(0)
+    one, two = (r.inputs(batch)[0] for r in (released, ink))
+    assert one.max() == 1 and one.min() == 0 and one[0, 0, 0].tolist() == [1, 1, 1]
+    np.testing.assert_allclose(two, 4 - 4 * one, atol=1e-6)
+
+
 def test_kinds_are_scored_apart():
     class Asked(NamedTuple):
         target: np.ndarray
