@@ -9,7 +9,8 @@ from refattn import cli, optim, params
 from refattn.analysis.text import bits_by_position, receptive_field
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
-from refattn.tasks.text import corpus, sample
+from refattn.tasks.text import corpus
+from refattn.tasks.text_windows import sample
 from refattn.theorems.statement import filled
 from refattn.train import fit
 from refattn.train.writing import streamed, written

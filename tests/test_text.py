@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refattn.tasks import text
+from refattn.tasks import text, text_windows
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_ids_made_elsewhere(tmp_path):
 
 def test_samples_are_windows_of_the_text():
     ids = np.arange(100, dtype=np.uint8)
-    drawn = text.sample(np.random.default_rng(0), ids, 500, 97)
+    drawn = text_windows.sample(np.random.default_rng(0), ids, 500, 97)
     assert drawn.tokens.dtype == np.int64 and (drawn.target == drawn.tokens + 1).all() and drawn.weight.all()
     assert set(drawn.tokens[:, 0]) == {0, 1, 2}
 
@@ -94,9 +94,9 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),
     (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
     (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
-    (lambda d: text.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9, allowed are numbers"),
-    (lambda d: text.windows(np.arange(9), 4, 4), "context is 4, allowed are whole numbers from 0 to 3"),
-    (lambda d: text.windows(np.arange(9), 0), "length is 0, allowed are whole numbers of at least 1"),
+    (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9, allowed are numbers"),
+    (lambda d: text_windows.windows(np.arange(9), 4, 4), "context is 4, allowed are whole numbers from 0 to 3"),
+    (lambda d: text_windows.windows(np.arange(9), 0), "length is 0, allowed are whole numbers of at least 1"),
 ])
 def test_bad_input_gets_one_line(tmp_path, make, words):
     with pytest.raises(ValueError) as error:

@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import params
 from ..ops import embedding
+from ..tasks.text_windows import sample
 from ..xp import array_module, to_device, to_host
 
 __all__ = ["bits_by_position", "receptive_field"]
@@ -16,11 +17,10 @@ def bits_by_position(recipe, model, p, length: int, split: str = "test", windows
 
     Source: R, section 6, "so that every scored token has its whole context", read the other way round.
     """
-    from ..tasks import text as task
     xp, ids = array_module(p.embed.table), recipe.corpus().ids[split]
     total, rng = np.zeros(length), np.random.default_rng(seed)
     for _ in range(windows):                                # one at a time, since length may be great
-        batch = task.sample(rng, ids, 1, length)
+        batch = sample(rng, ids, 1, length)
         y, _ = model.forward(p, to_device(batch.tokens, xp), target=to_device(batch.target, xp))
         total += to_host(y)[0]
     return total / windows / math.log(2)

@@ -1,7 +1,7 @@
 """Planted bugs of language models: file, text, text to put there, sentence."""
 
 POSITIONS, LOSS = "layers/text_positions.py", "layers/next_token.py"
-STATE, TEXT = "attention/linear_state.py", "tasks/text.py"
+STATE, TEXT = "attention/linear_state.py", "tasks/text_windows.py"
 MODEL, LAYER = "models/language.py", "attention/layer.py"
 
 ROWS = (

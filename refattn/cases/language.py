@@ -25,7 +25,7 @@ from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
 from ..naive.positions import rotary as naive_rotary
 from ..params import view
-from ..tasks.text import windows
+from ..tasks.text_windows import windows
 from ..xp import array_module
 from .case import Case, named, normal, shape, sizes
 from .layers import MASKS, attention_inputs, random_parameters, row
@@ -167,8 +167,8 @@ def routines():
     yield extended("a state, rotary", MultiHead(8, 2, 4, variant="linear", position=Rotary(100.0)),
                    turn=partial(naive_rotary, base=100.0))
     yield extended("levels", SlidingDilated(8, 2, 4, 2), chunk=2, length=7)
-    yield table("tasks/text windows", "tasks/text.py", lambda: scored(windows), lambda: scored(naive_text.windows),
-                "C, released code: windows of 400 + 112")
+    yield table("tasks/text windows", "tasks/text_windows.py", lambda: scored(windows),
+                lambda: scored(naive_text.windows), "C, released code: windows of 400 + 112")
 
 
 def rows():

@@ -9,42 +9,28 @@ At scale quick and small nothing is the papers'.  Scale paper is H's, paper_c an
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 
-from ..attention import VARIANTS
-from ..attention.compositional import Compositional
-from ..attention.layer import MultiHead
-from ..attention.sliding_dilated import SlidingDilated
-from ..layers.block import Block
-from ..layers.embedding import TABLES, Embedding
-from ..layers.feed_forward import ACTIVATIONS, FeedForward, SwiGLU
-from ..layers.positions import T5, Rotary
-from ..layers.stack import Stack
-from ..layers.text_positions import ALiBi, Kerple
-from ..models.language import Language
-from ..params import XAVIER_UNIFORM, Init, count
 from ..tasks import text as task
+from ..tasks import text_windows
 from ..train.writing import streamed, written
-from ..xp import array_module, to_device
-from .base import Recipe, setting
+from ..xp import array_module
+from .base import setting
+from .language import LanguageRecipe
 from .published.source import Published
 
 __all__ = ["TextRecipe"]
 
-IN_HEADS = {"rotary": lambda heads: Rotary(), "alibi": ALiBi, "kerple_log": Kerple,
-            "kerple_power": lambda heads: Kerple(heads, "power")}
-POSITIONS = "none", "learned", *TABLES, "t5", *IN_HEADS
-ATTENTIONS = *VARIANTS, "compositional", "regular_gpt"
 NANO = {"unit": "characters", "text": "tiny_shakespeare.txt", "steps": 2_000, "batch": 12, "rate": 1e-3, "warmup": 100,
         "beta2": 0.99, "clip": 1.0, "evaluate_every": 500, "checkpoint_every": 500}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextRecipe(Recipe):
+class TextRecipe(LanguageRecipe):
     """A causal model reads a text and predicts every next token."""
 
     TASK = "text"
@@ -68,7 +54,7 @@ class TextRecipe(Recipe):
                     "activation": "relu", "position": "halves", "embedding_scale": True, "unit": "words",
                     "steps": 50_000, "rate": 2e-3, "warmup": 4_000, "schedule": "inverse_root", "decay": 0.01,
                     "dropout": 0.1, "beta2": 0.98, "epsilon_first": True, "decay_rule": "all",
-                    "initialise": "pytorch"},
+                    "initialise": "pytorch", "hidden": 2_048},
         "paper_r": {"layers": 6, "width": 768, "heads": 12, "batch": 32, "length": 512, "chunk": 128, "rate": 6e-4,
                     "attention": "regular_gpt", "steps": 50_000, "warmup": 2_000, "clip": 1.0, "beta2": 0.95,
                     "biases": False, "longest": 8_192, "chunks": 1_000},
@@ -99,44 +85,15 @@ class TextRecipe(Recipe):
                            least=0, most=1_000_000)
     chunks: int = setting(100, "windows of the longest, two for each of half of it; R: 1,000 of each", least=1,
                           most=10**9)
-    attention: str = setting("softmax", "variant, or model", choices=ATTENTIONS)
-    position: str = setting("learned", "where tokens stand, of all but regular_gpt", choices=POSITIONS)
-    layers: int = setting(4, "blocks; of regular_gpt the sub-layers of a level", least=1, most=1_024)
-    shared: bool = setting(False, "one block applied again and again (C)")
-    width: int = setting(128, "of the model", least=1, most=16_384)
-    heads: int = setting(4, "of each attention layer, or searches", least=1, most=1_024)
-    hidden: int = setting(0, "width of the feed-forward layers; 0: 4 widths, and of compositional so many that it has "
-                          "the parameters of softmax", least=0, most=65_536)
-    activation: str = setting("gelu", "of the feed-forward layers", choices=(*ACTIVATIONS, "swiglu"))
-    retrievals: int = setting(0, "of compositional; 0: as many as searches (C: 8 and 8)", least=0, most=1_024)
-    selector: int = setting(32, "width of its selectors", least=1, most=16_384)
-    chunk: int = setting(16, "keys of each query of regular_gpt; R: 32, 64, 128, 256", least=2, most=1_024)
-    biases: bool = setting(True, "of the maps of attention")
-    tied: bool = setting(True, "read out with the table of the embedding")
-    scaled: bool = setting(False, "scores over the root of the width (H)")
-    embedding_scale: bool = setting(False, "embeddings times the root of the width (C)")
-    attention_dropout: float = setting(0.0, "probability that a query-key pair is dropped", least=0.0, most=0.99)
-    dropout: float = setting(0.0, "probability that a feature of the embedding or of a sub-layer's output is dropped",
-                             least=0.0, most=0.99)
 
     def __post_init__(self):
         super().__post_init__()
-        if self.width % self.heads or self.attention == "compositional" and self.width % self.memories:
-            raise ValueError(f"width is {self.width}, allowed are multiples of heads, {self.heads}, and of retrievals, "
-                             f"{self.memories}")
         if self.context >= self.length:
             raise ValueError(f"context is {self.context:,}, allowed are numbers below length, {self.length:,}")
-        if self.attention == "compositional" and self.position in IN_HEADS:
-            raise ValueError(f"position is {self.position!r}, allowed with compositional are "
-                             f"{', '.join(x for x in POSITIONS if x not in IN_HEADS)}")
         if self.longest and self.position == "learned" and self.attention != "regular_gpt":
             raise ValueError(f"longest is {self.longest:,}, but a learned table ends at {self.length:,}; allowed "
                              f"are other positions")
         object.__setattr__(self, "SPLITS", (*self.SPLITS, *self.lengths))
-
-    @property
-    def memories(self) -> int:
-        return self.retrievals or self.heads
 
     @property
     def lengths(self) -> dict:
@@ -145,25 +102,8 @@ class TextRecipe(Recipe):
         return {f"times_{1 << n}": self.length << n for n in range(many)}
 
     @property
-    def name(self) -> str:
-        kind = f"chunk{self.chunk}" if self.attention == "regular_gpt" else self.position
-        return f"{self.attention}-{kind}-seed{self.seed}"
-
-    @property
     def ADAM(self) -> dict:
         return {"beta2": self.beta2, "epsilon_first": self.epsilon_first}
-
-    @property
-    def INITIAL(self) -> dict:
-        """KERPLE's numbers, from 0.01 to 1 or 2; with scheme pytorch C's maps of attention and embeddings."""
-        found = {}
-        if self.position.startswith("kerple") and self.attention in VARIANTS:
-            found = {f"*.attention.position.{name}": lambda rng, p, most=most: rng.uniform(0.01, most, p.shape)
-                     for name, most in (("a", 1), ("p", 2))}
-        if self.initialise == "pytorch":
-            found |= {"embed.table": Init("normal"), "*.attention.wo": XAVIER_UNIFORM}
-            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5) for name in "qkv"}
-        return found
 
     def rate_at(self, step: int) -> float:
         """C: warm-up from 1e-7, then the rate times sqrt(warmup / step); otherwise a cosine."""
@@ -173,52 +113,22 @@ class TextRecipe(Recipe):
             return 1e-7 + (self.rate - 1e-7) * step / self.warmup
         return self.rate * math.sqrt(max(1, self.warmup) / max(1, step))
 
-    def least_bytes(self) -> int:
-        """With what every block keeps for its backward."""
-        tokens, m = self.batch * self.length, self.width
-        applied = len(list(self.build().applications(self.length)))
-        pairs = self.heads * (self.chunk if self.attention == "regular_gpt" else self.length)
-        return super().least_bytes() + 4 * applied * tokens * (10 * m + pairs)
+    def symbols(self) -> int:
+        """How many different tokens there are."""
+        return self.corpus().vocabulary
 
     def corpus(self) -> task.Corpus:
         """The tokens of the text."""
         return task.corpus(self.text, self.unit, self.test, self.vocabulary)
 
-    def build(self) -> Language:
-        hidden = self.hidden or (8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width)
-        if self.attention != "compositional" or self.hidden:
-            return self.model(hidden)
-        wanted, slope = count(replace(self, attention="softmax", hidden=hidden).build().parameters()), 2
-        sizes = [count(self.model(n).parameters()) for n in (hidden, hidden - 1)]
-        slope = sizes[0] - sizes[1]
-        return self.model(max(1, hidden - round((sizes[0] - wanted) / slope)))
-
-    def model(self, hidden: int) -> Language:
-        """The model with this width of feed-forward layers."""
-        m, h, d, own = self.width, self.heads, self.width // self.heads, self.attention == "regular_gpt"
-        if own:
-            layer = SlidingDilated(m, h, d, self.chunk, biases=self.biases, out_of_range="mask")
-        elif self.attention == "compositional":
-            layer = Compositional(m, h, self.memories, d, m // self.memories, self.selector, biases=self.biases)
-        else:
-            position = IN_HEADS[self.position](h) if self.position in IN_HEADS else None
-            layer = MultiHead(m, h, d, variant=self.attention, position=position, biases=self.biases)
-        table = T5(h, 32, 128) if self.position == "t5" and not own else None
-        rest = SwiGLU(m, hidden) if self.activation == "swiglu" else FeedForward(m, hidden, self.activation)
-        stack = Stack(Block(layer, rest, table, epsilon=1e-5), self.layers, self.shared and not own, True)
-        embedding = Embedding(m, vocabulary=self.corpus().vocabulary, scale=self.embedding_scale,
-                              table=self.position if self.position in TABLES and not own else "none")
-        return Language(embedding, stack, self.tied, self.scaled,
-                        self.length if self.position == "learned" and not own else 0, self.length)
-
-    def sample(self, rng, split="train", size=None, first=None) -> task.Windows:
+    def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
         """Windows at random places; those from number `first` on, which are asked about; or of a longer length."""
         size, ids = size or self.batch, self.corpus().ids
         if first is not None:
-            return task.windows(ids[split], self.length, self.context, first, size)
+            return text_windows.windows(ids[split], self.length, self.context, first, size)
         if split in self.lengths:
-            return task.sample(rng, ids["test"], size, self.lengths[split])
-        return task.sample(rng, ids[split], size, self.length)
+            return text_windows.sample(rng, ids["test"], size, self.lengths[split])
+        return text_windows.sample(rng, ids[split], size, self.length)
 
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
@@ -234,27 +144,6 @@ class TextRecipe(Recipe):
         step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
         whole = min(tasks, 1 + max(0, -(-(last - self.length) // step)))
         yield from ((min(self.batch, whole - n), {"first": n}) for n in range(0, whole, self.batch))
-
-    def inputs(self, batch, rng=None):
-        """Token ids and targets; of a longer length the last token is asked about.  Dropout is drawn from rng."""
-        options, (b, t) = {"target": batch.target}, batch.tokens.shape
-        if t > self.length:
-            options["read"] = slice(t - 1, None)
-        if rng is None:
-            return batch.tokens, options
-        blocks, xp = list(self.build().applications(t)), array_module(batch.tokens)
-
-        def drawn(probability, *shape):
-            keep = rng.random(shape, np.float32) >= probability
-            return to_device(keep * np.float32(1 / (1 - probability)), xp)
-
-        if self.attention_dropout:
-            keys = self.chunk if self.attention == "regular_gpt" else t
-            options["dropout"] = [drawn(self.attention_dropout, b, self.heads, t, keys) for _ in blocks]
-        if self.dropout:
-            options["embedding_dropout"] = drawn(self.dropout, b, t, self.width)
-            options["residual"] = [[drawn(self.dropout, b, t, self.width) for _ in range(2)] for _ in blocks]
-        return batch.tokens, options
 
     def predict(self, model, p, batch):
         """(b, q, 2): the loss of each token in nats, and whether it has the greatest score."""

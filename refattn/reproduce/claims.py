@@ -61,6 +61,15 @@ TRANSFORMER = {**PARITY, "attention": "transformer_xl", "layers": 2, "width": 32
 REGULAR = ("regular_languages_quick",)
 NEITHER = "hyla_no_nonlinearity_no_rms_head"
 LOGIC, CODES = ("fuzzy_logic_short",), ("fuzzy_logic_codes",)
+TEXT = {"text": "tiny_shakespeare.txt", "unit": "characters"}
+SHORT, FAR = {**TEXT, "position": "learned", "length": 64}, {**TEXT, "length": 128, "longest": 4096}
+
+
+def far(times: int, **fields) -> Side:
+    """Bits for the last character of windows so many times as long as those of training."""
+    return Side({**FAR, "attention": "softmax", **fields}, f"times_{times}", "bits")
+
+
 CLAIMS = (
     Claim("Using the code twice beats using it once, all else equal", "H, section 3.1, table A1", "fuzzy_logic",
           attention((("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
@@ -92,6 +101,15 @@ CLAIMS = (
             "R, section 7.3, figure 3", "regular_languages",
             (tuple(Side(fields, "layer outputs", metric) for metric in ("purity", "most frequent")),),
             ("regular_languages_codes",), "quick") for words, fields in (("PARITY", PARITY), ("Cycle", CYCLE))),
+    *(Claim(f"{of} predicts characters better than {than}", source, "text", attention((pair,), "test", "bits", SHORT),
+            ("text_models",), "small", less=True) for of, than, source, pair in (
+        ("HYLA", "linear attention", "H, section 5, figure 6", ("hyla", "linear")),
+        ("Compositional attention", "softmax attention", "C, section 4.7, figure 7", ("compositional", "softmax")))),
+    Claim("At 32 times the trained length KERPLE predicts characters better than T5", "R, section 6, table 3", "text",
+          ((far(32, position="kerple_log"), far(32, position="t5")),), ("text_lengths",), "small", less=True),
+    Claim("RegularGPT of chunk 16, trained at 128 characters, is worse at 512 than at 256 = 16², where no level is new",
+          "R, section 6, table 3", "text", (tuple(far(n, attention="regular_gpt", chunk=16) for n in (2, 4)),),
+          ("text_lengths",), "small", less=True),
 )
 
 

@@ -1,4 +1,4 @@
-"""Text as token ids: any file or directory of text, three splits, windows of it to train on and to score.
+"""Text as token ids: any file or directory of text, in three splits.
 
     bytes        a token for each byte; 256 of them
     characters   a token for each character of the training split, 0 for any other
@@ -9,7 +9,7 @@ Without a file: "documentation", the topics of the running Python's own help (pr
 standard library.  Three or more files are divided by file, an order by checksums giving a twentieth of them to
 validation and a twentieth to test; fewer are joined and cut at 90 and 95 of 100.  A file of its own can be the test.
 Ids are stored once, below `cache()`, under a checksum of the text, and memory-mapped from there.
-Source: the corpora of H, C and R are not at hand; units, <eos> and the cut for windows as in C's released code.
+Source: the corpora of H, C and R are not at hand; words and <eos> as in C's released code.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ import numpy as np
 
 from .checks import check_choice, check_integer
 
-__all__ = ["OWN", "SPLITS", "UNITS", "Corpus", "Windows", "corpus", "sample", "windows"]
+__all__ = ["OWN", "SPLITS", "UNITS", "Corpus", "corpus"]
 
 UNITS = "bytes", "characters", "words", "tokens"
 SPLITS = "train", "validation", "test"
@@ -64,12 +64,6 @@ class Corpus(NamedTuple):
             return " ".join(map(str, ids))
         text = [self.symbols[i] for i in ids]
         return "".join(text) if self.unit == "characters" else " ".join(text).replace(f" {END} ", "\n")
-
-
-class Windows(NamedTuple):
-    tokens: np.ndarray         # (b, t)
-    target: np.ndarray         # (b, t), the token after each
-    weight: np.ndarray         # (b, t) float32: 0 where a token is context only, or beyond the end
 
 
 @lru_cache(maxsize=8)
@@ -233,36 +227,3 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     ids = {split: ids[end - n:end] for split, end, n in zip(SPLITS, ends, known["lengths"], strict=True)}
     version = f" of Python {sys.version.split()[0]}" if text in OWN else ""
     return Corpus(unit, ids, symbols, len(symbols) or 256, known["unknown"], digest.hexdigest(), f"{text}{version}")
-
-
-def sample(rng, ids, size: int, length: int) -> Windows:
-    """`size` windows of `length` tokens at uniformly drawn places.  Raises ValueError when the text is shorter.
-
-    Shapes: (size, length) each; every token is scored.
-    """
-    check_integer("length", length, 1)
-    if len(ids) <= length:
-        raise ValueError(f"length is {length:,}, allowed are numbers below the {len(ids):,} tokens of the split")
-    rows = ids[rng.integers(len(ids) - length, size=size)[:, None] + np.arange(length + 1)].astype(np.int64)
-    return Windows(rows[:, :-1], rows[:, 1:], np.ones((size, length), dtype=np.float32))
-
-
-def windows(ids, length: int, context: int = 0, first: int = 0, size: int | None = None) -> Windows:
-    """Windows number `first` and the `size` - 1 after it of those that score every token once, but the very first.
-
-    Each scores its last `length` - `context` tokens; the first window scores its context too.  Beyond the end of the
-    text tokens are 0 and weigh nothing.  `size` None: all of them.
-
-    >>> w = windows(np.arange(9), 4, 2)
-    >>> (w.target * w.weight.astype(int)).tolist()
-    [[1, 2, 3, 4], [0, 0, 5, 6], [0, 0, 7, 8]]
-    """
-    check_integer("length", length, 1)
-    check_integer("context", context, 0, length - 1)
-    step, last = length - context, len(ids) - 1
-    count = 1 + max(0, -(-(last - length) // step)) if last > 0 else 0
-    start = step * np.arange(first, count if size is None else min(count, first + size))[:, None]
-    at = start + np.arange(length + 1)
-    rows = np.where(at <= last, ids[np.minimum(at, max(last, 0))], 0).astype(np.int64)
-    scored = (at[:, 1:] <= last) & ((np.arange(length) >= context) | (start == 0))
-    return Windows(rows[:, :-1], rows[:, 1:], scored.astype(np.float32))
