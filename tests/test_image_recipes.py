@@ -6,11 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from refattn import params
 from refattn.losses import binary_cross_entropy, cross_entropy
 from refattn.recipes import published, recipe
 from refattn.tasks import sort_of_clevr as task
 from refattn.train import fit, runs
+from refattn.train.record import State
 from tests.refusals import refused
+from tests.steps import never_waits_nor_transfers_nor_widens
 
 TINY = {"scenes": 26, "batch": 64, "evaluation": 40, "probe": 40, "log_every": 2, "evaluate_every": 2,
         "checkpoint_every": 2}
@@ -165,3 +168,20 @@ def test_settings_are_refused(name, change, message):
 def test_a_missing_archive_is_refused_before_training(tmp_path):
     r = recipe("multitask_images", first="cifar10", data=str(tmp_path))
     refused("cifar-10-binary.tar.gz cannot be read (No such file or directory); allowed is", fit, r, progress=False)
+
+
+@pytest.mark.parametrize("name", ["sort_of_clevr", "triangles", "multitask_images"])
+@pytest.mark.parametrize("attention", ["softmax", "compositional"])
+def test_a_step_never_waits_for_the_device_and_agrees_with_numpy(name, attention):
+    given = {"sort_of_clevr": TINY, "triangles": {"size": 16}, "multitask_images": MULTI}[name]
+    r = recipe(name, attention=attention, **{**given, "width": 16, "layers": 2, "batch": 4})
+    batch = r.turns(r.draw(0))[0]
+    there = never_waits_nor_transfers_nor_widens(r, batch, np.random.default_rng(0)).get()
+    model = r.build()
+    state = State(r, model.parameters(), np)
+    gradient, grads = params.allocate(model.parameters())
+    x, options = r.inputs(batch, np.random.default_rng(0))
+    y, saved = model.forward(state.parameters, x, **options)
+    for _ in range(2):
+        model.backward(state.parameters, saved, r.loss(y, batch)[1], grads)
+    assert np.abs(there - gradient).max() < 1e-5 * np.abs(gradient).max()

@@ -67,6 +67,7 @@ def test_triangles_are_equilateral_to_a_pixel_and_others_are_not():
         corner = draw_corners(np.random.default_rng(2), np.full(20_000, equilateral), 64)
         d = np.linalg.norm(corner - corner[:, [1, 2, 0]], axis=-1)
         sides.append(d.max(axis=1) - d.min(axis=1))
+        assert corner[:, 2].min() == 1 and corner[:, 2].max() == 63
     assert sides[0].max() < 1.42 and 0.7 < np.median(sides[0]) < 0.8 and np.mean(sides[1] < 2) < 0.01
 
 

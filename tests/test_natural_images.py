@@ -124,6 +124,12 @@ def test_sets_without_an_archive_have_their_classes_and_keep_splits_apart(name):
     assert not {x.tobytes() for x in train.image} & {x.tobytes() for x in test.image}
 
 
+def test_silhouettes_have_their_areas():
+    y, x = np.mgrid[-1:1:100j, -1:1:100j]
+    areas = [float(silhouette(x, y).mean()) for silhouette in images.SILHOUETTES]
+    assert areas == pytest.approx([0.77, 0.72, 0.36, 0.51, 0.46, 0.30, 0.385, 0.44, 0.44, 0.31], abs=0.02)
+
+
 def test_augmentation_cuts_a_framed_and_perhaps_mirrored_image():
     image = np.broadcast_to(PICTURES[:1], (400, 32, 32, 3))
     cut = images.augment(np.random.default_rng(1), image)

@@ -46,7 +46,8 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     PAPER = {"first": "cifar10", "second": "fashion_mnist", "third": "svhn", "steps": 229_000, "log_every": 229,
              "evaluate_every": 2_290, "checkpoint_every": 2_290}
     SCALES = {
-        "quick": {"width": 64, "rate": 1e-3, "steps": 2_000, "evaluate_every": 500, "evaluation": 1_000, "probe": 300},
+        "quick": {"width": 64, "rate": 1e-3, "steps": 4_000, "evaluate_every": 1_000, "evaluation": 1_000,
+                  "probe": 300},
         "paper": PAPER,
     }
 

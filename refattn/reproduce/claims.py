@@ -93,6 +93,14 @@ CLAIMS = (
     Claim("Compositional attention beats 4-head attention on held-out pairings", "C, section 4.1, table 6",
           "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss", fields={}),
           ("contextual_retrieval_separation",), "quick", less=True),
+    Claim("Compositional attention beats softmax attention on triangles", "C, section 4.3, table 3", "triangles",
+          attention((("compositional", "softmax"),), split="test", metric="accuracy", fields={}), ("triangles",),
+          "small"),
+    Claim("At width 32 compositional attention beats softmax attention on relational questions of Sort-of-CLEVR",
+          "C, section 4.2, table 7", "sort_of_clevr", tuple(
+              pair for kind in ("binary", "ternary") for pair in attention(
+                  (("compositional", "softmax"),), split="chosen", metric=kind, fields={"width": 32})),
+          ("sort_of_clevr",), "small"),
     Claim("On longer words of PARITY RegularGPT beats a Transformer", "R, section 5.3, table 1", "regular_languages",
           ((longer(PARITY), longer(TRANSFORMER)),), REGULAR, "quick"),
     Claim("On longer words of PARITY a chunk of 2 beats a chunk of 3", "R, section 5.3, table 1", "regular_languages",

@@ -15,6 +15,7 @@ Differs: digits, shapes and gratings are none of C's sets and stand beside none 
 
 import gzip
 import hashlib
+import importlib
 import io
 import os
 import tarfile
@@ -78,7 +79,6 @@ def in_colour(grey):
 
 def needed(module, name):
     """The module.  Raises ValueError naming the set and what to install where it is missing."""
-    import importlib
     try:
         return importlib.import_module(module)
     except ImportError:
