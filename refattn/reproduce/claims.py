@@ -23,7 +23,8 @@ class Side(NamedTuple):
 
     @property
     def words(self) -> str:
-        return self.fields["attention"]
+        """What tells a pair of a claim from its others."""
+        return ", ".join(self.fields[x] for x in ("problem", "attention") if x in self.fields)
 
 
 class Claim(NamedTuple):
@@ -70,6 +71,19 @@ def far(times: int, **fields) -> Side:
     return Side({**FAR, "attention": "softmax", **fields}, f"times_{times}", "bits")
 
 
+def composed(split="held_out", scoring="dot", retrievals=1, **fields) -> Side:
+    """Accuracy of compositional attention."""
+    return Side({"attention": "compositional", "scoring": scoring, "retrievals": retrievals, **fields}, split,
+                "accuracy")
+
+
+def beside_softmax(side: Side) -> tuple:
+    """It and the accuracy of softmax attention in the same setting, whose other fields are the defaults of its task."""
+    return side, side._replace(fields={**side.fields, "attention": "softmax", "retrievals": 1})
+
+
+PROBLEMS = "same_different", "rmts", "distribution_of_three", "identity_rules"
+SCAN = {"split": "longer", "cutoff": 26}
 CLAIMS = (
     Claim("Using the code twice beats using it once, all else equal", "H, section 3.1, table A1", "fuzzy_logic",
           attention((("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
@@ -101,6 +115,15 @@ CLAIMS = (
               pair for kind in ("binary", "ternary") for pair in attention(
                   (("compositional", "softmax"),), split="chosen", metric=kind, fields={"width": 32})),
           ("sort_of_clevr",), "small"),
+    *(Claim(f"Compositional attention, 1 retrieval, beats softmax attention on objects never seen, m = {m}",
+            "C, section 4.5, figure 6", "esbn", tuple(beside_softmax(composed(problem=problem, hold_out=m))
+                                                      for problem in PROBLEMS), ("esbn",), "paper") for m in (50, 95)),
+    *(Claim(f"Compositional attention, {words}, says more long SCAN commands rightly than softmax attention",
+            "C, section 4.6, table 4", "scan", (beside_softmax(composed(scoring="linear", retrievals=r, **SCAN)),),
+            ("scan_10000",), "fifth") for r, words in ((1, "1 retrieval"), (2, "2 retrievals"))),
+    Claim("Dot scoring, which sees the query, says more of them rightly than linear scoring", "C, section 4.6 (text)",
+          "scan", ((composed(retrievals=2, **SCAN), composed(scoring="linear", retrievals=2, **SCAN)),),
+          ("scan_10000",), "fifth"),
     Claim("On longer words of PARITY RegularGPT beats a Transformer", "R, section 5.3, table 1", "regular_languages",
           ((longer(PARITY), longer(TRANSFORMER)),), REGULAR, "quick"),
     Claim("On longer words of PARITY a chunk of 2 beats a chunk of 3", "R, section 5.3, table 1", "regular_languages",
