@@ -13,7 +13,9 @@ from refattn.tasks.text import corpus
 from refattn.tasks.text_windows import sample
 from refattn.theorems.statement import filled
 from refattn.train import fit
+from refattn.train.evaluation import moved
 from refattn.train.writing import streamed, written
+from tests import strict_cupy
 
 SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}
 MODELS = [("softmax", "learned"), ("softmax", "t5"), ("linear", "interleaved"), ("linear", "rotary"),
@@ -165,3 +167,30 @@ def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
     assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2
     said = capsys.readouterr()
     assert piece in said.err and said.err.count("\n") == 1 and not said.out
+
+
+@pytest.mark.parametrize("attention, position", [("softmax", "kerple_power"), ("hyla", "alibi"), ("linear", "rotary"),
+                                                 ("regular_gpt", "none"), ("compositional", "halves")])
+def test_a_step_on_a_device_never_waits_nor_transfers_nor_widens(attention, position):
+    chosen = recipe("text", attention=attention, position=position, **SIZES)
+    model, batch = chosen.build(), moved(chosen.sample(np.random.default_rng(0), size=2), strict_cupy)
+    listed = model.parameters()
+    (flat, p), (gradient, grads) = (params.allocate(listed, xp=strict_cupy) for _ in range(2))
+    params.initialise(flat, listed, np.random.default_rng(0), "gpt2", chosen.INITIAL)
+    state, bounds = optim.moments(flat), params.bounds(listed, xp=strict_cupy)
+
+    def step(number):
+        tokens, options = chosen.inputs(batch)
+        y, saved = model.forward(p, tokens, **options)
+        loss, dy = chosen.loss(y, batch)
+        gradient.fill(0)
+        model.backward(p, saved, dy, grads)
+        optim.adamw_step(flat, gradient, state, step=number, rate=1e-3, **chosen.ADAM)
+        if bounds is not None:
+            strict_cupy.clip(flat, *bounds, out=flat)
+        return loss
+
+    step(1)                                                 # distances and tables are uploaded once per length
+    with strict_cupy.forbid(), strict_cupy.no_float64(), strict_cupy.count() as c:
+        step(2)
+    assert c.sync == c.h2d == c.d2h == c.einsum == c.dispatches == c.pointer_gemms == 0
