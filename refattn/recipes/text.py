@@ -38,7 +38,8 @@ class TextRecipe(LanguageRecipe):
     SPLITS: ClassVar = ("validation", "test")
     COMPARED = "softmax", "linear", "hyla"
     COUNTED = "windows per split"
-    LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy"}
+    LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy",
+                        "unknown": "share of tokens that training does not have"}
     TABLE = (("bits per token", "test", "bits"), ("perplexity", "test", "perplexity"),
              ("accuracy", "test", "accuracy"), ("validation bits", "validation", "bits"))
     CHOSEN_BY = "validation", "bits", "least"
@@ -170,14 +171,15 @@ class TextRecipe(LanguageRecipe):
         return batch.weight.sum()
 
     def score(self, y, batch) -> dict:
-        """Sums over each window: nats, right answers, tokens."""
-        weight = batch.weight[:, -y.shape[1]:]
-        return {"nats": (y[..., 0] * weight).sum(axis=1), "right": (y[..., 1] * weight).sum(axis=1),
-                "tokens": weight.sum(axis=1)}
+        """Sums over each window: nats, right answers, unknown tokens, tokens."""
+        weight, target = (x[:, -y.shape[1]:] for x in (batch.weight, batch.target))
+        unknown = (target == 0) & (self.unit in ("characters", "words"))
+        return {name: (x * weight).sum(axis=1) for name, x in (
+            ("nats", y[..., 0]), ("right", y[..., 1]), ("unknown", unknown), ("tokens", 1))}
 
     def summary(self, scores) -> dict:
-        tokens = float(scores["tokens"].sum(dtype=np.float64))
-        nats = float(scores["nats"].sum(dtype=np.float64)) / tokens
-        return {"bits": nats / math.log(2), "perplexity": math.exp(min(nats, 700)),
-                "accuracy": float(scores["right"].sum(dtype=np.float64)) / tokens}
+        nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in (
+            "nats", "right", "unknown", "tokens"))
+        return {"bits": nats / tokens / math.log(2), "perplexity": math.exp(min(nats / tokens, 700)),
+                "accuracy": right / tokens, "unknown": unknown / tokens}
 
