@@ -196,6 +196,21 @@ def test_a_step_on_a_device_never_waits_nor_transfers_nor_widens(attention, posi
     assert c.sync == c.h2d == c.d2h == c.einsum == c.dispatches == c.pointer_gemms == 0
 
 
+def test_of_every_length_the_last_token_alone_is_scored():
+    chosen = recipe("text", position="alibi", longest=36, chunks=3, **SIZES)
+    assert chosen.lengths == {"times_1": 9, "times_2": 18, "times_4": 36}
+    assert [len(batch.tokens) for batch in chosen.asked("validation", 20)] == [16, 4]
+    for split, (length, windows) in {"times_1": (9, 12), "times_2": (18, 6), "times_4": (36, 3)}.items():
+        batches = list(chosen.asked(split, 10**9))
+        assert sum(len(batch.tokens) for batch in batches) == windows and not list(chosen.asked(split, 2))
+        for batch in batches:
+            assert batch.tokens.shape[1] == length and (batch.weight == (np.arange(length) == length - 1)).all()
+    model = chosen.build()
+    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("times_4", 10**9)))
+    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))["bits"]
+    assert found == pytest.approx(model.forward(p, batch.tokens, target=batch.target)[0][:, -1].mean() / np.log(2))
+
+
 def test_scores_are_sums_over_what_is_asked(tmp_path):
     (tmp_path / "a.txt").write_text("one two three\n" * 60 + "one four\n" * 6)
     chosen = recipe("text", unit="words", **SIZES | {"text": str(tmp_path / "a.txt")})

@@ -103,6 +103,11 @@ class TextRecipe(LanguageRecipe):
         return {f"times_{1 << n}": self.length << n for n in range(many)}
 
     @property
+    def name(self) -> str:
+        kind = "" if self.unit == "bytes" else f"{self.unit}-"
+        return f"{kind}{'shared-' * self.shared}{super().name}"
+
+    @property
     def ADAM(self) -> dict:
         return {"beta2": self.beta2, "epsilon_first": self.epsilon_first}
 
@@ -127,9 +132,12 @@ class TextRecipe(LanguageRecipe):
         size, ids = size or self.batch, self.corpus().ids
         if first is not None:
             return text_windows.windows(ids[split], self.length, self.context, first, size)
-        if split in self.lengths:
-            return text_windows.sample(rng, ids["test"], size, self.lengths[split])
-        return text_windows.sample(rng, ids[split], size, self.length)
+        if split not in self.lengths:
+            return text_windows.sample(rng, ids[split], size, self.length)
+        drawn = text_windows.sample(rng, ids["test"], size, self.lengths[split])
+        last = np.zeros_like(drawn.weight)
+        last[:, -1] = 1
+        return drawn._replace(weight=last)
 
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
