@@ -95,6 +95,14 @@ def test_text_is_the_same_for_the_same_seed_and_greedy_is_the_greatest(attention
     assert list(written(model, p, x[0, :4], 5, temperature=0, stop=likeliest[-1:])) == before
 
 
+def test_words_come_with_spaces_and_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("one two\nthree one\n" * 40)
+    words = corpus(str(tmp_path / "a.txt"), "words")
+    ids = words.encode("one two\nthree\n\none")
+    pieces = list(streamed(words, ids))
+    assert "".join(pieces) == words.decode(ids) == "one two\nthree\n\none" and len(pieces) > 4
+
+
 def test_half_a_character_waits_for_its_other_half():
     bytes_ = corpus("documentation")
     ids = list("a – b é".encode())

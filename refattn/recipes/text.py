@@ -168,7 +168,7 @@ class TextRecipe(LanguageRecipe):
         ids = corpus.encode(prompt)
         said = written(model, p, ids, tokens, temperature=temperature, top_k=top_k, seed=seed,
                        stop=corpus.encode(stop)[:1])
-        return chain([corpus.decode(ids)], streamed(corpus, said))
+        return streamed(corpus, chain(ids.tolist(), said))
 
     def loss(self, y, batch):
         """The mean over all tokens."""
