@@ -13,7 +13,9 @@ from refattn.tasks.text import corpus
 from refattn.tasks.text_windows import sample
 from refattn.theorems.statement import filled
 from refattn.train import fit
+from refattn.train.evaluation import moved
 from refattn.train.writing import streamed, written
+from tests import strict_cupy
 
 SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}
 MODELS = [("softmax", "learned"), ("softmax", "t5"), ("linear", "interleaved"), ("linear", "rotary"),
@@ -93,6 +95,14 @@ def test_text_is_the_same_for_the_same_seed_and_greedy_is_the_greatest(attention
     assert list(written(model, p, x[0, :4], 5, temperature=0, stop=likeliest[-1:])) == before
 
 
+def test_words_come_with_spaces_and_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("one two\nthree one\n" * 40)
+    words = corpus(str(tmp_path / "a.txt"), "words")
+    ids = words.encode("one two\nthree\n\none")
+    pieces = list(streamed(words, ids))
+    assert "".join(pieces) == words.decode(ids) == "one two\nthree\n\none" and len(pieces) > 4
+
+
 def test_half_a_character_waits_for_its_other_half():
     bytes_ = corpus("documentation")
     ids = list("a – b é".encode())
@@ -165,3 +175,60 @@ def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
     assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2
     said = capsys.readouterr()
     assert piece in said.err and said.err.count("\n") == 1 and not said.out
+
+
+@pytest.mark.parametrize("attention, position", [("softmax", "kerple_power"), ("hyla", "alibi"), ("linear", "rotary"),
+                                                 ("regular_gpt", "none"), ("compositional", "halves")])
+def test_a_step_on_a_device_never_waits_nor_transfers_nor_widens(attention, position):
+    chosen = recipe("text", attention=attention, position=position, **SIZES)
+    model, batch = chosen.build(), moved(chosen.sample(np.random.default_rng(0), size=2), strict_cupy)
+    listed = model.parameters()
+    (flat, p), (gradient, grads) = (params.allocate(listed, xp=strict_cupy) for _ in range(2))
+    params.initialise(flat, listed, np.random.default_rng(0), "gpt2", chosen.INITIAL)
+    state, bounds = optim.moments(flat), params.bounds(listed, xp=strict_cupy)
+
+    def step(number):
+        tokens, options = chosen.inputs(batch)
+        y, saved = model.forward(p, tokens, **options)
+        loss, dy = chosen.loss(y, batch)
+        gradient.fill(0)
+        model.backward(p, saved, dy, grads)
+        optim.adamw_step(flat, gradient, state, step=number, rate=1e-3, **chosen.ADAM)
+        if bounds is not None:
+            strict_cupy.clip(flat, *bounds, out=flat)
+        return loss
+
+    step(1)                                                 # distances and tables are uploaded once per length
+    with strict_cupy.forbid(), strict_cupy.no_float64(), strict_cupy.count() as c:
+        step(2)
+    assert c.sync == c.h2d == c.d2h == c.einsum == c.dispatches == c.pointer_gemms == 0
+
+
+def test_of_every_length_the_last_token_alone_is_scored():
+    chosen = recipe("text", position="alibi", longest=36, chunks=3, **SIZES)
+    assert chosen.lengths == {"times_1": 9, "times_2": 18, "times_4": 36}
+    assert [len(batch.tokens) for batch in chosen.asked("validation", 20)] == [16, 4]
+    for split, (length, windows) in {"times_1": (9, 12), "times_2": (18, 6), "times_4": (36, 3)}.items():
+        batches = list(chosen.asked(split, 10**9))
+        assert sum(len(batch.tokens) for batch in batches) == windows and not list(chosen.asked(split, 2))
+        for batch in batches:
+            assert batch.tokens.shape[1] == length and (batch.weight == (np.arange(length) == length - 1)).all()
+    model = chosen.build()
+    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("times_4", 10**9)))
+    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))["bits"]
+    assert found == pytest.approx(model.forward(p, batch.tokens, target=batch.target)[0][:, -1].mean() / np.log(2))
+
+
+def test_scores_are_sums_over_what_is_asked(tmp_path):
+    (tmp_path / "a.txt").write_text("one two three\n" * 60 + "one four\n" * 6)
+    chosen = recipe("text", unit="words", **SIZES | {"text": str(tmp_path / "a.txt")})
+    model = chosen.build()
+    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("test", 4)))
+    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))
+    z, _ = model.forward(p, batch.tokens)
+    losses = np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, batch.target[..., None], -1)[..., 0]
+    inside = batch.weight > 0
+    assert found["bits"] == pytest.approx(losses[inside].mean() / np.log(2))
+    assert found["perplexity"] == pytest.approx(np.exp(losses[inside].mean()))
+    assert found["accuracy"] == (z.argmax(-1) == batch.target)[inside].mean()
+    assert found["unknown"] == (batch.target == 0)[inside].mean() > 0

@@ -45,7 +45,7 @@ def _distances(xp, at: range, keys: int, dtype: str, heads: int | None = None):
 
 def _of(q, k, at, heads=None):
     at = range(q.shape[1]) if at is None else at
-    return _distances(array_module(q), at, k.shape[1], q.dtype.char.lower() if heads is None else q.dtype.char, heads)
+    return _distances(array_module(q), at, k.shape[1], q.dtype.char.lower(), heads)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ class LanguageRecipe(Recipe):
                      for name, most in (("a", 1), ("p", 2))}
         if self.initialise == "pytorch":
             found |= {"embed.table": Init("normal"), "*.attention.wo": XAVIER_UNIFORM}
-            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5) for name in "qkv"}
+            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5)
+                      for name in ("qkvsr" if self.attention == "compositional" else "qkv")}
         return found
 
     def least_bytes(self) -> int:
@@ -94,10 +95,9 @@ class LanguageRecipe(Recipe):
         hidden = self.hidden or (8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width)
         if self.attention != "compositional" or self.hidden:
             return self.model(hidden)
-        wanted, slope = count(replace(self, attention="softmax", hidden=hidden).build().parameters()), 2
-        sizes = [count(self.model(n).parameters()) for n in (hidden, hidden - 1)]
-        slope = sizes[0] - sizes[1]
-        return self.model(max(1, hidden - round((sizes[0] - wanted) / slope)))
+        wanted = count(replace(self, attention="softmax", hidden=hidden).build().parameters())
+        more, less = (count(self.model(n).parameters()) for n in (hidden, hidden - 1))
+        return self.model(max(1, hidden - round((more - wanted) / (more - less))))
 
     def model(self, hidden: int) -> Language:
         """The model with this width of feed-forward layers."""

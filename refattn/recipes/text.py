@@ -38,7 +38,8 @@ class TextRecipe(LanguageRecipe):
     SPLITS: ClassVar = ("validation", "test")
     COMPARED = "softmax", "linear", "hyla"
     COUNTED = "windows per split"
-    LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy"}
+    LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy",
+                        "unknown": "share of tokens that training does not have"}
     TABLE = (("bits per token", "test", "bits"), ("perplexity", "test", "perplexity"),
              ("accuracy", "test", "accuracy"), ("validation bits", "validation", "bits"))
     CHOSEN_BY = "validation", "bits", "least"
@@ -102,6 +103,11 @@ class TextRecipe(LanguageRecipe):
         return {f"times_{1 << n}": self.length << n for n in range(many)}
 
     @property
+    def name(self) -> str:
+        kind = "" if self.unit == "bytes" else f"{self.unit}-"
+        return f"{kind}{'shared-' * self.shared}{super().name}"
+
+    @property
     def ADAM(self) -> dict:
         return {"beta2": self.beta2, "epsilon_first": self.epsilon_first}
 
@@ -126,9 +132,12 @@ class TextRecipe(LanguageRecipe):
         size, ids = size or self.batch, self.corpus().ids
         if first is not None:
             return text_windows.windows(ids[split], self.length, self.context, first, size)
-        if split in self.lengths:
-            return text_windows.sample(rng, ids["test"], size, self.lengths[split])
-        return text_windows.sample(rng, ids[split], size, self.length)
+        if split not in self.lengths:
+            return text_windows.sample(rng, ids[split], size, self.length)
+        drawn = text_windows.sample(rng, ids["test"], size, self.lengths[split])
+        last = np.zeros_like(drawn.weight)
+        last[:, -1] = 1
+        return drawn._replace(weight=last)
 
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
@@ -159,7 +168,7 @@ class TextRecipe(LanguageRecipe):
         ids = corpus.encode(prompt)
         said = written(model, p, ids, tokens, temperature=temperature, top_k=top_k, seed=seed,
                        stop=corpus.encode(stop)[:1])
-        return chain([corpus.decode(ids)], streamed(corpus, said))
+        return streamed(corpus, chain(ids.tolist(), said))
 
     def loss(self, y, batch):
         """The mean over all tokens."""
@@ -170,14 +179,15 @@ class TextRecipe(LanguageRecipe):
         return batch.weight.sum()
 
     def score(self, y, batch) -> dict:
-        """Sums over each window: nats, right answers, tokens."""
-        weight = batch.weight[:, -y.shape[1]:]
-        return {"nats": (y[..., 0] * weight).sum(axis=1), "right": (y[..., 1] * weight).sum(axis=1),
-                "tokens": weight.sum(axis=1)}
+        """Sums over each window: nats, right answers, unknown tokens, tokens."""
+        weight, target = (x[:, -y.shape[1]:] for x in (batch.weight, batch.target))
+        unknown = (target == 0) & (self.unit in ("characters", "words"))
+        return {name: (x * weight).sum(axis=1) for name, x in (
+            ("nats", y[..., 0]), ("right", y[..., 1]), ("unknown", unknown), ("tokens", 1))}
 
     def summary(self, scores) -> dict:
-        tokens = float(scores["tokens"].sum(dtype=np.float64))
-        nats = float(scores["nats"].sum(dtype=np.float64)) / tokens
-        return {"bits": nats / math.log(2), "perplexity": math.exp(min(nats, 700)),
-                "accuracy": float(scores["right"].sum(dtype=np.float64)) / tokens}
+        nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in (
+            "nats", "right", "unknown", "tokens"))
+        return {"bits": nats / tokens / math.log(2), "perplexity": math.exp(min(nats / tokens, 700)),
+                "accuracy": right / tokens, "unknown": unknown / tokens}
 

@@ -63,7 +63,9 @@ class Corpus(NamedTuple):
         if self.unit == "tokens":
             return " ".join(map(str, ids))
         text = [self.symbols[i] for i in ids]
-        return "".join(text) if self.unit == "characters" else " ".join(text).replace(f" {END} ", "\n")
+        if self.unit == "characters":
+            return "".join(text)
+        return "\n".join(line.strip() for line in " ".join(text).split(END))
 
 
 @lru_cache(maxsize=8)

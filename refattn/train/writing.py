@@ -62,9 +62,9 @@ def streamed(corpus, ids) -> Iterator[str]:
     for token in ids:
         whole.append(token)
         text = corpus.decode(whole)
-        if not text.endswith("\ufffd") or corpus.unit != "bytes":
+        if not text.endswith("\ufffd"):
             yield text[said:]
             said = len(text)
-        if len(whole) > 64 and said == len(text) and corpus.unit != "words":
+        if len(whole) > 64 and said == len(text) and corpus.unit in ("bytes", "characters"):
             whole, said = [], 0                             # what has been said need not be decoded again
     yield corpus.decode(whole)[said:]
