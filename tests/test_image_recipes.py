@@ -185,3 +185,28 @@ def test_a_step_never_waits_for_the_device_and_agrees_with_numpy(name, attention
     for _ in range(2):
         model.backward(state.parameters, saved, r.loss(y, batch)[1], grads)
     assert np.abs(there - gradient).max() < 1e-5 * np.abs(gradient).max()
+
+
+ADAM = {"rate": 1e-4, "decay": 0.0, "clip": 0.0, "warmup": 0, "dropout": 0.1, "initialise": "pytorch"}
+PUBLISHED = {
+    ("sort_of_clevr", "paper"): {**ADAM, "steps": 153_100, "batch": 64, "width": 256, "heads": 4, "searches": 4,
+                                 "selector_width": 32, "layers": 4, "scenes": 9_800, "last_batch": "drop", "ink": 0.0,
+                                 "types": "all", "nearest": "released", "evaluation": 1_984, "probe": 1_984,
+                                 "evaluate_every": 1_531},
+    ("sort_of_clevr", "small"): {**ADAM, "steps": 153_100, "batch": 64, "width": 32, "heads": 2, "searches": 2,
+                                 "retrievals": 2, "selector_width": 8, "layers": 4, "scenes": 9_800, "ink": 0.0},
+    ("triangles", "paper"): {**ADAM, "steps": 156_400, "batch": 64, "width": 256, "heads": 4, "searches": 4,
+                             "selector_width": 32, "layers": 4, "size": 64, "patch": 4, "divisor": 1.0, "epoch": 782,
+                             "evaluation": 10_000},
+    ("triangles", "small"): {**ADAM, "rate": 1e-3, "steps": 31_280, "batch": 64, "width": 64, "heads": 4, "searches": 4,
+                             "retrievals": 4, "layers": 2, "size": 32, "divisor": 255.0, "epoch": 782},
+    ("multitask_images", "paper"): {**ADAM, "steps": 229_000, "batch": 32, "width": 256, "heads": 4, "searches": 4,
+                                    "selector_width": 16, "layers": 2, "last_batch": "keep", "first": "cifar10",
+                                    "second": "fashion_mnist", "third": "svhn"},
+}
+
+
+@pytest.mark.parametrize(("name", "scale"), PUBLISHED)
+def test_settings_are_the_published_ones(name, scale):
+    r = recipe(name, scale)
+    assert {field: getattr(r, field) for field in PUBLISHED[name, scale]} == PUBLISHED[name, scale]
