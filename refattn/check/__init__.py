@@ -7,8 +7,10 @@
 """
 
 from .derivative import Derivative, derivative
+from .diagnosis import Diagnosis, diagnose
 from .gap import Gap, gap, gaps
 from .house import CHECKS, Wrong, run, tolerance
 from .kernels import Comparison, compare
 
-__all__ = ["CHECKS", "Comparison", "Derivative", "Gap", "Wrong", "compare", "derivative", "gap", "gaps", "run", "tolerance"]
+__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "compare", "derivative", "diagnose",
+           "gap", "gaps", "run", "tolerance"]

@@ -100,6 +100,9 @@ class Rough(NDArrayOperatorsMixin):
         total = self.sum(axis, keepdims)
         return total * (total.size / self.size)
 
+    def __array_function__(self, f, types, args, kwargs):
+        return lifted(f)(*args, **kwargs)
+
     def __array_ufunc__(self, ufunc, method, *args, out=None, **kwargs):
         outer = sys._getframe(1).f_code is _outer.__code__      # a contraction that sums over nothing is a multiplication
         args, product = [bare(x) for x in args], ufunc is np.matmul or outer
@@ -133,20 +136,20 @@ def __getattr__(name):
     return f if isinstance(f, np.ufunc | type) or not callable(f) else lifted(f)
 
 
-def bars(run, dtype, *, naive=False, seed=0):
+def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS):
     """{name: result in float64} and {name: allowed error of each entry} of `run`, a function of an array module.
 
-    `naive` is half precision in every operation, not only into and out of matrix products with sums in float32.
+    `pairs` of draws are made.  `naive` is half precision in every operation, not only into and out of matrix products with sums in float32.
     """
     global noise
     exact, square = {n: np.asarray(x, float) for n, x in run(np).items()}, {}
     before, noise = noise, Noise(dtype, naive)
     try:
         with np.errstate(all="ignore"):
-            for draw in range(2 * PAIRS):
+            for draw in range(2 * pairs):
                 noise.draw((seed, draw // 2), (-1) ** draw)
                 for n, x in run(sys.modules[__name__]).items():
-                    square[n] = square.get(n, 0) + (np.asarray(to_host(x)) - exact[n]) ** 2 / (2 * PAIRS)
+                    square[n] = square.get(n, 0) + (np.asarray(to_host(x)) - exact[n]) ** 2 / (2 * pairs)
     finally:
         noise = before
     return exact, {n: _bar(exact[n], x, UNIT[dtype]) for n, x in square.items()}

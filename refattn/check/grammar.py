@@ -1,0 +1,407 @@
+"""A grammar of mistakes: one change in one line of a page's formulas, or two that belong together.
+
+Mechanical: the syntax tree of each line is walked, and at each node what people write in its place is tried.  Factors
+are symbols (n_h, the number of heads, not 5), so a change means the same at every size.
+"""
+
+import ast
+from itertools import combinations, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .formulas import KNOWN, Formulas
+
+OPTIONS = "bias", "keep", "dropout"
+
+
+class Mutant(NamedTuple):
+    """A page with a mistake."""
+    line: Any                  # where it begins
+    words: str
+    cost: int                  # what one does by accident comes before what only a search would think of
+    codes: dict                # index of a line -> code in place of its own
+
+
+# ------------------------------------------------------------------------------------------------ what lines may call
+
+
+def _places(n, how):
+    """Where along an axis of n an index is read (None: zero there), and which entries are lost."""
+    i, (words, _, tile) = np.arange(n), how.rpartition(" ")
+    t = int(tile) if tile.isdigit() else 1
+    return {"the first for all": i * 0, "shifted by one": np.minimum(i + 1, n - 1), "reversed": i[::-1],
+            "shifted back by one": np.maximum(i - 1, 0), "rolled by one": np.roll(i, 1), "rolled back by one": np.roll(i, -1),
+            "the first missing": np.where(i < 1, -1, i), "the last missing": np.where(i == n - 1, -1, i),
+            "only the first": np.where(i > 0, -1, i), "only the last": np.where(i < n - 1, -1, i),
+            "the first tile missing, of": np.where(i < t, -1, i), "only the first tile, of": np.where(i < t, i, -1),
+            "the last tile missing, of": np.where(i >= (n - 1) // t * t, -1, i),
+            "the partial tile missing, of": np.where(i >= n // t * t, -1, i),
+            "only the last tile, of": np.where(i < (n - 1) // t * t, -1, i)}[words if tile.isdigit() else how]
+
+
+WHOLE = ("the first for all", "shifted by one", "shifted back by one", "rolled by one", "rolled back by one", "reversed",
+         "the first missing", "the last missing", "only the first", "only the last")
+PARTS = ("the first tile missing, of", "the last tile missing, of", "the partial tile missing, of",
+         "only the last tile, of", "only the first tile, of")
+
+
+def ways(n):
+    """How an axis of n may be handled wrongly."""
+    tiles = (2, 3, 4, 5) if n < 16 else (16, 32, 64, 128)
+    return [*WHOLE, "mean", "sum", *(f"{words} {t}" for t in tiles if t < n for words in PARTS)] if n > 1 else []
+
+
+def along(x, axis, how):
+    """x with one axis handled wrongly."""
+    if how in ("mean", "sum"):
+        return np.broadcast_to(getattr(x, how)(axis, keepdims=True), x.shape)
+    places = _places(x.shape[axis], how)
+    return np.where((places < 0).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]), 0, x.take(places, axis))
+
+
+def folded(x, how):
+    """(b, t, h, d) with positions and heads taken for one another in memory."""
+    b, t, h, d = x.shape
+    return x.reshape(b, h, t, d).swapaxes(1, 2) if how == "split" else x.swapaxes(1, 2).reshape(x.shape)
+
+
+def _last(at, first=False):
+    """One-hot places, each only for the last query and offset that reads it: what a scatter without adding keeps."""
+    flat = at.reshape(-1, at.shape[-1])
+    rank = np.where(flat > 0, np.arange(len(flat))[:, None] + 1, 0)
+    rank = np.where(rank > 0, len(flat) + 1 - rank, 0) if first else rank
+    return (flat * (rank == rank.max(0))).reshape(at.shape)
+
+
+def _alive(keep, axis=-1):
+    return np.where(keep.any(axis, keepdims=True), keep, 1.0)
+
+
+FUNCTIONS = KNOWN | {
+    "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
+    "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
+    "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
+    "alive": _alive, "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "reciprocal": lambda x: 1 / x,
+    "shift": lambda at, n: np.roll(at, n, -1) * (np.cumsum(np.roll(at, n, -1), -1) >= 0),
+    "clamped": lambda at: at + (at.sum(-1, keepdims=True) == 0) * (np.arange(at.shape[-1]) == 0),
+    "dilate": lambda at, n: 1.0 * ((np.arange(at.shape[0])[:, None] + at.shape[2] - at.shape[0]
+                                    - n * np.arange(at.shape[1]))[..., None] == np.arange(at.shape[2])),
+}
+
+
+PLACES = ((0, "the dilation is 1 in place of 2", "dilate(at, 1)"), (0, "the dilation is 3 in place of 2", "dilate(at, 3)"),
+          (0, "the dilation is 4 in place of 2", "dilate(at, 4)"), (0, "each key is one too late", "shift(at, 1)"),
+          (0, "each key is one too early", "shift(at, -1)"), (1, "each key is two too late", "shift(at, 2)"),
+          (1, "each key is two too early", "shift(at, -2)"), (0, "the first key stands where there is none", "clamped(at)"))
+
+
+def factors(letters="bqkhde"):
+    """(words, text) of what values are multiplied by."""
+    yield from (("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0"))
+    for n in letters:
+        for words, power in ("{}", 1), ("1/{}", -1), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5):
+            yield words.format(n), f"n_{n} ** {power:.1f}"
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+
+
+def resolved(of: Formulas, line) -> ast.Expression:
+    """The tree of a line, in which the axes of sums are numbers instead of letters."""
+    tree = ast.parse(line.text, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.func.id in ("sum", "mean", "total"):
+            letters = reduced(of, node)
+            node.args[1].value = tuple(letters.index(x) for x in node.args[1].value)
+    return tree
+
+
+def reduced(of, node) -> str:
+    """The letters of what a sum runs over: those of its name with the most."""
+    return max((of.letters.get(n.id, "") for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)), key=len)
+
+
+class Writer:
+    """The changed trees of one line, as code."""
+    def __init__(self, of, line):
+        self.tree, self.seen = resolved(of, line), {ast.unparse(resolved(of, line))}
+        self.at = {id(child): (node, field, None if not isinstance(value, list) else i)
+                   for node in ast.walk(self.tree) for field, value in ast.iter_fields(node)
+                   for i, child in enumerate(value if isinstance(value, list) else [value]) if isinstance(child, ast.expr)}
+
+    def put(self, node, new):
+        """The code of the line with the text `new` in place of a node; None if that was there before."""
+        parent, field, i = self.at[id(node)]
+        fresh = ast.copy_location(ast.parse(new, mode="eval").body, node)
+        ast.fix_missing_locations(fresh)
+        value = getattr(parent, field)
+        if i is None:
+            setattr(parent, field, fresh)
+        else:
+            value[i] = fresh
+        try:
+            text = ast.unparse(self.tree)
+            if text in self.seen:
+                return None
+            self.seen.add(text)
+            return compile(self.tree, text, "eval")
+        finally:
+            if i is None:
+                setattr(parent, field, node)
+            else:
+                value[i] = node
+
+
+def code_of(text):
+    return compile(text, text, "eval")
+
+
+def changes(of, node, original, scope, sizes):
+    """(cost, words, text) of what may stand there instead of a node; `original` is the node with letters for axes."""
+    x, words = ast.unparse(node), ast.unparse(original)
+    if isinstance(node, ast.BinOp):
+        yield from binary(of, node, original)
+    if isinstance(node, ast.Call):
+        yield from calls(of, node, original)
+    if not isinstance(node, ast.Name):
+        return
+    if x == "eps":
+        for e in (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2):
+            yield 0, f"epsilon is {e:g} in place of 1e-6" if e else "epsilon is missing", repr(e)
+    if x == "scale":
+        yield 0, "not divided by sqrt(d)", "1.0"
+        yield 0, "divided by d in place of sqrt(d)", "n_d ** -1.0"
+        yield 0, "divided by sqrt(h d) in place of sqrt(d)", "(n_h * n_d) ** -0.5" if "h" in of.code else "(n_s * n_d) ** -0.5"
+        for n in (*of.code, "e", "c"):
+            yield 0, f"divided by sqrt({n}) in place of sqrt(d)", f"n_{n} ** -0.5"
+        yield from ((1, f"times {w} in place of 1/sqrt(d)", f) for w, f in factors(of.code + "e") if "sqrt" not in w)
+        yield 0, "multiplied by sqrt(d), not divided", "n_d ** 0.5"
+    if x.startswith("n_"):
+        yield from ((0, f"{m} in place of {x[2:]}", f"n_{m}") for m in "dechsrbkq" if m != x[2:])
+    if x == "at":
+        yield 0, "of several uses of one key only the last is kept", "lastof(at)"
+        yield 0, "of several uses of one key only the first is kept", "firstof(at)"
+        yield from PLACES
+    letters = of.letters.get(x)
+    if letters is None or x not in scope:
+        return
+    for y in scope:
+        if y != x and of.letters.get(y) == letters:
+            yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
+    if x in ("keep", "dropout"):
+        yield 0, f"{x} is ignored", "1.0"
+        yield 0, f"{x} is inverted", f"(1.0 - hit_({x}))"
+        yield 0, f"{x} is not scaled by 1/(1 - p)", f"hit_({x})"
+        yield 0, f"{x} twice", f"({x} * {x})"
+    elif letters == of.code and x != "bias":
+        yield from ((1, f"{x} meets {option} once more", f"({x} * {option})") for option in ("keep", "dropout"))
+    if x == "keep":
+        yield 0, "a query that keeps nothing attends to everything", "alive(keep)"
+        yield 1, "a key that no query keeps is kept", "alive(keep, -2)"
+        yield 1, "a pair that no head keeps is kept", "alive(keep, 1)"
+    if letters == "bqhd" or letters in ("bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"):
+        yield 1, f"heads and positions of {x} are split wrongly", f"folded({x}, 'split')"
+        yield 1, f"heads and positions of {x} are joined wrongly", f"folded({x}, 'join')"
+    for i, letter in enumerate(letters if letters != "bias" else ""):
+        yield from ((2, f"{x} over {letter}: {how}", f"along({x}, {i}, {how!r})") for how in ways(sizes.get(letter, 1)))
+
+
+def binary(of, node, original):
+    x, y, word_x, word_y = *map(ast.unparse, (node.left, node.right)), *map(ast.unparse, (original.left, original.right))
+    if isinstance(node.op, ast.Add | ast.Sub):
+        sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
+        if y != "eps":
+            yield 0, f"the term {word_y} is missing", f"({x})"
+            yield 0, f"the sign of {word_y} is wrong", f"(({x}) {other} ({y}))"
+            yield from ((1, f"the term {word_y} is {w} times what it should be", f"(({x}) {sign} ({y}) * {f})")
+                        for w, f in factors(of.code + "de"))
+            yield from ((1, f"the term {word_x} is {w} times what it should be", f"(({x}) * {f} {sign} ({y}))")
+                        for w, f in factors(of.code + "de"))
+            yield 0, f"the term {word_x} is missing", f"(0 {sign} ({y}))"
+        for product, rest, words, tail in (node.left, y, word_y, "{0} " + sign + " {1}"), (node.right, x, word_x, "{1} " + sign + " {0}"):
+            if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
+                for m, n in (product.left, product.right), (product.right, product.left):
+                    m, n = ast.unparse(m), ast.unparse(n)
+                    yield 0, f"the factor {n} is applied to both terms", f"({tail.format(f'({m})', f'({rest})')}) * ({n})"
+    if isinstance(node.op, ast.Mult):
+        for u, f, words, inner in (x, y, word_y, node.left), (y, x, word_x, node.right):
+            yield 0, f"the factor {words} is missing", f"({u})"
+            yield 0, f"the factor {words} is applied twice", f"(({x}) * ({y}) * ({f}))"
+            yield 1, f"divided by {words} in place of multiplied", f"(({u}) * inverse({f}))"
+            yield 1, f"the factor {words} is a sum, not a product", f"(({u}) + ({f}))"
+            if isinstance(inner, ast.Call) and len(inner.args) == 1:
+                yield 1, f"the factor {words} comes before {inner.func.id}", f"{inner.func.id}(({ast.unparse(inner.args[0])}) * ({f}))"
+            if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub):
+                sign = "+" if isinstance(inner.op, ast.Add) else "-"
+                m, n = ast.unparse(inner.left), ast.unparse(inner.right)
+                yield 0, f"the factor {words} misses the term {n}", f"(({m}) * ({f}) {sign} ({n}))"
+                yield 0, f"the factor {words} misses the term {m}", f"(({m}) {sign} ({n}) * ({f}))"
+    if isinstance(node.op, ast.Pow):
+        for power in (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0):
+            yield 0, f"the power is {power:g}", f"(({x}) ** {power})"
+        if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
+            m = ast.unparse(node.left.left)
+            yield 0, "epsilon stands outside the root", f"((({m}) ** 0.5 + eps) ** -1.0)"
+            yield 0, "epsilon is a lower bound, not added", f"(maximum({m}, eps) ** -0.5)"
+            yield 0, "epsilon is a lower bound of the root, not added inside", f"(maximum(({m}) ** 0.5, eps) ** -1.0)"
+            yield 0, "epsilon is squared", f"(({m}) + eps * eps) ** -0.5"
+
+
+def calls(of, node, original):
+    name, x = node.func.id, ast.unparse(node.args[0])
+    text = ast.unparse(node)
+    if name in ("sum", "mean", "total"):
+        letters, own = reduced(of, original), node.args[1].value
+        words = original.args[1].value
+        for n in (1, 2, 0, len(letters)):
+            for axes in combinations(range(len(letters)), n):
+                other = "".join(letters[i] for i in axes) or "nothing"
+                for f in ("sum", "mean") if name != "total" else ():
+                    if (f, axes) != (name, own):
+                        yield (0 if n == 1 else 1), f"{f} over {other} in place of {name} over {words}", f"{f}({x}, {axes})"
+        if name == "total":
+            yield 0, f"mean over {words} in place of sum", f"{text} / ({' * '.join(f'n_{n}' for n in words)})"
+            for n in words:
+                yield 0, f"mean over {n} in place of sum", f"{text} / n_{n}"
+        yield 1, f"the largest over {words} in place of {name}", f"largest({x}, {own})"
+        if len(words) == 1:
+            yield 0, f"divided by {words} - 1" + " in place of " * 0, f"{text} * n_{words} / maximum(n_{words} - 1, 1)"
+            yield 0, f"divided by {words} + 1", f"{text} * n_{words} / (n_{words} + 1)"
+            yield 0, f"{name} over {words} - 1, without the last", f"{name}(along({x}, {own[0]}, 'the last missing'), {own})"
+    if name == "relu":
+        yield 0, "relu is missing", f"({x})"
+        yield 0, "the relu leaks 1 %", f"(relu({x}) - 0.01 * relu(-({x})))"
+        yield 1, "the absolute value in place of relu", f"abs({x})"
+        yield 1, "GELU in place of relu", f"(0.5 * ({x}) * (1 + tanh(0.7978845608028654 * (({x}) + 0.044715 * ({x}) ** 3))))"
+        yield 1, "SiLU in place of relu", f"(({x}) * inverse(1 + exp(-({x}))))"
+        yield 1, "relu squared", f"relu({x}) ** 2"
+    if name == "step":
+        yield 0, "the slope of relu is missing", "1.0"
+        yield 0, "the slope of relu is inverted", f"step(-({x}))"
+        yield 0, "relu in place of its slope", f"relu({x})"
+    if name == "exp":
+        yield 0, "exp is missing", f"({x})"
+        yield 1, "2 to the power in place of e", f"exp(0.6931471805599453 * ({x}))"
+    if name == "inverse":
+        yield 0, "the normaliser is missing", "1.0"
+        yield 0, "0 / 0 where nothing is kept", f"reciprocal({x})"
+        yield 0, "1e-6 is added to the normaliser", f"inverse(1e-6 + {x})"
+        yield 1, "1 is added to the normaliser", f"inverse(1 + {x})"
+    if name == "fold":
+        yield 0, "a mean in place of a sum over stretched axes", "foldmean(" + x + ")"
+        yield from ((1, f"{w} times what it should be", f"{text} * {f}") for w, f in factors(of.code + "de"))
+    if name == "dot":
+        spec = node.args[0].value
+        for letter in dict.fromkeys(spec.split("->")[0].replace(",", "")):
+            if letter not in spec.split("->")[1]:
+                yield 0, f"a mean over {letter} in place of a sum", f"({text} / n_{letter})"
+
+
+# ----------------------------------------------------------------------------------------------------- all of one page
+
+
+def mutants(of: Formulas, part: int, sizes, costs=range(4)):
+    """Every mistake of the forward or of the backward; `sizes` of the letters say which tiles there may be."""
+    texts = {i: ast.unparse(resolved(of, line)) for i, line in enumerate(of.lines)}
+    for i, line in enumerate(of.lines):
+        if line.part != part:
+            continue
+        writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
+        scope = [n for n in dict.fromkeys(["do"] * part + [n for n in of.letters if n not in {x.name for x in of.lines}]
+                 + [x.name for x in of.lines[:i]]) if part or n != "do"]
+        same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == part]
+        whole = writer.tree.body
+        found = [(1, f"{line.name} is {w} times what it should be", f"({texts[i]}) * {f}", whole)
+                 for w, f in factors(dict.fromkeys(of.code + "de"))]
+        if line.letters != "bias":
+            found += [(2, f"{line.name} over {letter}: {how}", f"along({texts[i]}, {j}, {how!r})", whole)
+                      for j, letter in enumerate(line.letters) if letter != "1" for how in ways(sizes.get(letter, 1))]
+        for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
+            if isinstance(node, ast.expr) and id(node) in writer.at:
+                found += [(*change, node) for change in changes(of, node, twin, scope, sizes)]
+        for cost, words, new, node in found:
+            code = writer.put(node, new) if cost in costs else None
+            if code:
+                yield Mutant(line, words, cost, {i: code})
+                for j in same:
+                    yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
+    yield from (m for m in pairs(of, part, texts, sizes, costs))
+
+
+def pairs(of, part, texts, sizes, costs):
+    """Two lines that change together: a factor that comes too early or too late, an input that is read wrongly."""
+    lines = [i for i, line in enumerate(of.lines) if line.part == part]
+    for i in lines:
+        tree = resolved(of, of.lines[i]).body
+        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
+            x, f = ast.unparse(tree.left), ast.unparse(tree.right)
+            for j in lines:
+                before = f"{f} comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
+                if 1 in costs and j != i and abs(j - i) < 4 and of.lines[j].letters == of.lines[i].letters and (j < i or "(" not in f):
+                    yield Mutant(of.lines[min(i, j)], f"the factor {before}", 1,
+                                 {i: code_of(x), j: code_of(f"({texts[j]}) * ({f})")})
+    names = {n: x for n, x in of.letters.items() if n in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at")}
+    for name, letters in names.items():
+        found = [(1, f"{name} is read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
+                for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
+        if name in ("q", "k", "v", "do"):
+            found += [(1, f"heads and positions of {name} are split wrongly", f"folded({name}, 'split')")]
+        if name in ("keep", "dropout"):
+            found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name), (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
+                     (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
+        if name == "at":
+            found = [*PLACES]
+        uses = [i for i in lines if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(ast.parse(texts[i])))]
+        for cost, words, new in found if uses else ():
+            if cost + 1 not in costs:
+                continue
+            codes = {i: renamed(of, i, {name: new}) for i in uses}
+            if len(codes) > 1 or cost == 0:
+                yield Mutant(of.lines[uses[0]], words, cost + 1, codes)
+
+
+def renamed(of, i, names):
+    """The code of a line with texts in place of names."""
+    class Rename(ast.NodeTransformer):
+        def visit_Name(self, node):
+            return ast.parse(names[node.id], mode="eval").body if node.id in names else node
+    tree = Rename().visit(resolved(of, of.lines[i]))
+    return compile(ast.fix_missing_locations(tree), of.lines[i].text, "eval")
+
+
+def scaled(of, part):
+    """Mistakes by a factor that is not known beforehand: FACTOR times a line, a term or an epsilon."""
+    for i, line in enumerate(of.lines):
+        if line.part == part:
+            writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
+            whole, terms = writer.tree.body, [(writer.tree.body, f"{line.name} is {{}} times what it should be")]
+            for node, twin in zip(ast.walk(whole), ast.walk(original.body), strict=True):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+                    terms += [(child, f"the term {ast.unparse(word)} is {{}} times what it should be") for child, word in
+                              ((node.left, twin.left), (node.right, twin.right))]
+            for node, words in terms:
+                code = writer.put(node, f"({ast.unparse(node)}) * FACTOR")
+                if code:
+                    yield Mutant(line, words, 1, {i: code})
+
+
+class Runner:
+    """A page's formulas, run whole or from a mistake on; only what depends on a change is run again."""
+    def __init__(self, of: Formulas):
+        trees = [resolved(of, line) for line in of.lines]
+        self.of, self.codes = of, [compile(tree, line.text, "eval") for tree, line in zip(trees, of.lines, strict=True)]
+        self.uses = [{n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} for tree in trees]
+
+    def run(self, env, codes=None, part=None, whole=False) -> dict:
+        """The names with their values; with `codes`, env is that of the right page and only what depends on them is run, unless `whole`."""
+        env, changed = dict(env), None if codes is None or whole else set()
+        with np.errstate(all="ignore"):
+            for i, line in enumerate(self.of.lines):
+                code = (codes or {}).get(i)
+                if part not in (None, line.part) or changed is not None and code is None and not changed & self.uses[i]:
+                    continue
+                env[line.name] = eval(code or self.codes[i], {"__builtins__": {}}, env)    # noqa: S307 (our own text)
+                if changed is not None:
+                    changed.add(line.name)
+        return env
