@@ -336,7 +336,10 @@ def pairs(of, part, texts, sizes, costs):
         tree = resolved(of, of.lines[i]).body
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
             x, f = ast.unparse(tree.left), ast.unparse(tree.right)
+            later = {line.name for line in of.lines[min(lines):i]} & {n.id for n in ast.walk(tree.right) if isinstance(n, ast.Name)}
             for j in lines:
+                if j < i and later & {line.name for line in of.lines[j:i]}:
+                    continue
                 before = f"{f} comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
                 if 1 in costs and j != i and abs(j - i) < 4 and of.lines[j].letters == of.lines[i].letters and (j < i or "(" not in f):
                     yield Mutant(of.lines[min(i, j)], f"the factor {before}", 1,
@@ -357,8 +360,9 @@ def pairs(of, part, texts, sizes, costs):
             if cost + 1 not in costs:
                 continue
             codes = {i: renamed(of, i, {name: new}) for i in uses}
+            first = next((i for i in uses if "reach" in of.lines[i].text and "clamped" in new), uses[0])
             if len(codes) > 1 or cost == 0:
-                yield Mutant(of.lines[uses[0]], words, cost + 1, codes)
+                yield Mutant(of.lines[first], words, cost + 1, codes)
 
 
 def renamed(of, i, names):

@@ -188,16 +188,16 @@ class Call:
             if name not in ours:
                 raise ValueError(f"theirs gave {name}; known here: {', '.join(ours)} (gradients need do, dbias a bias)")
             entries.append(_entry(self.of, name, x, ours[name], bars[name]))
-        words = rounding.MEANING.format(rounding.Noise(self.dtype, self.naive).words)
-        return Comparison(self.of.name, self.dtype, tuple(entries), words)
+        return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words)
 
 
 def _entry(of: Subject, name, x, expected, bar) -> Entry:
     if x.shape != expected.shape:
         return Entry(name, False, np.inf, 0.0, f"shape {x.shape} instead of {expected.shape}", np.nan, np.nan)
-    error = np.abs(x - expected)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(x - expected)
     error = np.where(np.isnan(error), np.inf, error)
-    at = np.unravel_index((error / np.maximum(bar, 1e-300)).argmax(), x.shape)
+    at = np.unravel_index(np.where(bar < np.inf, error / np.maximum(bar, 1e-300), 0).argmax(), x.shape)
     letters = of.letters.get(name) or of.letters.get(name.removeprefix("d"), "")
     where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[-x.ndim:] or at, at, strict=False)) or "the number"
     return Entry(name, bool(error[at] <= bar[at]), *map(float, (error[at], bar[at])), where, float(x[at]),

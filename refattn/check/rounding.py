@@ -18,9 +18,10 @@ from ..xp import to_host
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}   # of rounding to nearest
 STEPS, HALF_STEPS = 16, 6      # units that an operation is off at most: other orders of summing, approximate exp, ...
-PAIRS, TIMES = 4, 3            # of draws; noise of either sign shows both sides of a kink
-MEANING = (f"allowed: {TIMES} times the root mean square error of {2 * PAIRS} evaluations in which every operation is "
-           f"off by up to {{}}, and 4 units of the entry")
+PAIRS = 4                      # of draws; noise of either sign shows both sides of a kink
+TIMES, HALF_TIMES = 4, 8       # in half precision kinks are met often, and their errors have long tails
+MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
+           f"by up to {{}}, and 4 units of the entry")
 
 
 class Noise:
@@ -29,7 +30,8 @@ class Noise:
         half = dtype in ("float16", "bfloat16")
         self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
         self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
-        self.words = (f"{HALF_STEPS} units of {dtype}" if half and naive else f"{STEPS} units of float32, and by "
+        self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
+        self.words = MEANING.format(self.times, f"{HALF_STEPS} units of {dtype}" if half and naive else f"{STEPS} units of float32, and by "
                       f"{HALF_STEPS} of {dtype} into and out of a contraction" if half else f"{STEPS} units of {dtype}")
 
     def draw(self, seed, sign):
@@ -121,6 +123,7 @@ class Rough(NDArrayOperatorsMixin):
             y = noise.off(y, size, noise.width)
             if product and noise.product:
                 y = noise.off(y, np.abs(y), noise.product)
+                y = np.where(np.abs(y) > noise.largest, np.inf, y)
         if out is None:
             return lift(y)
         out[0].host[...] = y
@@ -144,6 +147,7 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS):
     global noise
     exact, square = {n: np.asarray(x, float) for n, x in run(np).items()}, {}
     before, noise = noise, Noise(dtype, naive)
+    rules = UNIT[dtype], noise.times
     try:
         with np.errstate(all="ignore"):
             for draw in range(2 * pairs):
@@ -152,10 +156,10 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS):
                     square[n] = square.get(n, 0) + (np.asarray(to_host(x)) - exact[n]) ** 2 / (2 * pairs)
     finally:
         noise = before
-    return exact, {n: _bar(exact[n], x, UNIT[dtype]) for n, x in square.items()}
+    return exact, {n: _bar(exact[n], x, *rules) for n, x in square.items()}
 
 
-def _bar(exact, square, unit):
+def _bar(exact, square, unit, times):
     row = square.mean(axis=-1, keepdims=True) / 4 if square.ndim else square     # chance cannot spare a single entry
-    bar = TIMES * np.sqrt(np.maximum(square, row)) + unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
+    bar = times * np.sqrt(np.maximum(square, row)) + unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
     return np.where(np.isnan(bar), np.inf, bar)
