@@ -2,7 +2,8 @@
 
     derivative(forward, backward, inputs)       is this backward the derivative of this forward?
     compare(your_kernel, "hyla", ...)           which entry of which output or gradient is wrong, and by how much?
-    diagnose(your_kernel, "hyla", ...)          what was forgotten, in words
+    diagnose(your_kernel, "hyla", ...)          in which line they part, and what was forgotten there
+    pytest_params("hyla", ...)                  settings for `compare` as ready test cases
     run("loops", case)                          one of the house checks on a row of `refattn.cases`
 """
 
@@ -10,7 +11,7 @@ from .derivative import Derivative, derivative
 from .diagnosis import Diagnosis, diagnose
 from .gap import Gap, gap, gaps
 from .house import CHECKS, Wrong, run, tolerance
-from .kernels import Comparison, compare
+from .kernels import Comparison, compare, pytest_params
 
 __all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "compare", "derivative", "diagnose",
-           "gap", "gaps", "run", "tolerance"]
+           "gap", "gaps", "pytest_params", "run", "tolerance"]

@@ -58,6 +58,9 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         verdict, part, names = "forward right, backward wrong", 1, [n for n in wrong if n not in ("o", "lse", "end")]
     else:
         verdict, part, names = consistent(call, asked, wrong), 0, ["o"]
+    bad = next((e for a in asked.values() for e in a.comparison.entries if e.where.startswith("shape")), None)
+    if bad:
+        return Diagnosis(worst.comparison, verdict, (), (f"{bad.name} has {bad.where}",), False, np.inf)
     search = [Search(of, part, names, asked, dtype, naive) for of in formulas(call.of.name)]
     return diagnosed(search, worst, verdict, names)
 

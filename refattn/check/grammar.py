@@ -186,8 +186,10 @@ def changes(of, node, original, scope, sizes):
     letters = of.letters.get(x)
     if letters is None or x not in scope:
         return
+    if letters[-2:] in ("ef", "ee", "nn"):
+        yield 0, f"{x} is transposed", f"{x}.swapaxes(-1, -2)"
     for y in scope:
-        if y != x and of.letters.get(y) == letters:
+        if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
             yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
     if x in ("keep", "dropout"):
         yield 0, f"{x} is ignored", "1.0"
@@ -320,6 +322,10 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4)):
         for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
             if isinstance(node, ast.expr) and id(node) in writer.at:
                 found += [(*change, node) for change in changes(of, node, twin, scope, sizes)]
+        for x in {n.id for n in ast.walk(whole) if isinstance(n, ast.Name) and n.id in scope} if 1 in costs else ():
+            for y in scope:
+                if y != x and of.letters.get(y) == of.letters[x] and texts[i].count(x) > 1:
+                    yield Mutant(line, f"{y} in place of {x} throughout", 1, {i: renamed(of, i, {x: y})})
         for cost, words, new, node in found:
             code = writer.put(node, new) if cost in costs else None
             if code:
@@ -354,12 +360,16 @@ def pairs(of, part, texts, sizes, costs):
             found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name), (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
                      (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
-            found = [*PLACES]
+            found = [*PLACES, (0, "the first key is missing", "along(at, 2, 'the first missing')"),
+                     (0, "only the last of several uses of a key is kept", "lastof(at)")]
         uses = [i for i in lines if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(ast.parse(texts[i])))]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:
                 continue
             codes = {i: renamed(of, i, {name: new}) for i in uses}
+            if name == "at":
+                some = {i: codes[i] for i in uses if "reach" not in of.lines[i].text}
+                yield Mutant(of.lines[uses[0]], words, 1, some)
             first = next((i for i in uses if "reach" in of.lines[i].text and "clamped" in new), uses[0])
             if len(codes) > 1 or cost == 0:
                 yield Mutant(of.lines[first], words, cost + 1, codes)

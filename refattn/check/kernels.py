@@ -101,6 +101,23 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     return call.report(inputs, results)
 
 
+def pytest_params(variant="hyla", **fixed) -> list:
+    """Settings for `compare` as pytest parameters: each option alone and all together, a causal mask, in two precisions.
+
+        @pytest.mark.parametrize("settings", check.pytest_params("hyla", layout="bhtd"))
+        def test_kernel(settings):
+            report = check.compare(kernel, **settings)
+            assert report.ok, report
+    """
+    import pytest
+    letters = subject(variant).letters
+    one = {n: {n: letters[n]} for n in ("bias", "keep", "dropout") if n in letters and subject(variant).arrays}
+    ways = {"plain": {}, **one, **({"all": {n: x for each in one.values() for n, x in each.items()}} if one else {}),
+            **({"causal": {"causal": True}} if letters.get("keep") == "bhqk" and one else {})}
+    return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
+            for name, way in ways.items() for dtype in ("float32", "float64")]
+
+
 class Call:
     """A kernel and how it is called; `call(inputs)` gives results by name in our layout, in float64."""
     def __init__(self, theirs, variant, dtype, layout="bthd", bias=None, keep=None, dropout=None, causal=False,
