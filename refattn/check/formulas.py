@@ -232,11 +232,9 @@ def _formulas(of: str, fused) -> Formulas | None:
     else:
         text = _multi_head(page(of).knobs, of)
         inputs["wv2"] = "hef"
-    for axis in "kw" if fused and "exp(" in text and not of.startswith("comp") and "/" not in of else "":
-        text = text.replace(f"(da - sum(a * da, '{axis}'))", "(da - delta)")    # the same sum, from the output
-    if "delta" in text and of.count("_") == 0 or "delta" in text and of.startswith("sliding"):
-        text = text.replace("-----\n", "-----\n{} delta {} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n".format(
-            "4" if of != "softmax" else "2", code))
+    if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
+        text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
+            "-----\n", f"-----\n{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
     lines, part = [], 0
     for row in text.splitlines():
         if row.startswith("-----"):

@@ -48,8 +48,12 @@ PARTS = ("the first tile missing, of", "the last tile missing, of", "the partial
 
 def ways(n):
     """How an axis of n may be handled wrongly."""
-    tiles = (2, 3, 4, 5) if n < 16 else (16, 32, 64, 128)
-    return [*WHOLE, "mean", "sum", *(f"{words} {t}" for t in tiles if t < n for words in PARTS)] if n > 1 else []
+    return [*WHOLE, "mean", "sum", *(f"{words} {t}" for t in tiles(n) for words in PARTS)] if n > 1 else []
+
+
+def tiles(n):
+    """Sizes of tiles that may cut an axis of n."""
+    return [t for t in ((2, 3, 4, 5) if n < 16 else (16, 32, 64, 128)) if t < n]
 
 
 def along(x, axis, how):
@@ -78,7 +82,15 @@ def _alive(keep, axis=-1):
     return np.where(keep.any(axis, keepdims=True), keep, 1.0)
 
 
+def _drift(s, keep, tile):
+    """exp(largest score - largest so far), tile of keys by tile: what a running sum lacks that is never rescaled."""
+    s = np.where(keep > 0, s, -np.inf)
+    so_far = np.maximum.accumulate(s, -1)[..., np.minimum(np.arange(s.shape[-1]) // tile * tile + tile, s.shape[-1]) - 1]
+    return np.exp(np.where(np.isfinite(so_far), s.max(-1, keepdims=True) - so_far, 0))
+
+
 FUNCTIONS = KNOWN | {
+    "drift": _drift,
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
@@ -162,8 +174,12 @@ def changes(of, node, original, scope, sizes):
     x, words = ast.unparse(node), ast.unparse(original)
     if isinstance(node, ast.BinOp):
         yield from binary(of, node, original)
+        if x.startswith("x * inverse(sum(x"):
+            at = next(line.text.partition("(")[2].partition(")")[0] for line in of.lines if line.text.startswith("exp("))
+            yield from ((1, f"the output is not rescaled where the largest score grows, tiles of {t}",
+                         f"({x} * drift({at}, keep, {t}))") for t in tiles(sizes.get(of.code[-1], 1)))
     if isinstance(node, ast.Call):
-        yield from calls(of, node, original)
+        yield from calls(of, node, original, sizes)
     if not isinstance(node, ast.Name):
         return
     if x == "eps":
@@ -250,9 +266,9 @@ def binary(of, node, original):
             yield 0, "epsilon is squared", f"(({m}) + eps * eps) ** -0.5"
 
 
-def calls(of, node, original):
-    name, x = node.func.id, ast.unparse(node.args[0])
-    text = ast.unparse(node)
+def calls(of, node, original, sizes):
+    name, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
+    scores = next((line.text.partition("(")[2].partition(")")[0] for line in of.lines if line.text.startswith("exp(")), "")
     if name in ("sum", "mean", "total"):
         letters, own = reduced(of, original), node.args[1].value
         words = original.args[1].value
@@ -271,6 +287,8 @@ def calls(of, node, original):
             yield 0, f"divided by {words} - 1" + " in place of " * 0, f"{text} * n_{words} / maximum(n_{words} - 1, 1)"
             yield 0, f"divided by {words} + 1", f"{text} * n_{words} / (n_{words} + 1)"
             yield 0, f"{name} over {words} - 1, without the last", f"{name}(along({x}, {own[0]}, 'the last missing'), {own})"
+    if name == "mean" and "h" in original.args[1].value and of.code.startswith("bh"):
+        yield 0, "the mean divides by the number of heads that are kept", f"sum({x}, {own}) * inverse(sum(keep, {own}))"
     if name == "relu":
         yield 0, "relu is missing", f"({x})"
         yield 0, "the relu leaks 1 %", f"(relu({x}) - 0.01 * relu(-({x})))"
@@ -284,10 +302,18 @@ def calls(of, node, original):
         yield 0, "relu in place of its slope", f"relu({x})"
     if name == "exp":
         yield 0, "exp is missing", f"({x})"
+        if "keep" in of.letters:
+            yield from ((1, f"sums are not rescaled where the largest score grows, tiles of {t}",
+                         f"({text} * drift({x}, keep, {t}))") for t in tiles(sizes.get(of.code[-1], 1)))
         yield 1, "2 to the power in place of e", f"exp(0.6931471805599453 * ({x}))"
     if name == "inverse":
         yield 0, "the normaliser is missing", "1.0"
         yield 0, "0 / 0 where nothing is kept", f"reciprocal({x})"
+        for t in tiles(sizes.get(of.code[-1], 1)):
+            yield 1, f"keys that fill the last tile of {t} count in the normaliser", f"inverse({x} + (-n_{of.code[-1]}) % {t})"
+        if "sum(x" in x:
+            yield from ((1, f"the normaliser is not rescaled where the largest score grows, tiles of {t}",
+                         f"inverse({x.replace('sum(x', f'sum(x * drift({scores}, keep, {t})')})") for t in tiles(sizes.get(of.code[-1], 1)))
         yield 0, "1e-6 is added to the normaliser", f"inverse(1e-6 + {x})"
         yield 1, "1 is added to the normaliser", f"inverse(1 + {x})"
     if name == "fold":

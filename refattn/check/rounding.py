@@ -27,7 +27,7 @@ MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evalu
 class Noise:
     """What is going on: how far operations are off, and into and out of matrix products how far beside that."""
     def __init__(self, dtype, naive=False):
-        half = dtype in ("float16", "bfloat16")
+        half, self.naive = dtype in ("float16", "bfloat16"), naive
         self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
         self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
         self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
@@ -123,6 +123,7 @@ class Rough(NDArrayOperatorsMixin):
             y = noise.off(y, size, noise.width)
             if product and noise.product:
                 y = noise.off(y, np.abs(y), noise.product)
+            if noise.naive or product:                         # a right kernel may overflow there
                 y = np.where(np.abs(y) > noise.largest, np.inf, y)
         if out is None:
             return lift(y)
