@@ -4,7 +4,7 @@
 what is computed, what is special about it, and which planted bugs it reveals.  Output arrays are called `output`,
 upstream gradients `doutput`, gradients `d_` and the input's name.  `parameters` is one flat array; the manifest has its
 layout.  Inputs are rounded to bfloat16, so they are exact in every precision, and `allowed_float32_output` and the like
-say how far each entry of a right kernel in that precision may be off (`check.rounding`); `docs/vectors.c` judges by them.
+say how far each entry of a right kernel in that precision may be off (`check.rounding`): `docs/vectors.c` uses them.
 The same version on the same kind of machine writes the same bits.
 """
 
@@ -138,8 +138,8 @@ def write(directory) -> list[Path]:
     for name, case, inputs, words in rows():
         inputs = {n: x if x is None or x.dtype.kind != "f" else plain.rounded(x, "bfloat16") for n, x in inputs.items()}
         given = {n: np.asarray(x) for n, x in inputs.items() if x is not None}
-        form, rng = results(case, inputs, np.random.default_rng(0))["output"], np.random.default_rng((SEED, len(entries)))
-        found = results(case, inputs, doutput=plain.rounded(np.asarray(rng.standard_normal(form.shape)), "bfloat16"))
+        drawn = results(case, inputs, np.random.default_rng((SEED, len(entries))))["doutput"]
+        found = results(case, inputs, doutput=plain.rounded(drawn, "bfloat16"))
         path = directory / f"{name.replace(', ', '-').replace(' ', '_')}.npz"
         np.savez(path, **given, **found, **allowed(case, inputs, found["doutput"]))
         row = PAGES.get(case.name.removeprefix("attention/"))
@@ -152,7 +152,8 @@ def write(directory) -> list[Path]:
         })
         paths.append(path)
     manifest = directory / "manifest.json"
-    manifest.write_text(json.dumps({"library": f"refattn {__version__}", "seed": SEED, "dtype": "float64",
-                                    "inputs": "rounded to bfloat16", "allowed": {
-                                        dtype: rounding.Noise(dtype).words for dtype in PRECISIONS}, "cases": entries}, indent=1) + "\n", encoding="utf-8")
+    manifest.write_text(json.dumps({
+        "library": f"refattn {__version__}", "seed": SEED, "dtype": "float64", "inputs": "rounded to bfloat16",
+        "allowed": {dtype: rounding.Noise(dtype).words for dtype in PRECISIONS}, "cases": entries}, indent=1) + "\n",
+        encoding="utf-8")
     return [*paths, manifest]

@@ -209,7 +209,8 @@ ROWS = [                       # page, old text, new text, line, what is wrong
      "dv without dropout"),
     ("softmax", 'dk = xp.einsum("bhqk,bqhd->bkhd", ds, q) * q.shape[-1] ** -0.5',
      'dk = xp.einsum("bhqk,bqhd->bkhd", ds, q) / q.shape[-1]', "backward (1)", "dk scaled twice"),
-    ("softmax", 'dc = xp.einsum("bqhe,bkhe->bhqk", do, v)', 'dc = xp.einsum("bqhe,bkhe->bhqk", do, v) * (xp.arange(k.shape[1]) < k.shape[1] - 1)',
+    ("softmax", 'dc = xp.einsum("bqhe,bkhe->bhqk", do, v)',
+     'dc = xp.einsum("bqhe,bkhe->bhqk", do, v) * (xp.arange(k.shape[1]) < k.shape[1] - 1)',
      "backward (4)", "the last key gets no dc"),
     ("linear", "a = s * keep", "a = s", "forward (2)", "keep missing"),
     ("linear", "ds = dc * dropout * keep", "ds = dc * dropout", "backward (2)", "keep missing backward"),
@@ -258,7 +259,8 @@ def function(page, source, xp, autograd=None):
             *arrays, b = leaves
             o, _ = own["forward"](*arrays, xp.broadcast_to(b, full), *options[1:])
             grads = xp.autograd.grad(o, leaves, do, allow_unused=True)
-            dq, dk, dv, *dextras, db = [xp.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
+            grads = [xp.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
+            dq, dk, dv, *dextras, db = grads
             return o.detach(), dq, dk, dv, *([] if bias is None else [db]), *dextras
         o, saved = own["forward"](q, k, v, *extras, *options)
         if source.partition("def backward")[0] != TEXTS[page].partition("def backward")[0]:

@@ -173,12 +173,12 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
     (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; o alone, or o, dq, dk, dv, is needed"),
     (lambda q, k, v, do: {"out": do}, "theirs returned out; known here: o, dq, dk, dv"),
     (lambda q, k, v, do: (do, q.__imul__(2), k, v), "theirs changed its input q in place"),
-    (lambda q, k, v, do: np.random.default_rng().standard_normal(do.shape), "theirs answers differently when asked again"),
+    (lambda q, k, v, do: np.random.default_rng().standard_normal(do.shape), "theirs answers differently when asked ag"),
     (lambda q, k, v, do: "no", "theirs gave o as <U2, which is no array of numbers"),
 ])
 def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
     for ask in check.compare, check.diagnose:
-        if ask is check.compare or "again" not in words:
+        if ask is check.compare or "differently" not in words:
             with pytest.raises(ValueError, match=re.escape(words)) as error:
                 ask(spoil, "hyla")
             assert "\n" not in str(error.value)

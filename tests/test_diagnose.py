@@ -34,7 +34,8 @@ def own(call):
     def kernel(*arrays, **options):
         inputs = dict(zip(call.of.arrays, arrays, strict=True)) | options
         if call.causal:
-            inputs["keep"] = np.tri(arrays[0].shape[1], arrays[1].shape[1], arrays[1].shape[1] - arrays[0].shape[1], bool)
+            q, k = arrays[0].shape[1], arrays[1].shape[1]
+            inputs["keep"] = np.tri(q, k, k - q, bool)
         return call.of.run(inputs)
     return kernel
 
@@ -67,8 +68,8 @@ def test_pages_are_not_called_wrong_and_an_error_of_a_thousandth_is_seen(name, d
         assert seen == total > 10
 
 
-@pytest.mark.parametrize("options", [{"causal": True, "bias": "hqk"}, {"causal": True, "keep": "b11k"}, {"sizes": "tiles"},
-                                     {"sizes": {"q": 63, "k": 65, "d": 64, "e": 64}}])
+@pytest.mark.parametrize("options", [{"causal": True, "bias": "hqk"}, {"causal": True, "keep": "b11k"},
+                                     {"sizes": "tiles"}, {"sizes": {"q": 63, "k": 65, "d": 64, "e": 64}}])
 def test_causal_masks_lengths_and_tiles(options):
     def kernel(q, k, v, do, bias=None, keep=None):
         seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], bool) if options.get("causal") else None
@@ -80,7 +81,8 @@ def test_causal_masks_lengths_and_tiles(options):
 
 @pytest.mark.parametrize("name", [case.name for case in CASES if case.name in (
     "ops/layer_norm", "ops/gelu", "ops/embedding", "losses/cross_entropy", "ops/softmax of axis -1",
-    "layers/MultiHead hyla", "layers/Compositional dot", "layers/SlidingDilated pad", "models/RegularGPT tree, released")])
+    "layers/MultiHead hyla", "layers/Compositional dot", "layers/SlidingDilated pad",
+    "models/RegularGPT tree, released")])
 def test_operations_layers_and_models(name):
     call = Call(None, name, "float32")
     assert check.compare(own(call), name).ok

@@ -53,7 +53,8 @@ def test_attention_agrees_with_the_loops(written):
         name = case["case"].removeprefix("attention/")
         if name in VARIANTS:
             with np.load(path) as file:
-                inputs = {n: file[n] for n in file.files if n not in ("output", "doutput") and not n.startswith(("d_", "allowed_"))}
+                inputs = {n: file[n] for n in file.files
+                          if n not in ("output", "doutput") and not n.startswith(("d_", "allowed_"))}
                 assert gap("output", file["output"], loops(name, VARIANTS[name])(**inputs)) <= 1e-12
 
 

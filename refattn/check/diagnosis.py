@@ -39,8 +39,8 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     """Say where a kernel and the page part, and name the mistake.
 
     Takes what `compare` takes, `theirs` being a function; give `bias`, `keep` and `dropout` if the kernel takes them:
-    what is not used cannot be diagnosed, and a bias of all four axes shows most.  The kernel is called some ten times, in two
-    shapes.  Lines that explain the answers equally are all listed.  Raises ValueError as `compare` does.
+    what is not used cannot be diagnosed, and a bias of all four axes shows most.  The kernel is called some ten times,
+    in two shapes.  Lines that explain the answers equally are all listed.  Raises ValueError as `compare` does.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     asked = {}
@@ -99,7 +99,7 @@ class Answer:
 
 
 def consistent(call, asked, wrong) -> str:
-    """The verdict on a kernel whose output is wrong: are its gradients those of its own forward, or of the right one?"""
+    """The verdict on a kernel whose output is wrong: are its gradients those of its own forward, or of the page's?"""
     gradients = [n for n in wrong if n[0] == "d" and n[1:] in ("q", "k", "v", "bias")]
     if not gradients:
         return "forward differs, no gradients given"
@@ -124,7 +124,7 @@ class Search:
     def __init__(self, of, part, names, asked, dtype, naive):
         self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
         self.dtype, self.naive, self.loose = dtype, naive, UNIT[dtype] * (8 if UNIT[dtype] > 1e-5 else 256)
-        order = sorted(asked, key=lambda p: (not asked[p].wrong, asked[p].theirs["o"].size))    # cheap and telling first
+        order = sorted(asked, key=lambda p: (not asked[p].wrong, asked[p].theirs["o"].size))   # telling and cheap first
         self.asked = {p: asked[p] for p in order}
         self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
         self.envs = {p: self.runner.run(env) for p, env in self.starts.items()}
@@ -177,9 +177,9 @@ class Search:
                 return self.found(p, self.runner.run(env, m.codes, self.part if self.part == 0 else None, whole=True))
             exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():
-                x, finite = a.theirs[n], np.isfinite(y)
-                r = np.where(finite, np.abs(np.where(finite, x - y, 0)) / np.maximum(np.where(finite, bars[n], 1), 1e-300), 0)
-                rms, largest = max(rms, (r * r).mean() ** 0.5), max(largest, r.max(initial=0))
+                judged = np.isfinite(y) & np.isfinite(bars[n])
+                r = np.abs(a.theirs[n] - y)[judged] / np.maximum(bars[n][judged], 1e-300)
+                rms, largest = max(rms, ((r * r).sum() / max(1, r.size)) ** 0.5), max(largest, r.max(initial=0))
         return float(rms), float(largest)
 
     def fits(self, costs):
@@ -201,10 +201,10 @@ class Search:
         for m in scaled(self.of, self.part):
             factor = 1.0
             for _ in range(12):                                        # Gauss and Newton, in one unknown
-                ends = [self.flat(self.asked[self.first], self.found(self.first, self.runner.run(
-                    self.envs[self.first] | {"FACTOR": f}, m.codes, self.part))) for f in (factor, factor * 1.0001 + 1e-9)]
-                slope = (ends[1] - ends[0]) / (factor * 0.0001 + 1e-9)
-                step = (slope @ (self.difference - ends[0])) / ((slope @ slope) or 1)
+                here, there = (self.flat(self.asked[self.first], self.found(self.first, self.runner.run(
+                    self.envs[self.first] | {"FACTOR": f}, m.codes, self.part))) for f in (factor, factor + 1e-4))
+                slope = (there - here) / 1e-4
+                step = (slope @ (self.difference - here)) / ((slope @ slope) or 1)
                 factor += np.clip(step, -0.5, 0.5)
             for env in (*self.starts.values(), *self.envs.values()):
                 env["FACTOR"] = factor

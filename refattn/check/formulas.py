@@ -7,182 +7,22 @@ the letters of the line.  Tests hold every block against its page.
 
 import re
 from functools import cache
+from importlib.resources import files
 from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from ..attention.pages import page
+from ..attention.pages import PAGES, page
 from ..cases import find
 from ..contract import contract
 from ..ops import unbroadcast
 
-SCORES = "1 s1 bhqk = dot('bqhd,bkhd->bhqk', q, k) * scale + bias\n"
-GRADIENTS = """1 dq bqhd = dot('bhqk,bkhd->bqhd', ds, k) * scale
-1 dk bkhd = dot('bhqk,bqhd->bkhd', ds, q) * scale
-1 dbias bias = fold(ds)
-"""
-STEPS = {                      # of a normaliser: from s1 to a, from da to ds
-    "softmax": ("{t} x bhqk = exp({x}) * keep\n{t} {y} bhqk = x * inverse(sum(x, 'k'))\n",
-                "{t} d{x} bhqk = {y} * (d{y} - sum({y} * d{y}, 'k'))\n"),
-    "rms_head": ("{u} s bhqk = {x} * keep\n{t} {y} bhqk = s * (mean(s * s, 'h') + eps) ** -0.5\n",
-                 "{t} rho bhqk = (mean(s * s, 'h') + eps) ** -0.5\n"
-                 "{t} ds0 bhqk = rho * (d{y} - {y} * mean({y} * d{y}, 'h'))\n{u} d{x} bhqk = ds0 * keep\n"),
-    "none": ("{t} {y} bhqk = {x} * keep\n", "{t} d{x} bhqk = d{y} * keep\n"),
-}
-USES = {                       # of the code: 1, 2 or 3
-    1: """{c} c bhqk = a * dropout
-{o} o bqhe = dot('bhqk,bkhe->bqhe', c, phi(v))
------
-{c} cb bhqk = a * dropout
-{o} dc bhqk = dot('bqhe,bkhe->bhqk', do, phi(v))
-{o} dv bkhe = dot('bhqk,bqhe->bkhe', cb, do) * step(v)
-{c} da bhqk = dc * dropout
-""",
-    2: """{c} c bhqk = a * dropout
-{z} z bqke = dot('bhqk,bkhe->bqke', c, v)
-{g} g bqke = phi(z)
-{o} o bqhe = dot('bhqk,bqke->bqhe', c, g)
------
-{c} cb bhqk = a * dropout
-{g} gb bqke = phi(z)
-{o} dg bqke = dot('bhqk,bqhe->bqke', cb, do)
-{o} dc{o} bhqk = dot('bqhe,bqke->bhqk', do, gb)
-{g} dz bqke = dg * step(z)
-{z} dc bhqk = dc{o} + dot('bqke,bkhe->bhqk', dz, v)
-{z} dv bkhe = dot('bhqk,bqke->bkhe', cb, dz)
-{c} da bhqk = dc * dropout
-""",
-    3: """{c} c bhqk = a * dropout
-{z} z bqke = dot('bhqk,bkhe->bqke', c, v)
-{g} g bqke = phi(z)
-{u} u bqkhf = dot('bqke,hef->bqkhf', g, wv2)
-{z2} z2 bqkf = dot('bhqk,bqkhf->bqkf', c, u)
-{g2} g2 bqkf = phi(z2)
-{o} o bqhe = dot('bhqk,bqkf->bqhf', c, g2)
------
-{c} cb bhqk = a * dropout
-{g2} gb bqkf = phi(z2)
-{o} dg2 bqkf = dot('bhqk,bqhf->bqkf', cb, do)
-{o} dc{o} bhqk = dot('bqhf,bqkf->bhqk', do, gb)
-{g2} dz2 bqkf = dg2 * step(z2)
-{z2} dc{z2} bhqk = dc{o} + dot('bqkf,bqkhf->bhqk', dz2, u)
-{z2} du bqkhf = dot('bhqk,bqkf->bqkhf', cb, dz2)
-{u} dwv2 hef = dot('bqke,bqkhf->hef', g, du)
-{u} dg bqke = dot('bqkhf,hef->bqke', du, wv2)
-{g} dz bqke = dg * step(z)
-{z} dc bhqk = dc{z2} + dot('bqke,bkhe->bhqk', dz, v)
-{z} dv bkhe = dot('bhqk,bqke->bkhe', cb, dz)
-{c} da bhqk = dc * dropout
-""",
-}
-SLIDING = """1 kn bqwhd = dot('qwk,bkhd->bqwhd', at, k){pad_k}
-1 s1 bhqw = dot('bqhd,bqwhd->bhqw', q, kn) * scale
-2 s2 bhqw = s1 + r
-3 s bhqw = s2 + bias
-4 x bhqw = exp(s) * keep{there}
-4 a bhqw = x * inverse(sum(x, 'w'))
-5 c bhqw = a * dropout
-6 vn bqwhe = dot('qwk,bkhe->bqwhe', at, v){pad_v}
-6 o bqhe = dot('bhqw,bqwhe->bqhe', c, vn)
------
-5 cb bhqw = a * dropout
-6 dc bhqw = dot('bqhe,bqwhe->bhqw', do, vn)
-6 dvn bqwhe = dot('bhqw,bqhe->bqwhe', cb, do)
-6 dv bkhe = dot('bqwhe,qwk->bkhe', dvn, at)
-5 da bhqw = dc * dropout
-4 ds bhqw = a * (da - sum(a * da, 'w'))
-3 dbias bias = fold(ds)
-2 doffset_bias hw = total(ds, 'bq')
-1 dq bqhd = dot('bhqw,bqwhd->bqhd', ds, kn) * scale
-1 dkn bqwhd = dot('bhqw,bqhd->bqwhd', ds, q) * scale
-1 dk bkhd = dot('bqwhd,qwk->bkhd', dkn, at)
-"""
-PADS = """1 dpk bhd = dot('bqwhd,qw->bhd', dkn, before)
-1 dpad_k hd = total(dpk, 'b')
-6 dpv bhe = dot('bqwhe,qw->bhe', dvn, before)
-6 dpad_v he = total(dpv, 'b')
-"""
-COMPOSITIONAL = """1 s1 bsqk = dot('bqsd,bksd->bsqk', q, k) * scale + bias
-2 x bsqk = exp(s1) * keep
-2 a bsqk = x * inverse(sum(x, 'k'))
-3 c bsqk = a * dropout
-4 t bqsre = dot('bsqk,bkre->bqsre', c, v)
-{logits}6 y bqsr = exp(l)
-6 g bqsr = y * inverse(sum(y, 'r'))
-7 o bqse = dot('bqsr,bqsre->bqse', g, t)
------
-3 cb bsqk = a * dropout
-7 dg bqsr = dot('bqse,bqsre->bqsr', do, t)
-6 dl bqsr = g * (dg - sum(g * dg, 'r'))
-{backward}7 dt bqsre = dt5 + dot('bqsr,bqse->bqsre', g, do)
-4 dc bsqk = dot('bqsre,bkre->bsqk', dt, v)
-4 dv bkre = dot('bsqk,bqsre->bkre', cb, dt)
-3 da bsqk = dc * dropout
-2 ds bsqk = a * (da - sum(a * da, 'k'))
-1 dq bqsd = dot('bsqk,bksd->bqsd', ds, k) * scale
-1 dk bksd = dot('bsqk,bqsd->bksd', ds, q) * scale
-1 dbias bias = fold(ds)
-"""
-SCORINGS = {
-    "dot": ("5 u bqse = dot('bqsc,ec->bqse', selector, wr) * n_c ** -0.5\n5 l bqsr = dot('bqse,bqsre->bqsr', u, t)\n",
-            "5 du bqse = dot('bqsr,bqsre->bqse', dl, t) * n_c ** -0.5\n5 dselector bqsc = dot('bqse,ec->bqsc', du, wr)\n"
-            "5 dwr ec = dot('bqse,bqsc->ec', du, selector)\n5 dt5 bqsre = dot('bqsr,bqse->bqsre', dl, u)\n"),
-    "linear": ("5 same bqs = dot('bqsc,c->bqs', selector, wc)\n"
-               "5 l bqsr = dot('bqsre,e->bqsr', t, wr) + same[..., None] + br\n",
-               "5 dsame bqs = total(dl, 'r')\n5 dt5 bqsre = dot('bqsr,e->bqsre', dl, wr)\n"
-               "5 dselector bqsc = dot('bqs,c->bqsc', dsame, wc)\n5 dwr e = dot('bqsr,bqsre->e', dl, t)\n"
-               "5 dwc c = dot('bqs,bqsc->c', dsame, selector)\n5 dbr 1 = total(dsame, 'bqs')\n"),
-    "nonlinear": ("5 z bqsrf = dot('bqsre,ef->bqsrf', t, wr) + (dot('bqsc,cf->bqsf', selector, wc) + br)[..., None, :]\n"
-                  "5 l bqsr = dot('bqsrf,f->bqsr', relu(z), w2) + b2\n",
-                  "5 dz bqsrf = dot('bqsr,f->bqsrf', dl, w2) * step(z)\n5 dsame bqsf = total(dz, 'r')\n"
-                  "5 dselector bqsc = dot('bqsf,cf->bqsc', dsame, wc)\n5 dt5 bqsre = dot('bqsrf,ef->bqsre', dz, wr)\n"
-                  "5 dwr ef = dot('bqsre,bqsrf->ef', t, dz)\n5 dwc cf = dot('bqsc,bqsf->cf', selector, dsame)\n"
-                  "5 dbr f = total(dsame, 'bqs')\n5 dw2 f = dot('bqsr,bqsrf->f', dl, relu(z))\n5 db2 1 = total(dl, 'bqsr')\n"),
-}
-OPERATIONS = {
-    "ops/layer_norm": """1 n btm = (x - mean(x, 'm')) * (mean((x - mean(x, 'm')) ** 2, 'm') + eps) ** -0.5
-2 o btm = n * scale + shift
------
-1 r btm = (mean((x - mean(x, 'm')) ** 2, 'm') + eps) ** -0.5
-2 dn btm = do * scale
-1 dx btm = r * (dn - mean(dn, 'm') - n * mean(dn * n, 'm'))
-2 dscale m = total(do * n, 'bt')
-2 dshift m = total(do, 'bt')
-""",
-    "ops/gelu": """1 u btm = 0.7978845608028654 * (x + 0.044715 * x ** 3)
-2 o btm = 0.5 * x * (1 + tanh(u))
------
-1 du btm = 0.7978845608028654 * (1 + 0.134145 * x ** 2)
-2 dx btm = do * (0.5 * (1 + tanh(u)) + 0.5 * x * (1 - tanh(u) ** 2) * du)
-""",
-    "ops/rms_head": """1 rho bhqk = (mean(s * s, 'h') + eps) ** -0.5
-2 o bhqk = s * rho
------
-2 ds bhqk = rho * (do - o * mean(o * do, 'h'))
-""",
-    "ops/softmax of axis -1": """1 x bhqk = exp(s - 1000.0) * keep
-2 o bhqk = x * inverse(sum(x, 'k'))
------
-2 ds bhqk = o * (do - sum(o * do, 'k'))
-""",
-    "ops/relu": "1 o btm = relu(x)\n-----\n1 dx btm = do * step(x)\n",
-    "ops/silu": "1 p btm = inverse(1 + exp(-x))\n2 o btm = x * p\n-----\n2 dx btm = do * p * (1 + x * (1 - p))\n",
-    "ops/linear": """1 o bthd = dot('btm,mhd->bthd', x, w) + b
------
-1 dx btm = dot('bthd,mhd->btm', do, w)
-1 dw mhd = dot('btm,bthd->mhd', x, do)
-1 db hd = total(do, 'bt')
-""",
-    "ops/embedding": "1 o btm = dot('btv,vm->btm', hit, table)\n-----\n1 dtable vm = dot('btv,btm->vm', hit, do)\n",
-    "losses/cross_entropy": """1 p btv = exp(logits) * inverse(sum(exp(logits), 'v'))
-2 loss bt = log(sum(exp(logits), 'v'))[..., 0] - dot('btv,btv->bt', logits, hit)
-3 share bt = weight * inverse(total(weight, 'bt'))
-4 o 1 = total(loss * share, 'bt')
------
-1 dlogits btv = (p - hit) * share[..., None] * do
-""",
-}
+TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
+BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
+OPERATIONS = [name for name in BLOCKS if "/" in name]
+PARTED = "-----\n"
 
 
 class Line(NamedTuple):
@@ -200,9 +40,6 @@ class Formulas(NamedTuple):
     words: tuple               # names of the two functions
     code: str                  # letters of bias, keep and dropout
 
-    def forward(self):
-        return sum(line.part == 0 for line in self.lines)
-
 
 def formulas(of: str) -> list[Formulas]:
     """The formulas of a subject's name, where there are any: of the page, and of how fused kernels do the same."""
@@ -215,18 +52,20 @@ def _formulas(of: str, fused) -> Formulas | None:
     inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
     if of in OPERATIONS:
         axes, name = find(of).axes, of.split("/")[1].split()[0]
-        text, inputs, words = OPERATIONS[of], {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
-    elif "/" in of or of == "linear_state":
+        text, inputs, words = BLOCKS[of], {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
+    elif of not in PAGES:
         return None
     elif of.startswith("sliding"):
         pad = of.endswith("pad")
-        there = {"there": "" if pad else " * reach(at)", "pad_k": " + dot('qw,hd->qwhd', before, pad_k)[None]" if pad else "",
-                 "pad_v": " + dot('qw,he->qwhe', before, pad_v)[None]" if pad else ""}
-        text, code = SLIDING.format(**there) + PADS * pad, "bhqw"
+        there = {"there": "" if pad else " * reach(at)",
+                 "pad_k": " + dot('qw,hd->qwhd', before, pad_k)[None]" * pad,
+                 "pad_v": " + dot('qw,he->qwhe', before, pad_v)[None]" * pad}
+        text, code = BLOCKS["sliding_dilated"].format(**there) + BLOCKS["pads"] * pad, "bhqw"
         inputs |= {"at": "qwk", "before": "qw", "r": "bhqw"} | ({"pad_k": "hd", "pad_v": "he"} if pad else {})
     elif of.startswith("compositional"):
         scoring, code = page(of).forward.keywords["scoring"], "bsqk"
-        text = COMPOSITIONAL.format(logits=SCORINGS[scoring][0], backward=SCORINGS[scoring][1])
+        logits, backward = BLOCKS[f"scoring {scoring}"].split(PARTED)
+        text = BLOCKS["compositional"].format(logits=logits, backward=backward)
         inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | page(of).letters
         inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | {"do": "bqse"}
     else:
@@ -234,10 +73,10 @@ def _formulas(of: str, fused) -> Formulas | None:
         inputs["wv2"] = "hef"
     if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
         text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
-            "-----\n", f"-----\n{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
+            PARTED, f"{PARTED}{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
     lines, part = [], 0
     for row in text.splitlines():
-        if row.startswith("-----"):
+        if f"{row}\n" == PARTED:
             part = 1
             continue
         head, _, body = row.partition(" = ")
@@ -252,15 +91,16 @@ def _multi_head(knobs, of) -> str:
         knobs.normaliser, (knobs.normaliser,))
     names, first = ["s1", *["b1"] * (len(steps) - 1), "a"], 3 if of == "hyla" else 2
     fill = [{"t": first, "u": 2, "x": x, "y": y} for x, y in pairwise(names)]
-    ahead = SCORES + "".join(STEPS[s][0].format(**f) for s, f in zip(steps, fill, strict=True))
-    back = "".join(STEPS[s][1].format(**f) for s, f in list(zip(steps, fill, strict=True))[::-1])
-    uses = USES[knobs.code_uses].replace("phi(", "relu(" if knobs.phi == "relu" else "(")
+    steps = [BLOCKS[f"normaliser {s}"].format(**f).split(PARTED) for s, f in zip(steps, fill, strict=True)]
+    scores, gradients = BLOCKS["scores"].split(PARTED)
+    uses = BLOCKS[f"code uses {knobs.code_uses}"].replace("phi(", "relu(" if knobs.phi == "relu" else "(")
     if knobs.phi != "relu":
         uses = re.sub(r" \* step\(\w+\)", "", uses)
     tags = {"c": first + 1, "z": first + 2, "g": first + 3, "u": 6, "z2": 7, "g2": 8,
             "o": {"hyla": 7, "softmax": 4, "linear": 4}.get(of, 9)}
-    ahead_uses, back_uses = uses.format(**tags).split("-----\n")
-    return f"{ahead}{ahead_uses}-----\n{back_uses}{back.replace('ds1 bhqk', 'ds bhqk')}{GRADIENTS}"
+    ahead, back = uses.format(**tags).split(PARTED)
+    undo = [b.replace("ds1 bhqk", "ds bhqk") for _, b in reversed(steps)]
+    return "".join((scores, *(a for a, _ in steps), ahead, PARTED, back, *undo, gradients))
 
 
 # ------------------------------------------------------------------------------------------------------- running them
@@ -287,7 +127,8 @@ def start(of: Formulas, inputs) -> dict:
             size |= dict(zip(axes, env[name].shape, strict=False))
     if "q" in inputs and "do" in inputs:
         form = np.shape(inputs.get("bias", 0.0))
-        env |= {"scale": inputs["q"].shape[-1] ** -0.5, "fold": lambda ds: unbroadcast(ds, form)}
+        env |= {"scale": inputs["q"].shape[-1] ** -0.5, "fold": lambda ds: unbroadcast(ds, form),
+                "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
         if of.code == "bhqw":
             width = size["w"] = inputs["offset_bias"].shape[1]
             n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - 2 * np.arange(width)

@@ -5,7 +5,8 @@ are symbols (n_h, the number of heads, not 5), so a change means the same at eve
 """
 
 import ast
-from itertools import combinations, pairwise
+import re
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,8 @@ def _places(n, how):
     i, (words, _, tile) = np.arange(n), how.rpartition(" ")
     t = int(tile) if tile.isdigit() else 1
     return {"the first for all": i * 0, "shifted by one": np.minimum(i + 1, n - 1), "reversed": i[::-1],
-            "shifted back by one": np.maximum(i - 1, 0), "rolled by one": np.roll(i, 1), "rolled back by one": np.roll(i, -1),
+            "shifted back by one": np.maximum(i - 1, 0), "rolled by one": np.roll(i, 1),
+            "rolled back by one": np.roll(i, -1),
             "the first missing": np.where(i < 1, -1, i), "the last missing": np.where(i == n - 1, -1, i),
             "only the first": np.where(i > 0, -1, i), "only the last": np.where(i < n - 1, -1, i),
             "the first tile missing, of": np.where(i < t, -1, i), "only the first tile, of": np.where(i < t, i, -1),
@@ -40,8 +42,8 @@ def _places(n, how):
             "only the last tile, of": np.where(i < (n - 1) // t * t, -1, i)}[words if tile.isdigit() else how]
 
 
-WHOLE = ("the first for all", "shifted by one", "shifted back by one", "rolled by one", "rolled back by one", "reversed",
-         "the first missing", "the last missing", "only the first", "only the last")
+WHOLE = ("the first for all", "shifted by one", "shifted back by one", "rolled by one", "rolled back by one",
+         "reversed", "the first missing", "the last missing", "only the first", "only the last")
 PARTS = ("the first tile missing, of", "the last tile missing, of", "the partial tile missing, of",
          "only the last tile, of", "only the first tile, of")
 
@@ -61,7 +63,8 @@ def along(x, axis, how):
     if how in ("mean", "sum"):
         return np.broadcast_to(getattr(x, how)(axis, keepdims=True), x.shape)
     places = _places(x.shape[axis], how)
-    return np.where((places < 0).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]), 0, x.take(places, axis))
+    lost = (places < 0).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    return np.where(lost, 0, x.take(places, axis))
 
 
 def folded(x, how):
@@ -85,7 +88,8 @@ def _alive(keep, axis=-1):
 def _drift(s, keep, tile):
     """exp(largest score - largest so far), tile of keys by tile: what a running sum lacks that is never rescaled."""
     s = np.where(keep > 0, s, -np.inf)
-    so_far = np.maximum.accumulate(s, -1)[..., np.minimum(np.arange(s.shape[-1]) // tile * tile + tile, s.shape[-1]) - 1]
+    last = np.minimum(np.arange(s.shape[-1]) // tile * tile + tile, s.shape[-1]) - 1
+    so_far = np.maximum.accumulate(s, -1)[..., last]
     return np.exp(np.where(np.isfinite(so_far), s.max(-1, keepdims=True) - so_far, 0))
 
 
@@ -102,10 +106,11 @@ FUNCTIONS = KNOWN | {
 }
 
 
-PLACES = ((0, "the dilation is 1 in place of 2", "dilate(at, 1)"), (0, "the dilation is 3 in place of 2", "dilate(at, 3)"),
-          (0, "the dilation is 4 in place of 2", "dilate(at, 4)"), (0, "each key is one too late", "shift(at, 1)"),
+PLACES = (*((0, f"the dilation is {n} in place of 2", f"dilate(at, {n})") for n in (1, 3, 4)),
+          (0, "the first key stands where there is none", "clamped(at)"),
+          (0, "each key is one too late", "shift(at, 1)"),
           (0, "each key is one too early", "shift(at, -1)"), (1, "each key is two too late", "shift(at, 2)"),
-          (1, "each key is two too early", "shift(at, -2)"), (0, "the first key stands where there is none", "clamped(at)"))
+          (1, "each key is two too early", "shift(at, -2)"))
 
 
 def factors(letters="bqkhde"):
@@ -134,13 +139,19 @@ def reduced(of, node) -> str:
     return max((of.letters.get(n.id, "") for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)), key=len)
 
 
+def exponent(of) -> str:
+    """What the page's first exp is taken of."""
+    return next(line.text.partition("(")[2].partition(")")[0] for line in of.lines if line.text.startswith("exp("))
+
+
 class Writer:
     """The changed trees of one line, as code."""
     def __init__(self, of, line):
         self.tree, self.seen = resolved(of, line), {ast.unparse(resolved(of, line))}
         self.at = {id(child): (node, field, None if not isinstance(value, list) else i)
                    for node in ast.walk(self.tree) for field, value in ast.iter_fields(node)
-                   for i, child in enumerate(value if isinstance(value, list) else [value]) if isinstance(child, ast.expr)}
+                   for i, child in enumerate(value if isinstance(value, list) else [value])
+                   if isinstance(child, ast.expr)}
 
     def put(self, node, new):
         """The code of the line with the text `new` in place of a node; None if that was there before."""
@@ -171,13 +182,12 @@ def code_of(text):
 
 def changes(of, node, original, scope, sizes):
     """(cost, words, text) of what may stand there instead of a node; `original` is the node with letters for axes."""
-    x, words = ast.unparse(node), ast.unparse(original)
+    x, keys = ast.unparse(node), tiles(sizes.get(of.code[-1], 1))
     if isinstance(node, ast.BinOp):
         yield from binary(of, node, original)
         if x.startswith("x * inverse(sum(x"):
-            at = next(line.text.partition("(")[2].partition(")")[0] for line in of.lines if line.text.startswith("exp("))
             yield from ((1, f"the output is not rescaled where the largest score grows, tiles of {t}",
-                         f"({x} * drift({at}, keep, {t}))") for t in tiles(sizes.get(of.code[-1], 1)))
+                         f"({x} * drift({exponent(of)}, keep, {t}))") for t in keys)
     if isinstance(node, ast.Call):
         yield from calls(of, node, original, sizes)
     if not isinstance(node, ast.Name):
@@ -188,7 +198,7 @@ def changes(of, node, original, scope, sizes):
     if x == "scale":
         yield 0, "not divided by sqrt(d)", "1.0"
         yield 0, "divided by d in place of sqrt(d)", "n_d ** -1.0"
-        yield 0, "divided by sqrt(h d) in place of sqrt(d)", "(n_h * n_d) ** -0.5" if "h" in of.code else "(n_s * n_d) ** -0.5"
+        yield 0, f"divided by sqrt({of.code[1]} d) in place of sqrt(d)", f"(n_{of.code[1]} * n_d) ** -0.5"
         for n in (*of.code, "e", "c"):
             yield 0, f"divided by sqrt({n}) in place of sqrt(d)", f"n_{n} ** -0.5"
         yield from ((1, f"times {w} in place of 1/sqrt(d)", f) for w, f in factors(of.code + "e") if "sqrt" not in w)
@@ -226,7 +236,7 @@ def changes(of, node, original, scope, sizes):
 
 
 def binary(of, node, original):
-    x, y, word_x, word_y = *map(ast.unparse, (node.left, node.right)), *map(ast.unparse, (original.left, original.right))
+    x, y, word_x, word_y = map(ast.unparse, (node.left, node.right, original.left, original.right))
     if isinstance(node.op, ast.Add | ast.Sub):
         sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
         if y != "eps":
@@ -237,11 +247,11 @@ def binary(of, node, original):
             yield from ((1, f"the term {word_x} is {w} times what it should be", f"(({x}) * {f} {sign} ({y}))")
                         for w, f in factors(of.code + "de"))
             yield 0, f"the term {word_x} is missing", f"(0 {sign} ({y}))"
-        for product, rest, words, tail in (node.left, y, word_y, "{0} " + sign + " {1}"), (node.right, x, word_x, "{1} " + sign + " {0}"):
+        for product, form in (node.left, f"(({{}}) {sign} ({y}))"), (node.right, f"(({x}) {sign} ({{}}))"):
             if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
                 for m, n in (product.left, product.right), (product.right, product.left):
                     m, n = ast.unparse(m), ast.unparse(n)
-                    yield 0, f"the factor {n} is applied to both terms", f"({tail.format(f'({m})', f'({rest})')}) * ({n})"
+                    yield 0, f"the factor {n} is applied to both terms", f"{form.format(m)} * ({n})"
     if isinstance(node.op, ast.Mult):
         for u, f, words, inner in (x, y, word_y, node.left), (y, x, word_x, node.right):
             yield 0, f"the factor {words} is missing", f"({u})"
@@ -249,7 +259,8 @@ def binary(of, node, original):
             yield 1, f"divided by {words} in place of multiplied", f"(({u}) * inverse({f}))"
             yield 1, f"the factor {words} is a sum, not a product", f"(({u}) + ({f}))"
             if isinstance(inner, ast.Call) and len(inner.args) == 1:
-                yield 1, f"the factor {words} comes before {inner.func.id}", f"{inner.func.id}(({ast.unparse(inner.args[0])}) * ({f}))"
+                inside = f"({ast.unparse(inner.args[0])}) * ({f})"
+                yield 1, f"the factor {words} comes before {inner.func.id}", f"{inner.func.id}({inside})"
             if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub):
                 sign = "+" if isinstance(inner.op, ast.Add) else "-"
                 m, n = ast.unparse(inner.left), ast.unparse(inner.right)
@@ -268,7 +279,7 @@ def binary(of, node, original):
 
 def calls(of, node, original, sizes):
     name, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
-    scores = next((line.text.partition("(")[2].partition(")")[0] for line in of.lines if line.text.startswith("exp(")), "")
+    keys = tiles(sizes.get(of.code[-1], 1))
     if name in ("sum", "mean", "total"):
         letters, own = reduced(of, original), node.args[1].value
         words = original.args[1].value
@@ -277,23 +288,25 @@ def calls(of, node, original, sizes):
                 other = "".join(letters[i] for i in axes) or "nothing"
                 for f in ("sum", "mean") if name != "total" else ():
                     if (f, axes) != (name, own):
-                        yield (0 if n == 1 else 1), f"{f} over {other} in place of {name} over {words}", f"{f}({x}, {axes})"
+                        yield int(n != 1), f"{f} over {other} in place of {name} over {words}", f"{f}({x}, {axes})"
         if name == "total":
             yield 0, f"mean over {words} in place of sum", f"{text} / ({' * '.join(f'n_{n}' for n in words)})"
             for n in words:
                 yield 0, f"mean over {n} in place of sum", f"{text} / n_{n}"
         yield 1, f"the largest over {words} in place of {name}", f"largest({x}, {own})"
         if len(words) == 1:
-            yield 0, f"divided by {words} - 1" + " in place of " * 0, f"{text} * n_{words} / maximum(n_{words} - 1, 1)"
+            yield 0, f"divided by {words} - 1", f"{text} * n_{words} / maximum(n_{words} - 1, 1)"
             yield 0, f"divided by {words} + 1", f"{text} * n_{words} / (n_{words} + 1)"
-            yield 0, f"{name} over {words} - 1, without the last", f"{name}(along({x}, {own[0]}, 'the last missing'), {own})"
+            yield (0, f"{name} over {words} without the last",
+                   f"{name}(along({x}, {own[0]}, 'the last missing'), {own})")
     if name == "mean" and "h" in original.args[1].value and of.code.startswith("bh"):
         yield 0, "the mean divides by the number of heads that are kept", f"sum({x}, {own}) * inverse(sum(keep, {own}))"
     if name == "relu":
         yield 0, "relu is missing", f"({x})"
         yield 0, "the relu leaks 1 %", f"(relu({x}) - 0.01 * relu(-({x})))"
         yield 1, "the absolute value in place of relu", f"abs({x})"
-        yield 1, "GELU in place of relu", f"(0.5 * ({x}) * (1 + tanh(0.7978845608028654 * (({x}) + 0.044715 * ({x}) ** 3))))"
+        yield (1, "GELU in place of relu",
+               f"(0.5 * ({x}) * (1 + tanh(0.7978845608028654 * (({x}) + 0.044715 * ({x}) ** 3))))")
         yield 1, "SiLU in place of relu", f"(({x}) * inverse(1 + exp(-({x}))))"
         yield 1, "relu squared", f"relu({x}) ** 2"
     if name == "step":
@@ -304,16 +317,18 @@ def calls(of, node, original, sizes):
         yield 0, "exp is missing", f"({x})"
         if "keep" in of.letters:
             yield from ((1, f"sums are not rescaled where the largest score grows, tiles of {t}",
-                         f"({text} * drift({x}, keep, {t}))") for t in tiles(sizes.get(of.code[-1], 1)))
+                         f"({text} * drift({x}, keep, {t}))") for t in keys)
         yield 1, "2 to the power in place of e", f"exp(0.6931471805599453 * ({x}))"
     if name == "inverse":
         yield 0, "the normaliser is missing", "1.0"
         yield 0, "0 / 0 where nothing is kept", f"reciprocal({x})"
-        for t in tiles(sizes.get(of.code[-1], 1)):
-            yield 1, f"keys that fill the last tile of {t} count in the normaliser", f"inverse({x} + (-n_{of.code[-1]}) % {t})"
-        if "sum(x" in x:
-            yield from ((1, f"the normaliser is not rescaled where the largest score grows, tiles of {t}",
-                         f"inverse({x.replace('sum(x', f'sum(x * drift({scores}, keep, {t})')})") for t in tiles(sizes.get(of.code[-1], 1)))
+        for t in keys:
+            yield (1, f"keys that fill the last tile of {t} count in the normaliser",
+                   f"inverse({x} + (-n_{of.code[-1]}) % {t})")
+            if "sum(x" in x:
+                running = x.replace("sum(x", f"sum(x * drift({exponent(of)}, keep, {t})")
+                yield (1, f"the normaliser is not rescaled where the largest score grows, tiles of {t}",
+                       f"inverse({running})")
         yield 0, "1e-6 is added to the normaliser", f"inverse(1e-6 + {x})"
         yield 1, "1 is added to the normaliser", f"inverse(1 + {x})"
     if name == "fold":
@@ -368,27 +383,29 @@ def pairs(of, part, texts, sizes, costs):
         tree = resolved(of, of.lines[i]).body
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
             x, f = ast.unparse(tree.left), ast.unparse(tree.right)
-            later = {line.name for line in of.lines[min(lines):i]} & {n.id for n in ast.walk(tree.right) if isinstance(n, ast.Name)}
+            needed = {n.id for n in ast.walk(tree.right) if isinstance(n, ast.Name)}
             for j in lines:
-                if j < i and later & {line.name for line in of.lines[j:i]}:
+                if j < i and needed & {line.name for line in of.lines[j:i]}:
                     continue
                 before = f"{f} comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
-                if 1 in costs and j != i and abs(j - i) < 4 and of.lines[j].letters == of.lines[i].letters and (j < i or "(" not in f):
+                alike = of.lines[j].letters == of.lines[i].letters and (j < i or "(" not in f)
+                if 1 in costs and 0 < abs(j - i) < 4 and alike:
                     yield Mutant(of.lines[min(i, j)], f"the factor {before}", 1,
                                  {i: code_of(x), j: code_of(f"({texts[j]}) * ({f})")})
-    names = {n: x for n, x in of.letters.items() if n in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at")}
-    for name, letters in names.items():
+    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at"):
+        letters = of.letters.get(name, "")
         found = [(1, f"{name} is read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
         if name in ("q", "k", "v", "do"):
             found += [(1, f"heads and positions of {name} are split wrongly", f"folded({name}, 'split')")]
         if name in ("keep", "dropout"):
-            found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name), (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
+            found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name),
+                      (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
                      (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
             found = [*PLACES, (0, "the first key is missing", "along(at, 2, 'the first missing')"),
                      (0, "only the last of several uses of a key is kept", "lastof(at)")]
-        uses = [i for i in lines if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(ast.parse(texts[i])))]
+        uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:
                 continue
@@ -418,8 +435,8 @@ def scaled(of, part):
             whole, terms = writer.tree.body, [(writer.tree.body, f"{line.name} is {{}} times what it should be")]
             for node, twin in zip(ast.walk(whole), ast.walk(original.body), strict=True):
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-                    terms += [(child, f"the term {ast.unparse(word)} is {{}} times what it should be") for child, word in
-                              ((node.left, twin.left), (node.right, twin.right))]
+                    terms += [(child, f"the term {ast.unparse(word)} is {{}} times what it should be")
+                              for child, word in ((node.left, twin.left), (node.right, twin.right))]
             for node, words in terms:
                 code = writer.put(node, f"({ast.unparse(node)}) * FACTOR")
                 if code:
@@ -434,7 +451,7 @@ class Runner:
         self.uses = [{n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} for tree in trees]
 
     def run(self, env, codes=None, part=None, whole=False) -> dict:
-        """The names with their values; with `codes`, env is that of the right page and only what depends on them is run, unless `whole`."""
+        """Names and values.  With `codes`, env is the right page's and only what they change is run, unless `whole`."""
         env, changed = dict(env), None if codes is None or whole else set()
         with np.errstate(all="ignore"):
             for i, line in enumerate(self.of.lines):

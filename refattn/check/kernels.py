@@ -74,9 +74,10 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               last.  It may return a mapping by these names instead, with softmax's `lse` (b, h, q), log sum exp, too.
               Or a mapping with q, k, v, do (bias, keep, dropout) and what they gave, as far as there.
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
-    variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out: after
-              v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate; or a row of `refattn.cases`,
-              such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do` by name only
+    variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
+              after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate; or a row of
+              `refattn.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
+              by name only
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
               NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.  In half precision sums and
               elementwise steps are expected in float32, as in fused kernels, unless `naive`.
@@ -91,7 +92,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
 
     One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The kernel is
-    called twice.  The error bar of each entry is measured (`check.rounding`), and its meaning is the report's last line.
+    called twice.  The error bar of each entry is measured (`check.rounding`); the report's last line says how.
 
     Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
     or answers differently when asked again.
@@ -102,7 +103,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
 
 
 def pytest_params(variant="hyla", **fixed) -> list:
-    """Settings for `compare` as pytest parameters: each option alone and all together, a causal mask, in two precisions.
+    """Settings for `compare` as pytest parameters: each option, all of them, a causal mask; in two precisions.
 
         @pytest.mark.parametrize("settings", check.pytest_params("hyla", layout="bhtd"))
         def test_kernel(settings):
@@ -136,7 +137,7 @@ class Call:
         if not self.of.arrays:
             return ["o", *(f"d{n}" for n, x in inputs.items() if x.dtype.kind == "f" and n not in ("do", "dropout"))]
         extras = [n for n in self.of.arrays if n not in "qkv"]
-        return ["o", *(["end"] if "state" in extras else []), "dq", "dk", "dv", *(["dbias"] if "bias" in inputs else []),
+        return ["o", *["end"] * ("state" in extras), "dq", "dk", "dv", *["dbias"] * ("bias" in inputs),
                 *(f"d{n}" for n in extras)]
 
     def turned(self, name, x, axes):

@@ -31,8 +31,9 @@ class Noise:
         self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
         self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
         self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
-        self.words = MEANING.format(self.times, f"{HALF_STEPS} units of {dtype}" if half and naive else f"{STEPS} units of float32, and by "
-                      f"{HALF_STEPS} of {dtype} into and out of a contraction" if half else f"{STEPS} units of {dtype}")
+        fused = f"{STEPS} units of float32, and by {HALF_STEPS} of {dtype} into and out of a contraction"
+        self.words = MEANING.format(self.times, f"{HALF_STEPS if half else STEPS} units of {dtype}" if naive or not half
+                                    else fused)
 
     def draw(self, seed, sign):
         self.rng, self.sign = np.random.default_rng(seed), sign
@@ -72,7 +73,7 @@ class Rough(NDArrayOperatorsMixin):
 
     def __getattr__(self, name):
         found = getattr(self.host, name)
-        return lifted(found) if callable(found) else lift(found) if name in ("T", "real", "imag", "mT", "flat") else found
+        return lifted(found) if callable(found) else lift(found) if name in ("T", "mT", "real", "imag") else found
 
     def __getitem__(self, at):
         return lift(self.host[bare(at)])
@@ -106,7 +107,7 @@ class Rough(NDArrayOperatorsMixin):
         return lifted(f)(*args, **kwargs)
 
     def __array_ufunc__(self, ufunc, method, *args, out=None, **kwargs):
-        outer = sys._getframe(1).f_code is _outer.__code__      # a contraction that sums over nothing is a multiplication
+        outer = sys._getframe(1).f_code is _outer.__code__      # a contraction that sums over nothing
         args, product = [bare(x) for x in args], ufunc is np.matmul or outer
         if method == "at":
             size = np.zeros(args[0].shape)
@@ -143,7 +144,7 @@ def __getattr__(name):
 def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS):
     """{name: result in float64} and {name: allowed error of each entry} of `run`, a function of an array module.
 
-    `pairs` of draws are made.  `naive` is half precision in every operation, not only into and out of matrix products with sums in float32.
+    `pairs` of draws are made.  `naive` is half precision in every operation, not only into and out of contractions.
     """
     global noise
     exact, square = {n: np.asarray(x, float) for n, x in run(np).items()}, {}

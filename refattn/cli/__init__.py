@@ -121,8 +121,8 @@ def check(argv) -> int:
     return run(argv)
 
 
-COMMANDS = {"train": train, "compile": compile_automaton, "check": check, "verify": verify, "list": list_all, "reproduce": reproduce,
-            "vectors": vectors}
+COMMANDS = {"train": train, "compile": compile_automaton, "check": check, "verify": verify, "list": list_all,
+            "reproduce": reproduce, "vectors": vectors}
 
 
 def main(argv=None) -> int:

@@ -29,8 +29,8 @@ def function(text: str):
 def run(argv) -> int:
     """Compare, and where something is wrong diagnose; 1 if it is."""
     from ..check import compare, diagnose
-    parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: which "
-                    "entry of which gradient is wrong, in which line, and why.")
+    parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
+                    "which entry of which gradient is wrong, in which line, and why.")
     parser.add_argument("kernel", metavar="MODULE:FUNCTION", help="what takes and returns NumPy, PyTorch or JAX arrays")
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
     parser.add_argument("--dtype", help="float64, float32, float16 or bfloat16 (default: float32)")
@@ -39,7 +39,7 @@ def run(argv) -> int:
         parser.add_argument(f"--{name}", metavar="AXES", help="axes that it has, such as bhqk or h1k; default: none")
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
-    parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes that tiled kernels need")
+    parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
     parser.add_argument("--seed", type=int)
     options = parser.parse(argv)
     kernel = function(options.pop("kernel"))

@@ -1,7 +1,9 @@
-"""How often right kernels are called wrong: `python -m tests.bench.false_alarms [--seeds N] [--kernel-sizes N] [--planted N]`.
+"""How often right kernels are called wrong.
 
-Pages of the library in the precision itself (half precision: contractions in and out of it, sums in float32), and, where
-PyTorch is installed, twins of five of them with autograd.  Prints a row of counts for each page and precision; then how
+    python -m tests.bench.false_alarms [--seeds N] [--kernel-sizes N] [--planted N] [--pages ...] [--dtypes ...]
+
+Pages of the library in the precision itself (half precision: contractions in and out of it, sums in float32), and,
+where PyTorch is installed, twins of five of them with autograd.  Prints a row of counts for each page and precision; then how
 many errors of 2^-10, planted in a line, were seen of those that move a result by more than 2^-12 of its size.
 """
 
@@ -19,6 +21,7 @@ from refattn.check.formulas import formulas, start
 from refattn.check.grammar import FUNCTIONS, Runner, code_of, resolved
 from refattn.check.kernels import Call
 from refattn.check.subjects import subject
+from tests.kernels_own import TEXTS, function
 
 OPTIONS = {"none": {}, "bias": {"bias": "hqk"}, "keep shared": {"keep": "qk"}, "keep per head": {"keep": "hqk"},
            "dropout": {"dropout": "bhqk"}, "all three": {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}}
@@ -48,7 +51,6 @@ def twin(page, dtype):
     """A plain PyTorch kernel with autograd: products of half precision, all else in float32."""
     import torch
 
-    from tests.kernels_own import TEXTS, function
     wide = function(page, TEXTS[page], torch, autograd=True)
     if dtype in ("float64", "float32"):
         return wide
@@ -65,7 +67,7 @@ def twin(page, dtype):
 
     def kernel(*arrays, do, **given):
         found = half(*(torch.as_tensor(x).float() for x in arrays), do=torch.as_tensor(do).float(),
-                     **{n: torch.as_tensor(x) if x.dtype == bool else torch.as_tensor(x).float() for n, x in given.items()})
+                     **{n: torch.as_tensor(x if x.dtype == bool else x.astype("float32")) for n, x in given.items()})
         return [x.to(narrow) for x in found]
     return kernel
 
@@ -90,7 +92,8 @@ def count(kernels, seeds, sizes=lambda seed: None, pages=PAGES, dtypes=DTYPES):
     for page, dtype in product(pages, dtypes):
         began, found = time.time(), {}
         for name in OPTIONS:
-            found[name] = [worst(kernels(page, dtype), page, dtype, s, sizes(s), **options(page, name)) for s in range(seeds)]
+            found[name] = [worst(kernels(page, dtype), page, dtype, s, sizes(s), **options(page, name))
+                           for s in range(seeds)]
         alarms += sum(x > 1 for xs in found.values() for x in xs)
         print(f"{page:34} {dtype:9}", *(f"{name} {sum(x > 1 for x in xs)}/{seeds} ({max(xs):.2f})" for name, xs in
                                         found.items()), f"{time.time() - began:.0f} s", sep="  ", flush=True)
@@ -140,8 +143,9 @@ def main(argv=None) -> int:
     except ImportError:
         print("PyTorch is not installed: own pages only")
     for words, make in kinds.items():
-        pages = [p for p in args.pages if words == "own" or p in ("softmax", "linear", "hyla", "compositional", "sliding_dilated")]
-        for seeds, sizes, where in ((args.seeds, lambda seed: None, "default sizes"), (args.kernel_sizes, kernel_sizes, "kernel sizes")):
+        pages = [p for p in args.pages if words == "own" or p in TEXTS]
+        for seeds, sizes, where in ((args.seeds, lambda seed: None, "default sizes"),
+                                    (args.kernel_sizes, kernel_sizes, "kernel sizes")):
             if seeds:
                 print(f"{words} kernels, {where}: option, false alarms / seeds (largest error in error bars)")
                 alarms += count(make, seeds, sizes, pages, args.dtypes)
