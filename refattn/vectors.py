@@ -115,7 +115,7 @@ def allowed(case, inputs, doutput) -> dict:
         return {"output": output, **{f"d_{n}": g for n, g in on.backward(saved, moved(on, doutput)).items()}}
 
     return {f"allowed_{dtype}_{n}": bar.astype("float32") for dtype in PRECISIONS
-            for n, bar in rounding.bars(run, dtype, pairs=3)[1].items()}
+            for n, bar in rounding.bars(run, dtype, pairs=2)[1].items()}
 
 
 def reveals(bug, case, inputs, expected) -> bool:

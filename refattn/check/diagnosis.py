@@ -127,7 +127,7 @@ class Search:
         order = sorted(asked, key=lambda p: (not asked[p].wrong, asked[p].theirs["o"].size))   # telling and cheap first
         self.asked = {p: asked[p] for p in order}
         self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
-        self.envs = {p: self.runner.run(env) for p, env in self.starts.items()}
+        self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
         self.sizes = {n[2:]: x for n, x in self.envs[order[0]].items() if n.startswith("n_")}
         self.first, self.close = order[0], []
         a = self.asked[self.first]
@@ -174,6 +174,8 @@ class Search:
         for p, a in self.asked.items():
             def run(xp, start=self.starts[p], p=p):
                 env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start.items()}
+                if any("_no_" in name for code in m.codes.values() for name in code.co_names):
+                    env |= self.runner.shadows(env)
                 return self.found(p, self.runner.run(env, m.codes, self.part if self.part == 0 else None, whole=True))
             exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():

@@ -93,24 +93,32 @@ def _drift(s, keep, tile):
     return np.exp(np.where(np.isfinite(so_far), s.max(-1, keepdims=True) - so_far, 0))
 
 
+def _placed(at, late=0, dilation=2, edge=None):
+    """One-hot places of keys at other positions, (q, w, k); before the first stands none, the first, or the last."""
+    q, w, k = at.shape
+    n = np.arange(q)[:, None] + k - q + int(late) - dilation * np.arange(w)
+    n = np.maximum(n, 0) if edge == "first" else n % k if edge == "wrapped" else n
+    return 1.0 * (n[..., None] == np.arange(k))
+
+
 FUNCTIONS = KNOWN | {
     "drift": _drift,
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
     "alive": _alive, "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "reciprocal": lambda x: 1 / x,
-    "shift": lambda at, n: np.roll(at, n, -1) * (np.cumsum(np.roll(at, n, -1), -1) >= 0),
-    "clamped": lambda at: at + (at.sum(-1, keepdims=True) == 0) * (np.arange(at.shape[-1]) == 0),
-    "dilate": lambda at, n: 1.0 * ((np.arange(at.shape[0])[:, None] + at.shape[2] - at.shape[0]
-                                    - n * np.arange(at.shape[1]))[..., None] == np.arange(at.shape[2])),
+    "placed": _placed,
 }
 
 
-PLACES = (*((0, f"the dilation is {n} in place of 2", f"dilate(at, {n})") for n in (1, 3, 4)),
-          (0, "the first key stands where there is none", "clamped(at)"),
-          (0, "each key is one too late", "shift(at, 1)"),
-          (0, "each key is one too early", "shift(at, -1)"), (1, "each key is two too late", "shift(at, 2)"),
-          (1, "each key is two too early", "shift(at, -2)"))
+PLACES = (*((0, f"the dilation is {n} in place of 2", f"placed(at, dilation={n})") for n in (1, 3, 4)),
+          *((0, f"keys are {abs(n)} too {'late' if n > 0 else 'early'}", f"placed(at, {n})") for n in (1, -1, 2, -2)),
+          (0, "queries stand at the first positions, not at the last", "placed(at, n_q - n_k)"),
+          (0, "the first key stands where there is none", "placed(at, edge='first')"),
+          (0, "the last keys stand where there is none", "placed(at, edge='wrapped')"),
+          (0, "the first key is missing", "along(at, 2, 'the first missing')"),
+          (0, "of several uses of one key only the last is kept", "lastof(at)"),
+          (0, "of several uses of one key only the first is kept", "firstof(at)"))
 
 
 def factors(letters="bqkhde"):
@@ -206,12 +214,12 @@ def changes(of, node, original, scope, sizes):
     if x.startswith("n_"):
         yield from ((0, f"{m} in place of {x[2:]}", f"n_{m}") for m in "dechsrbkq" if m != x[2:])
     if x == "at":
-        yield 0, "of several uses of one key only the last is kept", "lastof(at)"
-        yield 0, "of several uses of one key only the first is kept", "firstof(at)"
         yield from PLACES
     letters = of.letters.get(x)
     if letters is None or x not in scope:
         return
+    if x in {line.name for line in of.lines}:
+        yield from ((1, f"{x} is made without {option}", f"{x}_no_{option}") for option in ("keep", "dropout"))
     if letters[-2:] in ("ef", "ee", "nn"):
         yield 0, f"{x} is transposed", f"{x}.swapaxes(-1, -2)"
     for y in scope:
@@ -347,6 +355,7 @@ def calls(of, node, original, sizes):
 def mutants(of: Formulas, part: int, sizes, costs=range(4)):
     """Every mistake of the forward or of the backward; `sizes` of the letters say which tiles there may be."""
     texts = {i: ast.unparse(resolved(of, line)) for i, line in enumerate(of.lines)}
+    letters = dict.fromkeys([*of.code, *(x for x in sizes if x not in of.code)])
     for i, line in enumerate(of.lines):
         if line.part != part:
             continue
@@ -356,7 +365,16 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4)):
         same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == part]
         whole = writer.tree.body
         found = [(1, f"{line.name} is {w} times what it should be", f"({texts[i]}) * {f}", whole)
-                 for w, f in factors(dict.fromkeys(of.code + "de"))]
+                 for w, f in factors(letters)]
+        if line.letters == of.code:
+            found += [(1, f"{line.name} is divided by the number of {x} that are kept",
+                       f"({texts[i]}) * inverse(sum(keep, {(of.code.index(x),)}))", whole) for x in of.code[1::2]]
+        if len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk":
+            found += [(1, f"heads and positions of {line.name} are taken for one another",
+                       f"folded({texts[i]}, {how!r})", whole) for how in ("split", "join")]
+        if line.text.startswith("exp(") and "keep" in line.text:
+            found.append((1, "a query that keeps nothing attends to all keys alike",
+                          f"exp({exponent(of)} * some(keep)) * alive(keep)", whole))
         if line.letters != "bias":
             found += [(2, f"{line.name} over {letter}: {how}", f"along({texts[i]}, {j}, {how!r})", whole)
                       for j, letter in enumerate(line.letters) if letter != "1" for how in ways(sizes.get(letter, 1))]
@@ -367,6 +385,8 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4)):
             for y in scope:
                 if y != x and of.letters.get(y) == of.letters[x] and texts[i].count(x) > 1:
                     yield Mutant(line, f"{y} in place of {x} throughout", 1, {i: renamed(of, i, {x: y})})
+            for option in ("keep", "dropout") if texts[i].count(x) > 1 else ():
+                yield Mutant(line, f"{x} is made without {option}", 1, {i: renamed(of, i, {x: f"{x}_no_{option}"})})
         for cost, words, new, node in found:
             code = writer.put(node, new) if cost in costs else None
             if code:
@@ -403,8 +423,7 @@ def pairs(of, part, texts, sizes, costs):
                       (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
                      (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
-            found = [*PLACES, (0, "the first key is missing", "along(at, 2, 'the first missing')"),
-                     (0, "only the last of several uses of a key is kept", "lastof(at)")]
+            found = list(PLACES)
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:
@@ -413,7 +432,7 @@ def pairs(of, part, texts, sizes, costs):
             if name == "at":
                 some = {i: codes[i] for i in uses if "reach" not in of.lines[i].text}
                 yield Mutant(of.lines[uses[0]], words, 1, some)
-            first = next((i for i in uses if "reach" in of.lines[i].text and "clamped" in new), uses[0])
+            first = next((i for i in uses if "reach" in of.lines[i].text and "edge" in new), uses[0])
             if len(codes) > 1 or cost == 0:
                 yield Mutant(of.lines[first], words, cost + 1, codes)
 
@@ -449,6 +468,14 @@ class Runner:
         trees = [resolved(of, line) for line in of.lines]
         self.of, self.codes = of, [compile(tree, line.text, "eval") for tree, line in zip(trees, of.lines, strict=True)]
         self.uses = [{n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} for tree in trees]
+
+    def shadows(self, env) -> dict:
+        """Every value as it is where keep, or dropout, is ignored: what a mistaken second computation of it gives."""
+        found = {}
+        for option in ("keep", "dropout"):
+            values = self.run(env | {option: 0 * env[option] + 1.0}) if option in env else env
+            found |= {f"{line.name}_no_{option}": values[line.name] for line in self.of.lines if line.name in values}
+        return found
 
     def run(self, env, codes=None, part=None, whole=False) -> dict:
         """Names and values.  With `codes`, env is the right page's and only what they change is run, unless `whole`."""

@@ -3,8 +3,8 @@
     python -m tests.bench.false_alarms [--seeds N] [--kernel-sizes N] [--planted N] [--pages ...] [--dtypes ...]
 
 Pages of the library in the precision itself (half precision: contractions in and out of it, sums in float32), and,
-where PyTorch is installed, twins of five of them with autograd.  Prints a row of counts for each page and precision; then how
-many errors of 2^-10, planted in a line, were seen of those that move a result by more than 2^-12 of its size.
+where PyTorch is installed, twins of five of them with autograd.  Prints a row of counts for each page and precision;
+then how many errors of 2^-10, planted in a line, were seen of those that move a result by more than 2^-12 of its size.
 """
 
 import argparse
