@@ -17,7 +17,7 @@ extras = {
     "cluster": ["distributed>=2024.8"],
     "test": ["greenery>=4.2", "pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3.5", "ruff>=0.6"],
     "tutorials": [*plots, "greenery>=4.2", "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
-    "bench": ["torch>=2.4", "jax>=0.4.30"],
+    "bench": ["torch>=2.4", "jax>=0.4.30", "triton>=3; platform_system == 'Linux'"],
 }
 
 
@@ -43,7 +43,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["refattn", "refattn.*"]),
-    package_data={"refattn": ["py.typed", "recipes/results/*.json", "tasks/*.npy"]},
+    package_data={"refattn": ["py.typed", "recipes/results/*.json", "tasks/*.npy", "check/formulas.txt"]},
     python_requires=">=3.10",
     install_requires=["numpy>=2.0", "tqdm>=4.66", "threadpoolctl>=3.5"],
     extras_require=extras,

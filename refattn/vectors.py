@@ -3,7 +3,9 @@
 `write(directory)` makes one `.npz` (a zip of `.npy` arrays) for each case and `manifest.json`, which says of each file
 what is computed, what is special about it, and which planted bugs it reveals.  Output arrays are called `output`,
 upstream gradients `doutput`, gradients `d_` and the input's name.  `parameters` is one flat array; the manifest has its
-layout.  The same version on the same kind of machine writes the same bits.
+layout.  Inputs are rounded to bfloat16, so they are exact in every precision, and `allowed_float32_output` and the like
+say how far each entry of a right kernel in that precision may be off (`check.rounding`): `docs/vectors.c` uses them.
+The same version on the same kind of machine writes the same bits.
 """
 
 import json
@@ -12,16 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from . import __version__
+from . import __version__, plain
 from .attention.pages import PAGES
 from .bugs import BUGS, load
 from .cases import find
 from .cases.case import normal, shape
+from .check import rounding
+from .check.tools import moved
 from .params import layout
 
-__all__ = ["results", "reveals", "rows", "write"]
+__all__ = ["allowed", "results", "reveals", "rows", "write"]
 
-SEED = 2024
+SEED, PRECISIONS = 2024, ("float64", "float32", "bfloat16", "float16")
 SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2, "1": 1}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
 SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
@@ -85,6 +89,17 @@ def results(case, inputs, rng=None, doutput=None) -> dict:
     return {"output": np.asarray(output), "doutput": np.asarray(doutput), **{f"d_{n}": g for n, g in gradients.items()}}
 
 
+def allowed(case, inputs, doutput) -> dict:
+    """How far each entry of the results may be off, by precision and name."""
+    def run(xp):
+        on = case.on(xp)
+        output, saved = on.forward(moved(on, inputs))
+        return {"output": output, **{f"d_{n}": g for n, g in on.backward(saved, moved(on, doutput)).items()}}
+
+    return {f"allowed_{dtype}_{n}": bar.astype("float32") for dtype in PRECISIONS
+            for n, bar in rounding.bars(run, dtype, pairs=2)[1].items()}
+
+
 def reveals(bug, case, inputs, expected) -> bool:
     """Whether a planted bug changes any result by more than 1e-9 of its size, or cannot run."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -103,10 +118,12 @@ def write(directory) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     paths, entries = [], []
     for name, case, inputs, words in rows():
+        inputs = {n: x if x is None or x.dtype.kind != "f" else plain.rounded(x, "bfloat16") for n, x in inputs.items()}
         given = {n: np.asarray(x) for n, x in inputs.items() if x is not None}
-        found = results(case, inputs, np.random.default_rng((SEED, len(entries))))
+        drawn = results(case, inputs, np.random.default_rng((SEED, len(entries))))["doutput"]
+        found = results(case, inputs, doutput=plain.rounded(drawn, "bfloat16"))
         path = directory / f"{name.replace(', ', '-').replace(' ', '_')}.npz"
-        np.savez(path, **given, **found)
+        np.savez(path, **given, **found, **allowed(case, inputs, found["doutput"]))
         row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": path.name, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",
@@ -117,6 +134,8 @@ def write(directory) -> list[Path]:
         })
         paths.append(path)
     manifest = directory / "manifest.json"
-    manifest.write_text(json.dumps({"library": f"refattn {__version__}", "seed": SEED, "dtype": "float64",
-                                    "cases": entries}, indent=1) + "\n", encoding="utf-8")
+    manifest.write_text(json.dumps({
+        "library": f"refattn {__version__}", "seed": SEED, "dtype": "float64", "inputs": "rounded to bfloat16",
+        "allowed": {dtype: rounding.Noise(dtype).words for dtype in PRECISIONS}, "cases": entries}, indent=1) + "\n",
+        encoding="utf-8")
     return [*paths, manifest]

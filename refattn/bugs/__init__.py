@@ -1,4 +1,4 @@
-"""Planted bugs: plausible mistakes, one row each, that the checks must catch and `check.diagnose` can name.
+"""Planted bugs: plausible mistakes, one row each, that the checks must catch.
 
 A row is a file, a text that stands in it exactly once, the text to put there, and one sentence that says what is wrong.
 `python -m refattn.check.planted` prints which check catches which row.

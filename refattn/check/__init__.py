@@ -2,14 +2,16 @@
 
     derivative(forward, backward, inputs)       is this backward the derivative of this forward?
     compare(your_kernel, "hyla", ...)           which entry of which output or gradient is wrong, and by how much?
-    diagnose(your_kernel, "hyla", ...)          what was forgotten, in words
+    diagnose(your_kernel, "hyla", ...)          in which line they part, and what was forgotten there
+    pytest_params("hyla", ...)                  settings for `compare` as ready test cases
     run("loops", case)                          one of the house checks on a row of `refattn.cases`
 """
 
 from .agreement import Gap, gap, gaps
 from .derivatives import Derivative, derivative
+from .diagnosis import Diagnosis, diagnose
 from .house import CHECKS, Wrong, applies, run, tolerance
-from .kernels import Comparison, Diagnosis, compare, diagnose
+from .kernels import Comparison, compare, pytest_params
 
 __all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "applies", "compare", "derivative",
-           "diagnose", "gap", "gaps", "run", "tolerance"]
+           "diagnose", "gap", "gaps", "pytest_params", "run", "tolerance"]

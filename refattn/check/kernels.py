@@ -24,14 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import plain
-from ..attention.pages import page as variant_row
-from ..bugs import BUGS, load
-from ..cases.case import normal, shape
+from . import rounding
+from .subjects import Subject, drawn, subject
 
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
-SIZES = {"b": 2, "q": 5, "k": 7, "h": 3, "d": 4, "e": 6, "r": 8, "c": 9, "f": 10, "w": 3, "1": 1}
-WORST, MEAN = 4, 0.5           # how far, in error bars, results may be from those of the bug that is named
-ROWS = {"o": 1, "dq": 1, "dk": 1, "dv": 1, "dbias": -2}     # the axis whose entries are judged by themselves
 
 
 class Entry(NamedTuple):
@@ -52,10 +48,11 @@ class Entry(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What `compare` found.  Prints as one line for each array."""
+    """What `compare` found.  Prints as one line for each array, and one that says what is allowed."""
     variant: str
     dtype: str
     entries: tuple[Entry, ...]
+    allowed: str
 
     @property
     def ok(self) -> bool:
@@ -65,114 +62,167 @@ class Comparison(NamedTuple):
     def __str__(self):
         width = max(6, *(len(entry.name) for entry in self.entries))
         return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64",
-                          *(f"{entry.name:{width}} {entry}" for entry in self.entries)])
+                          *(f"{entry.name:{width}} {entry}" for entry in self.entries), self.allowed])
 
 
-class Diagnosis(NamedTuple):
-    """What `diagnose` found: sentences of planted bugs that have the same outputs and gradients."""
-    comparison: Comparison
-    sentences: tuple[str, ...]
-
-    def __str__(self):
-        if self.comparison.ok:
-            return "no mistake: every output and gradient agrees"
-        return "\nor: ".join(self.sentences) or "none of the known mistakes"
-
-
-def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None, keep=None, dropout=None, sizes=None,
-            seed=0) -> Comparison:
+def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None, keep=None, dropout=None, causal=False,
+            sizes=None, seed=0, naive=False) -> Comparison:
     """Hold a kernel, or arrays that it has computed, against `variant` in float64.
 
     theirs  : a function of NumPy arrays, theirs(q, k, v, do=do) -> o, dq, dk, dv or o alone; with `bias`, `keep`,
-              `dropout` it is called with these keywords too, and a bias's gradient comes last.  Or a mapping with q, k,
-              v, do (bias, keep, dropout) and what they gave: o, dq, dk, dv, dbias, as far as there.
+              `dropout` it is called with these keywords too, and a bias's gradient comes next, those of further inputs
+              last.  It may return a mapping by these names instead, with softmax's `lse` (b, h, q), log sum exp, too.
+              Or a mapping with q, k, v, do (bias, keep, dropout) and what they gave, as far as there.
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
+    variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
+              after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate; or a row of
+              `refattn.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
+              by name only
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
-              NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.
+              NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.  In half precision sums and
+              elementwise steps are expected in float32, as in fused kernels, unless `naive`.
     layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do and their gradients, "bhtd" say
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
-    sizes   : sizes other than b 2, q 5, k 7, h 3, d 4, e 6, as in {"q": 16, "d": 64}; of compositional attention also
-              r 8, c 9, f 10, its h being s and the h of its values r; selector (b, q, s, c) and what scores follow v;
-              of sliding-dilated attention (dilation 2, queries at the last positions) w 3 offsets, the last axis of
-              bias, keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
+    causal  : whether query i sees the keys up to i + k - q only; a mask of the kernel's own, not handed over
+    sizes   : sizes other than b 3, q 6, k 7, h 5, d 11, e 8, as in {"q": 16, "d": 64}, or "tiles": powers of two for d
+              and e, 65 queries, 127 keys; of compositional attention also r 4, c 13, f 10, its h being s and the h of
+              its values r; selector (b, q, s, c) and what scores follow v; of sliding-dilated attention (dilation 2,
+              queries at the last positions) w 3 offsets, the last axis of bias, keep and dropout too; offset_bias
+              (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
 
-    One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The error bar of
-    each row (a query of o, dq and dbias, a key of dk and dv) is eight times the error of our own plain formulas with
-    every contraction rounded to `dtype`, plus four units in the last place of the row's largest entry.
+    One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The kernel is
+    called twice.  The error bar of each entry is measured (`check.rounding`); the report's last line says how.
 
-    Raises ValueError for unknown names and for results that are not as described.
+    Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
+    or answers differently when asked again.
     """
-    return _report(*_results(theirs, variant, dtype, layout, bias, keep, dropout, sizes, seed), variant, dtype)[0]
+    call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
+    inputs, results = call.given() if isinstance(theirs, Mapping) else call(call.draw(sizes, seed), twice=True)
+    return call.report(inputs, results)
 
 
-def diagnose(theirs, variant="hyla", **options) -> Diagnosis:
-    """Name the mistake: the planted bugs of `refattn.bugs` whose outputs and gradients are theirs.
+def pytest_params(variant="hyla", **fixed) -> list:
+    """Settings for `compare` as pytest parameters: each option, all of them, a causal mask; in two precisions.
 
-    Takes what `compare` takes; give `bias`, `keep` and `dropout` if the kernel takes them: what is not used cannot
-    be diagnosed.  A bug is named only if its results are theirs (root mean square of half an error bar, no entry beyond
-    four) and ours are at least twice as far away; the best fit is named, together with those up to twice as far, which
-    these inputs do not tell apart.
+        @pytest.mark.parametrize("settings", check.pytest_params("hyla", layout="bhtd"))
+        def test_kernel(settings):
+            report = check.compare(kernel, **settings)
+            assert report.ok, report
     """
-    settings = {"dtype": "float32", "layout": "bthd", "bias": None, "keep": None, "dropout": None, "sizes": None,
-                "seed": 0, **options}
-    unknown = settings.keys() - {"dtype", "layout", "bias", "keep", "dropout", "sizes", "seed"}
-    if unknown:
-        raise TypeError(f"diagnose does not take {', '.join(sorted(unknown))}")
-    inputs, results = _results(theirs, variant, **settings)
-    comparison, ours, noise = _report(inputs, results, variant, settings["dtype"])
-    own, row, fits = _distance(results, ours, ours, noise, settings["dtype"])[1], variant_row(variant), []
-    files = {"ops.py", "contract.py", *(f"attention/{file}" for file in (row.file, *row.parts))}
-    for bug in () if comparison.ok else BUGS:
-        if bug.file in files:
-            wrong = _quietly(lambda package: _ours(inputs, package.attention.pages.page(_name(variant))), load(bug))
-            worst, mean = _distance(results, wrong, ours, noise, settings["dtype"]) if wrong else (np.inf, np.inf)
-            if worst <= WORST and mean <= min(MEAN, own / 2):
-                fits.append((mean, bug.sentence))
-    best = min(fits, default=(0, ""))[0]
-    return Diagnosis(comparison, tuple(dict.fromkeys(sentence for mean, sentence in sorted(fits) if mean <= 2 * best)))
+    import pytest
+    letters = subject(variant).letters
+    one = {n: {n: letters[n]} for n in ("bias", "keep", "dropout") if n in letters and subject(variant).arrays}
+    ways = {"plain": {}, **one, **({"all": {n: x for each in one.values() for n, x in each.items()}} if one else {}),
+            **({"causal": {"causal": True}} if letters.get("keep") == "bhqk" and one else {})}
+    return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
+            for name, way in ways.items() for dtype in ("float32", "float64")]
 
 
-def _name(variant):
-    return variant if isinstance(variant, str) else tuple(variant)
+class Call:
+    """A kernel and how it is called; `call(inputs)` gives results by name in our layout, in float64."""
+    def __init__(self, theirs, variant, dtype, layout="bthd", bias=None, keep=None, dropout=None, causal=False,
+                 naive=False):
+        if sorted(layout) != sorted("bthd"):
+            raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
+        plain.rounded(np.zeros(1), dtype)                           # knows the names
+        self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
+        self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
+        self.axes = ["bthd".index(x) for x in layout]
+
+    def draw(self, sizes=None, seed=0) -> dict:
+        return drawn(self.of, self.dtype, self.forms, sizes, seed, self.causal)
+
+    def names(self, inputs) -> list[str]:
+        if not self.of.arrays:
+            return ["o", *(f"d{n}" for n, x in inputs.items() if x.dtype.kind == "f" and n not in ("do", "dropout"))]
+        extras = [n for n in self.of.arrays if n not in "qkv"]
+        return ["o", *["end"] * ("state" in extras), "dq", "dk", "dv", *["dbias"] * ("bias" in inputs),
+                *(f"d{n}" for n in extras)]
+
+    def turned(self, name, x, axes):
+        page = self.of.arrays and name.removeprefix("d") in ("q", "k", "v", "o")
+        return x.transpose(axes) if page and x.ndim == 4 else x
+
+    def hand(self, inputs) -> tuple[list, dict]:
+        """Positional arguments and keywords, fresh copies in their layout and dtype."""
+        storage = "float32" if self.dtype == "bfloat16" else self.dtype
+        handed = {n: np.array(self.turned(n, x, self.axes), storage if x.dtype.kind == "f" else None, order="C")
+                  for n, x in inputs.items()}
+        if self.causal and self.forms["keep"] is None:
+            del handed["keep"]
+        return [handed.pop(n) for n in self.of.arrays], handed
+
+    def __call__(self, inputs, twice=False) -> tuple[dict, dict]:
+        """(inputs, results)."""
+        found = []
+        for _ in range(1 + twice):
+            arrays, options = self.hand(inputs)
+            before = [np.array(x) for x in (*arrays, *options.values())]
+            try:
+                results = self.theirs(*arrays, **options)
+            except Exception as error:
+                raise ValueError(f"theirs raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+            for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
+                if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+                    raise ValueError(f"theirs changed its input {n} in place; it must leave its inputs as they are")
+            found.append(self.named(results, inputs))
+        for n, x in found[0].items() if twice else ():
+            y, size = found[1][n], np.abs(x[np.isfinite(x)]).max(initial=0)
+            if x.shape != y.shape or not np.allclose(x, y, 0.01, 0.01 * size, equal_nan=True):
+                raise ValueError(f"theirs answers differently when asked again with the same inputs: {n}")
+        return inputs, found[0]
+
+    def named(self, results, inputs) -> dict:
+        names = self.names(inputs)
+        if isinstance(results, Mapping):
+            unknown = [n for n in results if n not in (*names, "lse")]
+            if unknown or not results:
+                raise ValueError(f"theirs returned {', '.join(unknown) or 'nothing'}; known here: {', '.join(names)}")
+        else:
+            results = [x for x in (results if isinstance(results, tuple | list) else (results,)) if x is not None]
+            if len(results) not in (1, len(names)):
+                raise ValueError(f"theirs returned {len(results)} arrays; o alone, or {', '.join(names)}, is needed")
+            results = dict(zip(names, results, strict=False))
+        return {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in results.items()}
+
+    def given(self) -> tuple[dict, dict]:
+        """Inputs and results from a mapping that has both."""
+        theirs = {n: x for n, x in self.theirs.items() if x is not None}
+        if not {"q", "k", "v"} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
+            raise ValueError(f"theirs has {', '.join(theirs)}; q, k, v and at least one of o, dq, dk, dv are needed")
+        arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
+        inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
+        return inputs, {n: x for n, x in arrays.items() if n not in inputs}
+
+    def bars(self, inputs, results) -> tuple[dict, dict]:
+        """Our results, and what is allowed of each entry."""
+        return rounding.bars(lambda xp: self.of.run(inputs, xp, "lse" in results), self.dtype, naive=self.naive)
+
+    def report(self, inputs, results, known=None) -> Comparison:
+        ours, bars = known or self.bars(inputs, results)
+        entries = []
+        for name, x in results.items():
+            if name not in ours:
+                raise ValueError(f"theirs gave {name}; known here: {', '.join(ours)} (gradients need do, dbias a bias)")
+            entries.append(_entry(self.of, name, x, ours[name], bars[name]))
+        return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words)
 
 
-def _quietly(f, x):
-    """f(x), or None where the bug cannot run on these inputs."""
-    try:
-        with np.errstate(all="ignore"):
-            return f(x)
-    except (ValueError, TypeError, IndexError):
-        return None
+def _entry(of: Subject, name, x, expected, bar) -> Entry:
+    if x.shape != expected.shape:
+        return Entry(name, False, np.inf, 0.0, f"shape {x.shape} instead of {expected.shape}", np.nan, np.nan)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(x - expected)
+        error = np.where(np.isnan(error), np.inf, error)
+        at = np.unravel_index(np.where(bar < np.inf, error / np.maximum(bar, 1e-300), 0).argmax(), x.shape)
+    letters = of.letters.get(name) or of.letters.get(name.removeprefix("d"), "")
+    where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[-x.ndim:] or at, at, strict=False)) or "the number"
+    return Entry(name, bool(error[at] <= bar[at]), *map(float, (error[at], bar[at])), where, float(x[at]),
+                 float(expected[at]))
 
 
-# --------------------------------------------------------------------------------------------------- inputs and results
-
-
-def _draw(row, dtype, forms, sizes, seed):
-    """Inputs by name, float64 with values of `dtype`; None where there is none."""
-    unknown = (sizes or {}).keys() - SIZES.keys()
-    if unknown:
-        raise ValueError(f"sizes has the unknown axis {', '.join(map(repr, unknown))}; allowed: {', '.join(SIZES)}")
-    size, rng = {**SIZES, **(sizes or {})}, np.random.default_rng(seed)
-    inputs = {x: normal(rng, row.axes[x], size) for x in ("q", "k", "v", *row.extras)}
-    inputs["do"] = normal(rng, row.axes["output"], size)
-    for name, form in forms.items():
-        if form is None:
-            continue
-        pairs = row.axes[name]
-        if len(form) > 4 or any(x not in ("1", y) for x, y in zip(form[::-1], pairs[::-1], strict=False)):
-            raise ValueError(f"{name} is {form!r}; allowed: the last axes of {pairs!r}, or 1 for a stretched one: "
-                             f"'h1{pairs[-1]}'")
-        x = rng.random(shape(form, size))
-        inputs[name] = {"bias": normal(rng, form, size), "keep": x < 0.7, "dropout": (x < 0.75) / 0.75}[name]
-        if name != "dropout" and "q" in form:
-            inputs[name][..., 2 if name == "keep" else 1, :] *= False if name == "keep" else 0.01
-    inputs["q"][:, 1] *= 0.01
-    return {n: x if x.dtype == bool else plain.rounded(x, dtype) for n, x in inputs.items()}
-
-
-def _host(x):
+def host(name, x):
     """An array of any library as float64 on the host."""
     if hasattr(x, "detach"):                                    # PyTorch
         x = x.detach().cpu()
@@ -182,113 +232,6 @@ def _host(x):
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         x = np.from_dlpack(x)
     x = np.asarray(x)
+    if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
+        raise ValueError(f"theirs gave {name} as {x.dtype}, which is no array of numbers")
     return x if x.dtype == bool else x.astype(np.float64)
-
-
-def _axes(layout):
-    if sorted(layout) != sorted("bthd"):
-        raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
-    return ["bthd".index(x) for x in layout]
-
-
-def _results(theirs, variant, dtype, layout, bias, keep, dropout, sizes, seed):
-    """(inputs, their results), both by name, in our layout and in float64."""
-    row, axes = variant_row(variant), _axes(layout)
-    plain.rounded(np.zeros(1), dtype)                           # knows the names
-    names = ["o", "dq", "dk", "dv", *(["dbias"] if bias else []), *(f"d{x}" for x in row.extras)]
-
-    def back(name, x):
-        x = _host(x)
-        return x.transpose(np.argsort(axes)) if name.lstrip("d") in "qkvo" and x.ndim == 4 else x
-
-    if isinstance(theirs, Mapping):
-        if not {"q", "k", "v"} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
-            raise ValueError(f"theirs has {', '.join(theirs)}; q, k, v and at least one of o, dq, dk, dv are needed")
-        given = {n: back(n, x) for n, x in theirs.items() if x is not None}
-        inputs = {n: given[n] for n in ("q", "k", "v", *row.extras, "do", "bias", "keep", "dropout") if n in given}
-        return inputs, {n: x for n, x in given.items() if n not in inputs}
-    inputs = _draw(row, dtype, {"bias": bias, "keep": keep, "dropout": dropout}, sizes, seed)
-    storage = "float32" if dtype == "bfloat16" else dtype
-    handed = {n: x.astype(bool if x.dtype == bool else storage) for n, x in inputs.items()}
-    handed |= {n: np.ascontiguousarray(handed[n].transpose(axes)) for n in ("q", "k", "v", "do")}
-    results = theirs(*[handed.pop(n) for n in ("q", "k", "v", *row.extras)], **handed)
-    results = results if isinstance(results, tuple | list) else (results,)
-    if len(results) not in (1, len(names)):
-        raise ValueError(f"theirs returned {len(results)} arrays; o alone, or {', '.join(names)}, is needed")
-    return inputs, {n: back(n, x) for n, x in zip(names, results, strict=False)}
-
-
-def _ours(inputs, row) -> dict:
-    """o and, where do is given, every gradient."""
-    inputs = {name: x.copy() for name, x in inputs.items()}     # some bugs write into them
-    do, arrays = inputs.pop("do", None), [inputs.pop(x) for x in ("q", "k", "v", *row.extras)]
-    o, saved = row.forward(*arrays, **inputs)
-    if do is None:
-        return {"o": o}
-    gradients = dict(zip(["dq", "dk", "dv", "dbias", *(f"d{x}" for x in row.extras)], row.backward(saved, do),
-                         strict=False))
-    return {"o": o, **{n: g for n, g in gradients.items() if g is not None}}
-
-
-# ------------------------------------------------------------------------------------------------------------ error bar
-
-
-def _largest(name, x):
-    """The largest magnitude of each row, in a shape that broadcasts against x."""
-    row = ROWS.get(name)
-    axes = tuple(i for i in range(x.ndim) if row is None or i != row % x.ndim) if x.ndim > 1 else None
-    return np.abs(x).max(axis=axes, keepdims=True)
-
-
-def _noise(inputs, variant, dtype, ours) -> dict:
-    """The error of the plain formulas when every contraction is rounded to the precision, row by row."""
-    rough = _ours(inputs, plain.package(dtype).attention.pages.page(_name(variant)))
-    whole = max(np.abs(x).max() for x in ours.values())
-    zero = {n: np.abs(x).max() <= 1e-12 * whole for n, x in ours.items()}       # by theory: only rounding is left of it
-    return {n: _largest(n, rough[n] - x) + zero[n] * 4 * plain.EPSILON[dtype] * whole for n, x in ours.items()}
-
-
-def _allowed(name, expected, ours, noise, dtype):
-    """The error bar around `expected`: the noise of our formula, scaled where another one is larger, and rounding."""
-    top, own = _largest(name, expected), _largest(name, ours)
-    growth = np.maximum(top / np.where(own > 0, own, np.where(top > 0, top, 1)), 1)
-    return 8 * noise * growth + 4 * plain.EPSILON[dtype] * (top + np.abs(expected).max() / 1000)
-
-
-def _distance(results, expected, ours, noise, dtype):
-    """(largest, root mean square) of the differences, in units of the error bar; NaN equals NaN only."""
-    ratios = []
-    for name, x in results.items():
-        y = expected[name]
-        if x.shape != y.shape or (np.isfinite(x) != np.isfinite(y)).any():
-            return np.inf, np.inf
-        x, y = (np.where(np.isfinite(z), z, 0) for z in (x, y))
-        bar = _allowed(name, y, *((ours[name], noise[name]) if y.shape == ours[name].shape else (y, 0)), dtype)
-        ratios.append((np.abs(x - y) / np.where(bar > 0, bar, 1e-300)).ravel())
-    ratios = np.concatenate(ratios)
-    return float(ratios.max()), float(np.sqrt((np.minimum(ratios, 1e100) ** 2).mean()))
-
-
-def _report(inputs, results, variant, dtype):
-    """The Comparison, and our results and the noise that it rests on."""
-    row = variant_row(variant)
-    ours = _ours(inputs, row)
-    noise = _noise(inputs, variant, dtype, ours)
-    letters = {"o": "bqhe", **{f"d{n}": x for n, x in row.axes.items()}}
-    entries = []
-    for name, x in results.items():
-        if name not in ours:
-            raise ValueError(f"theirs gave {name}; known here: {', '.join(ours)} (gradients need do, dbias a bias)")
-        expected = ours[name]
-        if x.shape != expected.shape:
-            shapes = f"shape {x.shape} instead of {expected.shape}"
-            entries.append(Entry(name, False, np.inf, 0.0, shapes, np.nan, np.nan))
-            continue
-        error = np.abs(x - expected)
-        error = np.where(np.isnan(error), np.inf, error)
-        bar = np.broadcast_to(_allowed(name, expected, expected, noise[name], dtype), x.shape)
-        at = np.unravel_index((error / np.where(bar > 0, bar, 1e-300)).argmax(), x.shape)
-        where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[name][-x.ndim:], at, strict=True))
-        entries.append(Entry(name, bool(error[at] <= bar[at]), float(error[at]), float(bar[at]), where, float(x[at]),
-                             float(expected[at])))
-    return Comparison(str(variant), dtype, tuple(entries)), ours, noise

@@ -1,4 +1,4 @@
-"""The command line: refattn train | compile | verify | list | reproduce | write | vectors.
+"""The command line: refattn train | compile | check | verify | list | reproduce | write | vectors.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
@@ -18,6 +18,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
   refattn train [TASK] [options]   train and compare; alone: fuzzy logic with softmax, linear and hyla attention
   refattn train --resume DIR       go on with what is in DIR
   refattn compile --language NAME  a finite automaton as exact weights of a RegularGPT; also --table FILE, --regex R
+  refattn check MODULE:FUNCTION --as V   a kernel of yours against a page: what is wrong, where and why
   refattn verify [NAME ...]        check theorems, definitions and gradients in float64; NAME is a part of one
   refattn list                     variants, tasks, recipes and theorems, with their sources
   refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
@@ -132,8 +133,14 @@ def compile_automaton(argv) -> int:
     return run(argv)
 
 
-COMMANDS = {"train": train, "compile": compile_automaton, "verify": verify, "list": list_all, "reproduce": reproduce,
-            "write": write, "vectors": vectors}
+def check(argv) -> int:
+    """Hold a kernel against a page; 1 if it is wrong."""
+    from .checking import run
+    return run(argv)
+
+
+COMMANDS = {"train": train, "compile": compile_automaton, "check": check, "verify": verify, "list": list_all,
+            "reproduce": reproduce, "write": write, "vectors": vectors}
 
 
 def main(argv=None) -> int:

@@ -1,0 +1,146 @@
+"""The pages once more as data, one expression a line: what `check.grammar` makes mistakes in.
+
+A line is `tag name axes = expression`, its tag that of the page; forward and backward are parted by a line of dashes.
+A value that the backward makes again is a line of its own.  `sum` and `mean` keep the axes that they run over, named by
+the letters of the line.  Tests hold every block against its page.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ..attention import VARIANTS
+from ..attention.pages import PAGES, page
+from ..cases import find
+from ..contract import contract
+from ..ops import unbroadcast
+
+TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
+BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
+OPERATIONS = [name for name in BLOCKS if "/" in name]
+PARTED = "-----\n"
+
+
+class Line(NamedTuple):
+    part: int                  # 0 forward, 1 backward
+    tag: str
+    name: str
+    letters: str
+    text: str
+
+
+class Formulas(NamedTuple):
+    """A page as data."""
+    lines: tuple               # of both parts
+    letters: dict              # name -> axes, of inputs too
+    words: tuple               # names of the two functions
+    code: str                  # letters of bias, keep and dropout
+
+
+def formulas(of: str) -> list[Formulas]:
+    """The formulas of a subject's name, where there are any: of the page, and of how fused kernels do the same."""
+    page = _formulas(of, False)
+    return [] if page is None else [page, *([fused] if (fused := _formulas(of, True)) != page else [])]
+
+
+@cache
+def _formulas(of: str, fused) -> Formulas | None:
+    inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
+    if of in OPERATIONS:
+        axes, name = find(of).axes, of.split("/")[1].split()[0]
+        text, inputs, words = BLOCKS[of], {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
+    elif of not in PAGES or (PAGES[of].knobs is None and of in VARIANTS):      # a page of its own, held by its loops
+        return None
+    elif of.startswith("sliding"):
+        pad = of.endswith("pad")
+        there = {"there": "" if pad else " * reach(at)",
+                 "pad_k": " + dot('qw,hd->qwhd', before, pad_k)[None]" * pad,
+                 "pad_v": " + dot('qw,he->qwhe', before, pad_v)[None]" * pad}
+        text, code = BLOCKS["sliding_dilated"].format(**there) + BLOCKS["pads"] * pad, "bhqw"
+        inputs |= {"at": "qwk", "before": "qw", "r": "bhqw"} | ({"pad_k": "hd", "pad_v": "he"} if pad else {})
+    elif of.startswith("compositional"):
+        scoring, code = page(of).forward.keywords["scoring"], "bsqk"
+        logits, backward = BLOCKS[f"scoring {scoring}"].split(PARTED)
+        text = BLOCKS["compositional"].format(logits=logits, backward=backward)
+        inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | {**page(of).letters, **page(of).extras}
+        inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | {"do": "bqse"}
+    else:
+        text = _multi_head(page(of).knobs, of)
+        inputs["wv2"] = "hef"
+    if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
+        text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
+            PARTED, f"{PARTED}{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
+    lines, part = [], 0
+    for row in text.splitlines():
+        if f"{row}\n" == PARTED:
+            part = 1
+            continue
+        head, _, body = row.partition(" = ")
+        lines.append(Line(part, *head.split(), body))
+    letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
+    return Formulas(tuple(lines), letters, words, code)
+
+
+def _multi_head(knobs, of) -> str:
+    """softmax, linear, HYLA and every row of table A1."""
+    steps = {"softmax_rms_head": ("softmax", "rms_head"), "rms_head_softmax": ("rms_head", "softmax")}.get(
+        knobs.normaliser, (knobs.normaliser,))
+    names, first = ["s1", *["b1"] * (len(steps) - 1), "a"], 3 if of == "hyla" else 2
+    fill = [{"t": first, "u": 2, "x": x, "y": y} for x, y in pairwise(names)]
+    steps = [BLOCKS[f"normaliser {s}"].format(**f).split(PARTED) for s, f in zip(steps, fill, strict=True)]
+    scores, gradients = BLOCKS["scores"].split(PARTED)
+    uses = BLOCKS[f"code uses {knobs.code_uses}"].replace("phi(", "relu(" if knobs.phi == "relu" else "(")
+    if knobs.phi != "relu":
+        uses = re.sub(r" \* step\(\w+\)", "", uses)
+    tags = {"c": first + 1, "z": first + 2, "g": first + 3, "u": 6, "z2": 7, "g2": 8,
+            "o": {"hyla": 7, "softmax": 4, "linear": 4}.get(of, 9)}
+    ahead, back = uses.format(**tags).split(PARTED)
+    undo = [b.replace("ds1 bhqk", "ds bhqk") for _, b in reversed(steps)]
+    return "".join((scores, *(a for a, _ in steps), ahead, PARTED, back, *undo, gradients))
+
+
+# ------------------------------------------------------------------------------------------------------- running them
+
+
+def relu(x):
+    return x * (x > 0)
+
+
+def inverse(x):
+    return 1 / np.where(x == 0, 1, x)
+
+
+KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
+         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs}
+
+
+def start(of: Formulas, inputs) -> dict:
+    """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
+    env = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    size = {"1": 1}
+    for name, axes in of.letters.items():
+        if name in inputs and name not in ("bias", "keep", "dropout"):
+            size |= dict(zip(axes, env[name].shape, strict=False))
+    if "q" in inputs and "do" in inputs:
+        form = np.shape(inputs.get("bias", 0.0))
+        env |= {"scale": inputs["q"].shape[-1] ** -0.5, "fold": lambda ds: unbroadcast(ds, form),
+                "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
+        if of.code == "bhqw":
+            width = size["w"] = inputs["offset_bias"].shape[1]
+            n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - 2 * np.arange(width)
+            env |= {"at": 1.0 * (n[..., None] == np.arange(size["k"])), "before": 1.0 * (n < 0),
+                    "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
+    if "index" in inputs or "target" in inputs:
+        rows = inputs["table"].shape[0] if "table" in inputs else inputs["logits"].shape[-1]
+        env["hit"] = 1.0 * (np.asarray(inputs.get("index", inputs.get("target")))[..., None] == np.arange(rows))
+    if all(x in size for x in of.code):
+        for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0):
+            env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in of.code])
+    elif "s" in env:
+        env["keep"] = np.broadcast_to(env.get("keep", 1.0), env["s"].shape)
+    return env | {f"n_{x}": n for x, n in size.items() if x != "1"}

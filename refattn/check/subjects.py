@@ -1,0 +1,165 @@
+"""What a kernel may be held against: every page, causal linear attention with a state, every row of `refattn.cases`."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import ops, plain
+from ..attention.linear import linear, linear_backward
+from ..attention.pages import PAGES, Variant, page
+from ..attention.tiled import tiled
+from ..cases import CASES, find
+from ..cases.case import normal, shape
+from ..contract import contract
+from ..params import layout
+
+SIZES = {"b": 3, "q": 6, "k": 7, "h": 5, "d": 11, "e": 8, "r": 4, "c": 13, "f": 10, "w": 3, "1": 1}
+TILES = {"b": 2, "q": 65, "k": 127, "h": 3, "d": 16, "e": 32, "r": 2, "c": 16, "f": 32, "w": 3, "1": 1}
+OPTIONS = "bias", "keep", "dropout"
+
+
+class Subject(NamedTuple):
+    """A function and its gradients, by the names of arrays."""
+    name: str
+    letters: dict              # input or result -> axes
+    arrays: tuple              # inputs that are handed over by position
+    draw: Callable             # (forms of the options, size of each letter, rng) -> inputs, `do` among them
+    run: Callable              # (inputs, array module, lse wanted) -> {"o": ..., "dq": ..., ...}
+
+
+def subject(name) -> Subject:
+    """The subject of a name or of Knobs.  Raises ValueError listing the names."""
+    if isinstance(name, str) and "/" in name:
+        return _of_case(find(name))
+    row = STATE if name == "linear_state" else page(tuple(name) if not isinstance(name, str) else name)
+    letters = {**row.axes, "o": "bqhe", "lse": "bhq", "do": "bqhe", "dend": "bhde"}
+    arrays = ("q", "k", "v", *row.extras)
+    return Subject(str(name), letters, arrays, partial(_draw, row, letters), partial(_run, row))
+
+
+def names() -> list[str]:
+    """All that `subject` knows by name."""
+    return [*PAGES, "linear_state", *(case.name for case in CASES)]
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+
+
+def _draw(row, letters, forms, size, rng) -> dict:
+    """One query (number 1) is a hundred times smaller, since there an epsilon shows; query 2 keeps nothing."""
+    inputs = {x: normal(rng, letters[x], size) for x in ("q", "k", "v", *row.extras, "do")}
+    if row is STATE:
+        inputs["dend"] = normal(rng, letters["dend"], size)
+    for name, form in forms.items():
+        allowed = letters[name]
+        if len(form) > 4 or any(x not in ("1", y) for x, y in zip(form[::-1], allowed[::-1], strict=False)):
+            raise ValueError(f"{name} is {form!r}; allowed: the last axes of {allowed!r}, or 1 for a stretched one: "
+                             f"'h1{allowed[-1]}'")
+        x = rng.random(shape(form, size))
+        inputs[name] = {"bias": normal(rng, form, size), "keep": x < 0.7, "dropout": (x < 0.75) / 0.75}[name]
+        if name != "dropout" and "q" in form and size["q"] > 2:
+            inputs[name][..., 2 if name == "keep" else 1, :] *= False if name == "keep" else 0.01
+    inputs["q"][:, 1:2] *= 0.01
+    return inputs
+
+
+def _run(row, inputs, xp=np, lse=False) -> dict:
+    """o and, where do is given, every gradient; softmax's log-sum-exp where it is asked for."""
+    given = {name: xp.asarray(x) for name, x in inputs.items()}
+    upstream = [given.pop(name) for name in ("do", "dend") if name in given]
+    arrays = [given.pop(x) for x in ("q", "k", "v", *row.extras)]
+    o, saved = row.forward(*arrays, **given)
+    found = dict(zip(("o", "end"), o, strict=True)) if isinstance(o, tuple) else {"o": o}
+    if upstream:
+        gradients = row.backward(saved, *upstream)
+        found |= {n: g for n, g in zip(["dq", "dk", "dv", "dbias", *(f"d{x}" for x in row.extras)], gradients,
+                                       strict=False) if g is not None}
+    if lse:
+        found["lse"] = tiled(*arrays, page="softmax", **given)[1].log_total[..., 0]
+    return found
+
+
+def _linear_state(q, k, v, state):
+    """o and the state after the last key: o_q = sum over keys up to q of (q.k) v / sqrt(d) + q state / sqrt(d)."""
+    keep = ops.array_module(q).asarray(np.tri(q.shape[1], dtype=bool))
+    o, saved = linear(q, k, v, keep=keep)
+    o = o + contract("bqhd,bhde->bqhe", q * q.shape[-1] ** -0.5, state)
+    return (o, state + contract("bkhd,bkhe->bhde", k, v)), (saved, state)
+
+
+def _linear_state_backward(saved, do, dend):
+    saved, state = saved
+    q, k, v = saved[:3]
+    dq, dk, dv, _ = linear_backward(saved, do)
+    dq = dq + contract("bqhe,bhde->bqhd", do, state) * q.shape[-1] ** -0.5
+    dstate = dend + contract("bqhd,bqhe->bhde", q * q.shape[-1] ** -0.5, do)
+    return (dq, dk + contract("bkhe,bhde->bkhd", v, dend), dv + contract("bkhd,bhde->bkhe", k, dend), None, dstate)
+
+
+STATE = Variant("linear_state", _linear_state, _linear_state_backward, "eq. 1-3", "", "linear.py",
+                extras={"state": "bhde"}, letters={"end": "bhde", "k": "bqhd", "v": "bqhe"})
+
+
+# --------------------------------------------------------------------------------------------------------------- cases
+
+
+def _of_case(case) -> Subject:
+    """A row of the table of functions; a layer's parameters are separate inputs by their names."""
+    listed = layout(case.layer.parameters()) if case.layer else []
+    optional = dict.fromkeys(case.make(np.random.default_rng(0)).keys() - {"parameters"})
+
+    def cut(flat):
+        ends = list(accumulate(prod(form) for _, _, form, _ in listed))
+        return {} if flat is None else {name: flat[end - prod(form):end].reshape(form)
+                                        for (name, _, form, _), end in zip(listed, ends, strict=True)}
+
+    def draw(forms, size, rng):
+        if forms:
+            raise ValueError(f"{', '.join(forms)} cannot be chosen for {case.name}: its row draws its own inputs")
+        inputs = {n: x for n, x in case.make(rng).items() if x is not None}
+        inputs |= cut(inputs.pop("parameters", None))
+        return inputs | {"do": rng.standard_normal(np.shape(run(inputs)["o"]))}
+
+    def run(inputs, xp=np, lse=False):
+        given = {n: xp.asarray(x) for n, x in inputs.items()}
+        do = given.pop("do", None)
+        if listed:
+            given["parameters"] = xp.concatenate([given.pop(name).reshape(-1) for name, *_ in listed])
+        y, saved = case.forward(optional | given)
+        if isinstance(y, tuple):
+            raise ValueError(f"{case.name} has several outputs; allowed: rows with one")
+        found = {} if do is None else case.backward(saved, do)
+        found |= cut(found.pop("parameters", None))
+        return {"o": y, **{f"d{n}": g for n, g in found.items()}}
+
+    letters = {**case.axes, **{name: axes for name, axes, *_ in listed}, "o": case.axes.get("output", "")}
+    return Subject(case.name, letters, (), draw, run)
+
+
+def sized(sizes) -> dict:
+    """Letter -> size, from None, "tiles" or what is changed.  Raises ValueError."""
+    if sizes == "tiles":
+        return TILES
+    if sizes is not None and not isinstance(sizes, dict):
+        raise ValueError(f"sizes is {sizes!r}; allowed: 'tiles', or a mapping of axes such as {{'q': 16}}")
+    for axis, n in (sizes or {}).items():
+        if axis not in SIZES:
+            raise ValueError(f"sizes has the unknown axis {axis!r}; allowed: {', '.join(SIZES)}")
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"sizes has {n!r} for the axis {axis}; allowed: whole numbers from 1")
+    return SIZES | (sizes or {})
+
+
+def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
+    """Inputs by name, float64 with values of `dtype`."""
+    size = sized(sizes)
+    inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(seed))
+    if causal:
+        if of.letters.get("keep") != "bhqk" or "state" in of.arrays:
+            raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
+        inputs["keep"] = np.tri(size["q"], size["k"], size["k"] - size["q"], bool) & inputs.get("keep", True)
+    return {n: plain.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}

@@ -1,0 +1,178 @@
+"""The oracle: error bars that hold, formulas that are the pages, mistakes found in the line where they were made."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from refattn import check, ops
+from refattn.attention.pages import PAGES
+from refattn.cases import CASES
+from refattn.check import rounding
+from refattn.check.formulas import OPERATIONS, formulas, start
+from refattn.check.grammar import FUNCTIONS, Runner
+from refattn.check.kernels import Call
+from refattn.check.subjects import drawn, subject
+
+from .bench import false_alarms
+from .kernels_own import CASES as BANK
+from .kernels_own import cases
+
+SAMPLE = ("hyla: dropout missing in the first use", "hyla: a sign", "hyla: dq unscaled", "softmax: scores too large",
+          "softmax: keep missing", "softmax: the model's width in the scale", "linear: keep missing backward",
+          "compositional: d for c", "sliding_dilated: dilation 1", "sliding_dilated: duplicates lost")
+
+
+def everything(page):
+    letter = "w" if page.startswith("sliding") else "k"
+    return {"bias": f"bhq{letter}", "keep": f"bhq{letter}", "dropout": f"bhq{letter}"}
+
+
+def own(call):
+    """What the library itself gives, as a kernel."""
+    def kernel(*arrays, **options):
+        inputs = dict(zip(call.of.arrays, arrays, strict=True)) | options
+        if call.causal:
+            q, k = arrays[0].shape[1], arrays[1].shape[1]
+            inputs["keep"] = np.tri(q, k, k - q, bool)
+        return call.of.run(inputs)
+    return kernel
+
+
+# ---------------------------------------------------------------------------------------------------------- error bars
+
+
+def test_every_step_is_rough():
+    """Where an array loses its class on the way, bars are silently too small: here every operation must be off."""
+    rounding.noise = rounding.Noise("float32").draw(0, 1)
+    x = rounding.Rough(np.random.default_rng(0).standard_normal((4, 5)))
+    for f in (lambda x: x + 1, lambda x: x @ x.T, np.exp, lambda x: x.sum(axis=1), lambda x: x.mean(axis=0),
+              lambda x: rounding.einsum("ij,kj->ik", x, x) * 1, lambda x: rounding.where(x > 0, x, 0) * 3,
+              lambda x: ops.softmax(x), lambda x: ops.gelu(x),
+              lambda x: rounding.concatenate([x, x]) / 3, lambda x: ops.layer_norm(x, x[0], x[1])[0]):
+        y, exact = f(x), f(x)                       # twice: the noise is another one
+        assert type(y) is rounding.Rough and (y.host != exact.host).mean() > 0.4
+        assert np.abs(y.host - exact.host).max() < 1e-3 * np.abs(y.host).max()
+
+
+@pytest.mark.parametrize("name", [*PAGES, "linear_state"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_pages_are_not_called_wrong_and_an_error_of_a_thousandth_is_seen(name, dtype):
+    if name == "linear_state":
+        assert check.compare(own(Call(None, name, dtype)), name, dtype=dtype, sizes={"q": 3}).ok
+        return
+    assert false_alarms.worst(false_alarms.own(name, dtype), name, dtype, 1, **everything(name)) < 1
+    if dtype == "float32":
+        seen, total = false_alarms.planted(name, 2)
+        assert seen == total > 10
+
+
+@pytest.mark.parametrize("options", [{"causal": True, "bias": "hqk"}, {"causal": True, "keep": "b11k"},
+                                     {"sizes": "tiles"}, {"sizes": {"q": 63, "k": 65, "d": 64, "e": 64}}])
+def test_causal_masks_lengths_and_tiles(options):
+    def kernel(q, k, v, do, bias=None, keep=None):
+        seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], bool) if options.get("causal") else None
+        keep = seen if keep is None else keep & seen
+        o, saved = PAGES["hyla"].forward(q, k, v, bias=bias, keep=keep)
+        return o, *PAGES["hyla"].backward(saved, do)
+    assert check.compare(kernel, "hyla", **options).ok
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.name in (
+    "ops/layer_norm", "ops/gelu", "ops/embedding", "losses/cross_entropy", "ops/softmax of axis -1",
+    "layers/MultiHead hyla", "layers/Compositional dot", "layers/SlidingDilated pad",
+    "models/RegularGPT tree, released")])
+def test_operations_layers_and_models(name):
+    call = Call(None, name, "float32")
+    assert check.compare(own(call), name).ok
+
+    def wrong(**inputs):
+        found = own(call)(**inputs)
+        last = list(found)[-1]
+        return found | {last: found[last] * 1.001}
+    assert not check.compare(wrong, name).ok
+
+
+def test_log_sum_exp_is_a_named_value():
+    def kernel(q, k, v, do):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+        return {"lse": np.log(np.exp(s).sum(-1)) * factor}
+    factor = 1
+    assert check.compare(kernel, "softmax").ok
+    factor = 1.0001
+    assert not check.compare(kernel, "softmax").ok
+
+
+# ----------------------------------------------------------------------------------------------------------- formulas
+
+
+@pytest.mark.parametrize("name", [*PAGES, *OPERATIONS])
+def test_formulas_are_the_page(name):
+    of = subject(name)
+    inputs = drawn(of, "float64", everything(name) if name in PAGES else {}, None, 3)
+    ours = of.run(inputs)
+    largest = max(np.abs(x).max() for x in ours.values())
+    for each in formulas(name):
+        env = Runner(each).run({**FUNCTIONS, **start(each, inputs)})
+        for n, x in ours.items():
+            assert np.abs(np.reshape(env[n], np.shape(x)) - x).max() <= 1e-12 * max(np.abs(x).max(), largest), n
+
+
+# ----------------------------------------------------------------------------------------------------------- diagnosis
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c.name in SAMPLE else pytest.mark.slow, id=c.name)
+                                  for c in BANK if c.line])
+def test_the_line_of_a_mistake_is_found(case):
+    found = check.diagnose(case.function, case.as_, **everything(case.as_))
+    assert case.line in found.lines and len(found.lines) <= 3 and found.named, str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_bank_in_pytorch(dtype):
+    torch = pytest.importorskip("torch")
+    located = named = total = 0
+    for case in cases(torch):
+        found = check.diagnose(case.function, case.as_, dtype=dtype, **everything(case.as_))
+        assert found.comparison.ok == (not case.line), case.name
+        if case.line:
+            located, named, total = located + (case.line in found.lines), named + found.named, total + 1
+    assert located >= 0.9 * total and named >= 0.75 * total
+
+
+def test_words_begin_with_the_verdict():
+    names = {case.name: case for case in BANK}
+    said = str(check.diagnose(names["hyla: a sign"].function, "hyla"))
+    assert said.startswith("forward right, backward wrong from line (3) on\nline (3) of hyla_backward, ds0 = rho * (da")
+    said = str(check.diagnose(names["softmax: over queries"].function, "softmax"))
+    assert said.startswith("forward differs, your gradients are those of the right forward\nline (2) of softmax, ")
+    right = str(check.diagnose(names["hyla, right"].function, "hyla"))
+    assert right == "no mistake: every output and gradient agrees"
+
+
+def test_the_shell_command(tmp_path):
+    (tmp_path / "mine.py").write_text("""
+from refattn.attention.pages import PAGES
+def kernel(q, k, v, do):
+    o, saved = PAGES["softmax"].forward(q, k, v)
+    return (o, *PAGES["softmax"].backward(saved, do)[:3])
+def wrong(q, k, v, do):
+    o, dq, dk, dv = kernel(q, k, v, do)
+    return o, dq, dk * q.shape[-1] ** 0.5, dv
+""")
+    def run(*words):
+        return subprocess.run([sys.executable, "-m", "refattn", "check", *words], cwd=tmp_path, capture_output=True,
+                              text=True)
+    assert run("mine:kernel", "--as", "softmax").returncode == 0
+    found = run("mine:wrong", "--as", "softmax", "--dtype", "float64")
+    assert found.returncode == 1 and "line (1) of softmax_backward, dk" in found.stdout
+    found = run("mine:wronk", "--as", "softmax")
+    assert found.returncode == 2 and "did you mean wrong?" in found.stderr
+
+
+@pytest.mark.parametrize("settings", check.pytest_params("softmax", sizes={"q": 3}))
+def test_ready_cases(settings):
+    call = Call(None, settings["variant"], settings["dtype"], causal=settings.get("causal", False))
+    assert check.compare(own(call), **settings).ok
