@@ -43,7 +43,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["refattn", "refattn.*"]),
-    package_data={"refattn": ["py.typed", "recipes/results/*.json", "check/formulas.txt"]},
+    package_data={"refattn": ["py.typed", "recipes/results/*.json", "tasks/*.npy", "check/formulas.txt"]},
     python_requires=">=3.10",
     install_requires=["numpy>=2.0", "tqdm>=4.66", "threadpoolctl>=3.5"],
     extras_require=extras,

@@ -7,7 +7,8 @@ Axes: b batch, t position, q query, k key, m model width, h head, d query/key fe
 r retrieval, c selector feature, w offset in a window or bucket, f hidden, v vocabulary, l layer, n state, x expert.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+__all__ = ["load"]
 
 _LAZY = {"load": "train"}         # public names whose modules are imported on first use, so that this import is free
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from .xp import array_module
 
+__all__ = ["agree", "contract", "laid_out_like", "multiply_adds"]
+
 
 class Plan(NamedTuple):
     a: str                     # letters of the first operand

@@ -19,6 +19,8 @@ import numpy as np
 from . import ops
 from .xp import array_module, check_alike
 
+__all__ = ["chain", "lemma_1", "lemma_1_backward", "weights"]
+
 
 class Saved(NamedTuple):
     x: Any                     # (b, 2 n^2): [Flat(A), Flat(B)]

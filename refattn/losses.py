@@ -7,6 +7,8 @@ from math import prod
 
 from .xp import array_module
 
+__all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
+
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
@@ -43,6 +45,21 @@ def sigmoid_mse(logits, target, weight=None):
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
 
+def log_loss(logits, target):
+    """-log p[target] = logsumexp_v logits[i, v] - logits[i, target_i] of each entry, in nats; no gradient.
+
+    Shapes
+    ------
+    logits  : ... v
+    target  : ...          (integers in 0 .. v - 1)
+    returns : ...
+    """
+    xp = array_module(logits)
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    found = xp.take_along_axis(shifted, target[..., None], axis=-1)[..., 0]
+    return xp.log(xp.exp(shifted).sum(axis=-1)) - found
+
+
 def cross_entropy(logits, target, weight=None):
     """L = sum_i w_i (logsumexp_v logits[i, v] - logits[i, target_i]) / sum_i w_i.  Returns L, dlogits.
 
@@ -66,3 +83,20 @@ def cross_entropy(logits, target, weight=None):
         return loss.sum() / n, dlogits * (1 / n)
     share = weight / weight.sum()
     return (loss * share).sum(), dlogits * share[..., None]
+
+
+def binary_cross_entropy(logits, target, weight=None):
+    """L = sum_i w_i (log(1 + exp(logits_i)) - target_i logits_i) / sum_i w_i.  Returns L, dlogits.
+
+    Shapes
+    ------
+    logits  : ...
+    target  : ...          (numbers from 0 to 1 in the dtype of the logits)
+    weight  : ...          (1 everywhere when None; its sum must not be 0)
+    returns : a 0-d array, and ...
+    """
+    xp = array_module(logits)
+    up = logits * (logits.real > 0)
+    loss = up + xp.log(1 + xp.exp(logits - 2 * up)) - target * logits           # the form that cannot overflow
+    share = 1 / prod(logits.shape) if weight is None else weight * (1 / weight.sum())
+    return (loss * share).sum(), (0.5 * (1 + xp.tanh(0.5 * logits)) - target) * share

@@ -4,6 +4,8 @@ import numpy as np
 
 from .xp import array_module
 
+__all__ = ["causal", "off_diagonal", "padding", "window"]
+
 
 def causal(queries: int, keys: int | None = None, xp=np):
     """keep[q, k] = k <= q + (keys - queries): the last query sees every key.

@@ -10,7 +10,12 @@ from math import pi, prod, sqrt
 import numpy as np
 
 from .contract import contract, laid_out_like
-from .xp import array_module, erf
+from .xp import array_module, check_alike, erf
+
+__all__ = ["drop", "dropped_to_zero", "embedding", "embedding_backward", "gelu", "gelu_backward", "gelu_exact",
+           "gelu_exact_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "linears",
+           "linears_backward", "relu", "relu_backward", "rms_head", "rms_head_backward", "scatter_slice", "scores",
+           "scores_backward", "silu", "silu_backward", "softmax", "softmax_backward", "unbroadcast"]
 
 # ------------------------------------------------------------------------------------------------------------- tiles
 
@@ -53,7 +58,11 @@ def unbroadcast(dx, shape):
 
 
 def linear(x, w, b=None):
-    """y[..., o] = sum_m x[..., m] w[m, o] + b[o]; w (m, ...) may have several output axes, b has them too."""
+    """y[..., o] = sum_m x[..., m] w[m, o] + b[o]; w (m, ...) may have several output axes, b has them too.
+
+    Raises TypeError for x and w of several dtypes or array modules.
+    """
+    check_alike(x=x, w=w)
     y = rows_of(x) @ w.reshape(w.shape[0], -1)
     if b is not None:
         y += b.reshape(-1)
@@ -69,7 +78,7 @@ def linear_backward(x, w, dy):
 
 def linears(x, *maps):
     """[linear(x, w, b) for w, b in maps] as one product of the joined weights; a b of None is zero."""
-    xp = array_module(x)
+    xp = check_alike(x=x, w=maps[0][0])
     w = xp.concatenate([w.reshape(w.shape[0], -1) for w, _ in maps], axis=1)
     y = rows_of(x) @ w
     ends, ys = 0, []
@@ -195,7 +204,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
 
     Source: Ba et al. 2016.
     """
-    xp = array_module(x, scale)
+    xp = check_alike(x=x, scale=scale)
     x2 = rows_of(x)
     average = xp.full(x.shape[-1], 1 / x.shape[-1], dtype=x.dtype)
     y, n, r = xp.empty_like(x2), xp.empty_like(x2), xp.empty((x2.shape[0], 1), dtype=x.dtype)

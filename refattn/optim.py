@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from .xp import array_module
 
+__all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
+
 
 class Moments(NamedTuple):
     """Running means of the gradient and of its square, zero at the start; arrays like the parameters."""
@@ -23,11 +25,12 @@ def moments(flat) -> Moments:
 
 
 def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: float = 0.0, mask=None,
-               beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> None:
+               beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, epsilon_first: bool = False) -> None:
     """p <- p - rate (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + epsilon) + decay mask p), in place.
 
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
-    acts (everywhere when None).  Epsilon stands outside the root.  Differs from Adam: decay is decoupled from g.
+    acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
+    before the correction of v.  Differs from Adam: decay is decoupled from g.
     """
     xp = array_module(flat, grads)
     first, second = state
@@ -38,8 +41,9 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     second *= beta2
     second += update
     root = xp.sqrt(second, out=update)
-    root *= (1 - beta2**step) ** -0.5
-    root += epsilon
+    correction = (1 - beta2**step) ** -0.5
+    root *= correction
+    root += epsilon * correction if epsilon_first else epsilon
     update = first / root
     update *= rate / (1 - beta1**step)
     if decay:
@@ -48,11 +52,14 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     flat -= update
 
 
-def clip_by_global_norm(grads, limit: float):
-    """g <- g min(1, limit / |g|) in place, |g| over all parameters; returns |g| before clipping, as a 0-d array."""
+def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
+    """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
+
+    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.
+    """
     xp = array_module(grads)
     norm = xp.sqrt(grads @ grads)
-    grads *= xp.minimum(limit / xp.maximum(norm, 1e-30), 1.0)
+    grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)          # zero gradients stay zero
     return norm
 
 

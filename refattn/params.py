@@ -7,17 +7,21 @@ on flat arrays however many parameters there are.
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import partial
 from itertools import zip_longest
 from math import prod, sqrt
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
 from .xp import array_module, to_host
+
+__all__ = ["Parameter", "Views", "allocate", "count", "decay_mask", "entries", "initialise", "layout", "load", "save",
+           "view"]
 
 FORMAT = "refattn-1"
 
@@ -28,17 +32,23 @@ class Parameter(NamedTuple):
     fan_in: int                # the standard deviation of random schemes is 1/sqrt(fan_in)
     role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
+    fan_out: int | None = None # None: all entries over fan_in
+    span: tuple[float, float] | None = None         # least and most that the optimiser's step leaves
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
-    """Nothing, or a ValueError for the first of the named values that is no integer of at least `least`."""
+    """Makes the named values Python integers; a ValueError for the first that is no integer of at least `least`."""
     for name in names:
-        if not isinstance(values[name], int) or values[name] < least:
+        if not isinstance(values[name], Integral) or isinstance(values[name], bool) or values[name] < least:
             raise ValueError(f"{name} is {values[name]!r}; an integer of at least {least} is needed")
+        values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
 class Views:
-    """Named arrays by attribute, as in `p.blocks[0].norm1.scale`.  `g.wq += x` works, rebinding raises."""
+    """Named arrays by attribute, as in `p.blocks[0].norm1.scale`, or by a name that is computed, `p[name]`.
+
+    `g.wq += x` and `g[name] += x` work, rebinding raises.
+    """
 
     def __init__(self, **entries):
         self.__dict__.update(entries)
@@ -46,6 +56,12 @@ class Views:
     def __setattr__(self, name, value):
         if value is not self.__dict__.get(name):
             raise AttributeError(f"{name} cannot be bound to another array; write into it, as in p.{name}[...] = x")
+
+    def __getitem__(self, name):
+        return self.__dict__[name]
+
+    def __setitem__(self, name, value):
+        setattr(self, name, value)
 
     def __iter__(self):
         return iter(self.__dict__.items())
@@ -88,7 +104,12 @@ def view(flat, parameters) -> Views:
 
 
 def allocate(parameters, dtype=np.float32, xp=np):
-    """(flat, views): one flat zero array in the module `xp`, and its named views."""
+    """(flat, views): one flat zero array in the module `xp`, and its named views.
+
+    Raises ValueError for a dtype that is not floating point.
+    """
+    if np.dtype(dtype).kind not in "fc":
+        raise ValueError(f"dtype is {np.dtype(dtype)}; floating point is needed")
     flat = xp.zeros(count(parameters), dtype=dtype)
     return flat, view(flat, parameters)
 
@@ -144,19 +165,55 @@ SCHEMES = {
 }
 
 
-def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_normal") -> None:
+class Init(NamedTuple):
+    """How one array begins: a distribution of deviation gain / sqrt(fan), fan counted as `fan` says."""
+    distribution: str          # normal | truncated (at two deviations, not rescaled) | uniform
+    fan: str = "in"            # in | out | mean (of both) | none (1)
+    gain: float = 1.0
+
+    def draw(self, rng, p: Parameter):
+        """Values for a parameter.  Raises ValueError for an unknown distribution or fan."""
+        out = p.fan_out or prod(p.shape) // p.fan_in
+        fans = {"in": p.fan_in, "out": out, "mean": (p.fan_in + out) / 2, "none": 1}
+        draws = {"normal": rng.standard_normal, "truncated": partial(_truncated, rng),
+                 "uniform": lambda shape: sqrt(3) * rng.uniform(-1, 1, shape)}
+        for name, allowed in ("distribution", draws), ("fan", fans):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+        return draws[self.distribution](p.shape) * (self.gain / sqrt(fans[self.fan]))
+
+
+XAVIER_NORMAL, XAVIER_UNIFORM = Init("normal", "mean"), Init("uniform", "mean")        # Glorot & Bengio 2010
+KAIMING_NORMAL, KAIMING_UNIFORM = Init("normal", "in", sqrt(2)), Init("uniform", "in", sqrt(2))        # He et al. 2015
+STANDARD_NORMAL = Init("normal", "none")
+
+
+def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_normal", places=None) -> None:
     """Write initial values, drawn on the host in float64 and in layout order, into `flat`: equal on CPU and GPU.
 
-    Source: H, released code.  Raises ValueError for an unknown scheme.
+    `places` maps patterns of dotted names, as "encoder.*.w", to an Init that holds there instead of the scheme, or to a
+    number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
+    for a pattern that fits no name.
     """
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng is a {type(rng).__name__}; a numpy.random.Generator is needed")
     if scheme not in SCHEMES:
         raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
-    values = [SCHEMES[scheme][p.role](rng, p).ravel() for _, p in entries(parameters)]
+    names, places, values = [name for name, _ in entries(parameters)], places or {}, []
+    for pattern in places:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"pattern {pattern!r} fits no parameter; allowed are patterns of: {', '.join(names)}")
+    for name, p in entries(parameters):
+        found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
+        value = found.draw(rng, p) if isinstance(found, Init) else found(rng, p) if callable(found) else np.full(
+            p.shape, float(found))
+        values.append(value.ravel())
     host = np.concatenate(values).astype(flat.dtype)
     flat[...] = array_module(flat).asarray(host)
 
 
 DECAY = {
+    "all": lambda p: True,                                  # C, code of the language model
     "released": lambda p: len(p.shape) != 1,                # H, code: decays query/key/value biases (h, d) and tables
     "text": lambda p: p.role in ("weight", "table"),        # H, text: biases and LayerNorm parameters escape
     "none": lambda p: False,
@@ -169,6 +226,13 @@ def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
         raise ValueError(f"decay rule {rule!r} is unknown; allowed: {', '.join(DECAY)}")
     mask = np.concatenate([np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)])
     return xp.asarray(mask)
+
+
+def bounds(parameters, dtype=np.float32, xp=np):
+    """(least, most) of each entry as flat arrays, for `clip` after an update; None where no array has a `span`."""
+    whole = np.concatenate([np.broadcast_to(np.array(p.span or (-np.inf, np.inf), dtype=dtype), (prod(p.shape), 2))
+                            for _, p in entries(parameters)])
+    return None if np.isinf(whole).all() else tuple(xp.asarray(np.ascontiguousarray(x)) for x in whole.T)
 
 
 def layout(parameters) -> list[list]:
@@ -209,9 +273,11 @@ def load(path, parameters=None) -> tuple[dict, dict]:
             arrays = {name: file[name] for name in file.files if name != "header"}
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r}, not {FORMAT!r}")
+        if not isinstance(header["layout"], list) or not isinstance(header["meta"], dict):
+            raise ValueError("its layout is no list, or its meta no object")
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:                              # zip, zlib, NumPy and JSON each have their own
         raise ValueError(f"{path} is not a complete refattn checkpoint ({type(error).__name__}: {error})") from error
     if parameters is not None:
         for theirs, ours in zip_longest(header["layout"], layout(parameters)):

@@ -7,6 +7,8 @@ Source: Chen et al. 2016 (gradient checkpointing).
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+__all__ = ["Recompute", "recompute"]
+
 
 class Saved(NamedTuple):
     inputs: tuple
@@ -19,6 +21,7 @@ class Recompute:
     layer: Any
 
     def parameters(self):
+        """The layer's own."""
         return self.layer.parameters()
 
     def forward(self, p, *inputs, **options):

@@ -5,6 +5,7 @@ Planted bugs are loaded this way, and so are the plain formulas that float32 res
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -16,6 +17,12 @@ ROOT = Path(__file__).parent
 NUMBER = count(1)
 
 
+@cache
+def _compiled(path):
+    """The code of an unchanged file: compiled once, however many copies of the package run it."""
+    return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+
+
 class _Loader(SourceFileLoader):
     def __init__(self, fullname, path, edit):
         super().__init__(fullname, path)
@@ -23,7 +30,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname):
         if self.edit is None:
-            return super().get_code(fullname)
+            return _compiled(self.path)
         return compile(self.edit(self.get_data(self.path).decode()), self.path, "exec", dont_inherit=True)
 
 

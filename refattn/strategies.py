@@ -1,18 +1,27 @@
 """Hypothesis strategies for testing attention, yours or ours: distinct sizes for distinct axes, masks, biases, inputs.
 
-    @given(attention_inputs())
-    def test_mine(inputs):                  # {"q": ..., "k": ..., "v": ..., "bias": ..., "keep": ..., "dropout": ...}
-        assert numpy.allclose(mine(**inputs), refattn.attention.softmax.softmax(**inputs)[0])
+    >>> from hypothesis import given
+    >>> from refattn.attention.softmax import softmax
+    >>> def mine(**inputs):                     # q, k, v, and bias, keep, dropout, each of which may be None
+    ...     return softmax(**inputs)[0]
+    >>> @given(attention_inputs())
+    ... def test_mine(inputs):
+    ...     assert np.allclose(mine(**inputs), softmax(**inputs)[0])
+    >>> test_mine()
 
 Sizes differ from axis to axis, so that no exchanged axis can hide behind a right shape; sizes are what hypothesis
 shrinks, while numbers are standard normal from a drawn seed.  This module alone needs hypothesis.
 """
 
+from types import MappingProxyType
+
 import numpy as np
 from hypothesis import strategies as st
 
-from .cases.attention import EXTRAS, LETTERS
+from .attention import AXES
 from .cases.case import FORMS, normal, shape
+
+__all__ = ["attention_inputs", "biases", "dropouts", "forms", "generators", "masks", "sizes"]
 
 LIMIT = 7                      # the largest size unless told
 
@@ -58,10 +67,10 @@ def dropouts(draw, size: dict[str, int], rate: float = 0.25):
 
 
 @st.composite
-def attention_inputs(draw, extras=(), dtype="float64", largest: int = LIMIT) -> dict:
-    """q (b, q, h, d), k (b, k, h, d), v (b, k, h, e), the variant's extras; bias, keep, dropout, or None for each."""
+def attention_inputs(draw, extras=MappingProxyType({}), dtype="float64", largest: int = LIMIT) -> dict:
+    """q (b, q, h, d), k (b, k, h, d), v (b, k, h, e), `extras` (name -> axes); bias, keep, dropout, each or None."""
     size, rng = draw(sizes(largest=largest)), draw(generators())
-    inputs = {name: normal(rng, (LETTERS | EXTRAS)[name], size) for name in ("q", "k", "v", *extras)}
+    inputs = {name: normal(rng, {**AXES, **extras}[name], size) for name in ("q", "k", "v", *extras)}
     inputs["bias"] = draw(st.none() | biases(size))
     inputs["keep"] = draw(st.none() | masks(size))
     inputs["dropout"] = draw(st.none() | dropouts(size))

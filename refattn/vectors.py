@@ -23,16 +23,11 @@ from .check import rounding
 from .check.tools import moved
 from .params import layout
 
+__all__ = ["allowed", "results", "reveals", "rows", "write"]
+
 SEED, PRECISIONS = 2024, ("float64", "float32", "bfloat16", "float16")
 SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2, "1": 1}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
-COMPOSITIONAL = ("o[b,q,s] = sum_r g_sr t_sr with t_sr = sum_k softmax_k(q.k / sqrt(d) + bias) dropout v_r and "
-                 "g = softmax_r({})")
-LOGITS = {"dot": "selector.(t wr) / sqrt(c)", "linear": "selector.wc + t.wr + br",
-          "nonlinear": "relu(selector wc + t wr + br).w2 + b2"}
-SLIDING_DILATED = ("o[b,q,h] = sum_w a_w dropout_w v[n], a = softmax_w(q.k[n] / sqrt(d) + offset_bias[h,w] + bias), n "
-                   "= p - 2 w and p = q + the number of keys - the number of queries; where n < 0, {}")
-BEFORE = {"mask": "there is no key", "pad": "pad_k and pad_v stand"}
 SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
     "plain": ((None, None, None), "nothing but q, k and v"),
     "bias": (("bhqk", None, None), "a bias for every pair, whose gradient is that of the scores"),
@@ -60,23 +55,10 @@ LAYERS = {                     # rows of `refattn.cases` -> what is special
 }
 
 
-def equation(row) -> str:
-    """A page in one line."""
-    if "offset_bias" in row.extras:
-        return SLIDING_DILATED.format(BEFORE[row.forward.keywords["out_of_range"]])
-    if row.knobs is None:
-        return COMPOSITIONAL.format(LOGITS[row.forward.keywords["scoring"]])
-    knobs = row.knobs
-    values = {1: "phi(v_h)", 2: "phi(sum_j a_j v_j)", 3: "phi(sum_j a_j phi(sum_i a_i v_i) wv2_j)"}[knobs.code_uses]
-    return (f"o[b,q,h] = sum_k a_h {values} with a = {knobs.normaliser}(q.k / sqrt(d) + bias) x dropout and phi = "
-            f"{knobs.phi}; inside phi, a and v are those of the pair q, k")
-
-
 def attention_inputs(rng, row, forms) -> dict:
     """q, k, v and extras; bias, keep and dropout in the given forms.  Query 1 keeps nothing where keep has queries."""
-    letters = {"q": "bqhd", "k": "bkhd", "v": "bkhe", **dict.fromkeys(row.extras, "hee"), **row.letters}
-    inputs = {name: normal(rng, letters[name], SIZE) for name in ("q", "k", "v", *row.extras)}
-    size = SIZE | ({"k": SIZE["w"]} if "w" in row.letters.get("bias", "") else {})        # pairs of query and offset
+    inputs = {name: normal(rng, row.axes[name], SIZE) for name in ("q", "k", "v", *row.extras)}
+    size = SIZE | ({"k": SIZE["w"]} if "w" in row.axes["bias"] else {})                 # pairs of query and offset
     bias, keep, dropout = (None if form is None else rng.random(shape(form, size)) for form in forms)
     if keep is not None:
         keep = keep < 0.7
@@ -145,7 +127,7 @@ def write(directory) -> list[Path]:
         row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": path.name, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",
-            "equation": equation(row) if row else None,
+            "equation": row.formula if row else None,
             "axes": {n: x for n, x in case.axes.items() if n in {*given, "output"}},
             "parameters": layout(case.layer.parameters()) if case.layer else None,
             "reveals": [f"{bug.file}: {bug.sentence}" for bug in BUGS if reveals(bug, case, inputs, found)],

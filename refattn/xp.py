@@ -12,6 +12,8 @@ from types import ModuleType
 
 import numpy as np
 
+__all__ = ["array_module", "device", "keep_freed_memory", "to_device", "to_host"]
+
 SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module that has its erf
 
 
@@ -44,7 +46,7 @@ def check_alike(**arrays) -> ModuleType:
             raise TypeError(f"{name} has dtype {x.dtype}; floating point is needed")
         if first is None:
             first = name, x
-        elif x.dtype != first[1].dtype:
+        elif x.dtype.char.lower() != first[1].dtype.char.lower():               # complex goes with its real numbers
             raise TypeError(f"{first[0]} is {first[1].dtype} but {name} is {x.dtype}; cast one of them")
         elif type(x) is not type(first[1]) and array_module(x) is not array_module(first[1]):
             raise TypeError(f"{first[0]} is an array of {array_module(first[1]).__name__} but {name} of "

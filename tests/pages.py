@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from refattn.cases.case import shape
 from tests import strict_cupy
 
 
@@ -26,7 +27,7 @@ def check_tags(forward, backward):
 def inputs(b=2, q=3, k=4, h=5, d=6, e=7, dtype="float64"):
     """q, k, v by shape."""
     rng = np.random.default_rng(0)
-    return [rng.standard_normal(shape).astype(dtype) for shape in ((b, q, h, d), (b, k, h, d), (b, k, h, e))]
+    return [rng.standard_normal(size).astype(dtype) for size in ((b, q, h, d), (b, k, h, d), (b, k, h, e))]
 
 
 BAD_INPUT = [
@@ -42,15 +43,19 @@ BAD_INPUT = [
     (lambda q, k, v: ((q, k, v.astype("float32")), {}), TypeError, "q is float64 but v is float32"),
     (lambda q, k, v: ((q, k, v), {"bias": np.zeros(4, "float32")}), TypeError, "q is float64 but bias is float32"),
     (lambda q, k, v: ((q, k.astype(int), v), {}), TypeError, "k has dtype int64; floating point is needed"),
+    (lambda q, k, v: ((q, k, v), {"keep": [[True] * 4] * 3}), TypeError, "keep is a list; an array of numpy is needed"),
+    (lambda q, k, v: ((q[..., :0], k[..., :0], v), {}), ValueError, "axis d is 0 in q; at least 1 is needed"),
     (lambda q, k, v: ((q.tolist(), k, v), {}), TypeError, "q is a list; an array of NumPy or CuPy is needed"),
     (lambda q, k, v: ((q, strict_cupy.asarray(k), v), {}), TypeError, "q is an array of numpy but k of tests.strict"),
 ]
 
 
-def check_bad_input(page):
+def check_bad_input(row):
     """Every kind of bad input gets one line that names what was given."""
+    size = {"b": 2, "q": 3, "k": 4, "h": 5, "d": 6, "e": 7}
+    extras = [np.ones(shape(axes, size)) for axes in row.extras.values()]
     for change, error, words in BAD_INPUT:
         arrays, options = change(*inputs())
         with pytest.raises(error, match=words) as caught:
-            page(*arrays, **options)
+            row.forward(*arrays, *extras, **options)
         assert "\n" not in str(caught.value)

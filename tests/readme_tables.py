@@ -1,32 +1,79 @@
-"""Tables of the README that a command prints: between a comment that is the command and one that ends it.
+"""What of the documents is computed: tables between a comment that is a command and one that ends it, the tables of
+variants and of what is public, and the numbers of planted bugs and of theorems.
 
-`python -m tests.readme_tables` writes them anew.
+`python -m tests.readme_tables` writes all of it anew.
 """
 
 import contextlib
 import io
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
-from refattn import cli
+import refattn
+from refattn import bugs, cli, theorems
+from refattn.attention.pages import PAGES
 
-README = Path(__file__).parents[1] / "README.md"
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?) -->\n)(.*?)(<!-- end -->)", re.S)
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|public) -->\n)(.*?)(<!-- end -->)", re.S)
+PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
+TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
+             "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
+             "sliding_dilated": "06_regulargpt"}
+
+
+def variants() -> str:
+    """The table of variants: name, equation, files."""
+    lines = ["| variant | equation | page | loops | row in Table A1 | tutorial |", "|---|---|---|---|---|---|"]
+    for name, row in PAGES.items():
+        stem = row.file.removesuffix(".py")
+        cells = (f"`{name}`", f"{PAPERS.get(row.paper, row.paper)}, {row.equation}", f"`refattn/attention/{row.file}`",
+                 f"`refattn/naive/{row.file}`", row.row or "–", f"`{TUTORIALS[stem]}`" if stem in TUTORIALS else "–")
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("| any other `Knobs(normaliser, code_uses, phi)` | H, A.1 | `refattn/attention/ablations.py` | "
+                 "`refattn/naive/ablations.py` | – | `03_hyla` |")
+    return "\n".join(lines) + "\n"
+
+
+def public_modules() -> dict:
+    """{dotted name: module} of every module that says what of it is public."""
+    names = ["refattn", *sorted(found.name for found in walk_packages(refattn.__path__, "refattn."))]
+    modules = {name: import_module(name) for name in names if not name.endswith("__main__")}
+    return {name: module for name, module in modules.items() if hasattr(module, "__all__")}
+
+
+def public() -> str:
+    """The table of what is public."""
+    names = {name: ", ".join(f"`{x}`" for x in module.__all__) for name, module in public_modules().items()}
+    return "\n".join(["| module | names |", "|---|---|", *(f"| `{x}` | {y} |" for x, y in names.items())]) + "\n"
 
 
 def printed(command: str) -> str:
-    """What a command line prints on standard output."""
+    """What a command line prints on standard output, or one of the tables."""
+    if command in ("variants", "public"):
+        return {"variants": variants, "public": public}[command]()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert cli.main(shlex.split(command)[1:]) == 0
     return said.getvalue()
 
 
+def counted(text: str) -> str:
+    """The text with the numbers of today."""
+    count = len(theorems.every())
+    text = re.sub(r"plants \d+ mistakes", f"plants {len(bugs.BUGS)} mistakes", text)
+    return re.sub(r"\d+ of \d+ hold", f"{count} of {count} hold", text)
+
+
 def blocks() -> list[tuple[str, str]]:
     """(command, what the README says it prints)."""
-    return [(command, text) for _, command, text, _ in BLOCK.findall(README.read_text(encoding="utf-8"))]
+    return [(command, text) for document in DOCUMENTS
+            for _, command, text, _ in BLOCK.findall(document.read_text(encoding="utf-8"))]
 
 
 if __name__ == "__main__":
-    text = README.read_text(encoding="utf-8")
-    README.write_text(BLOCK.sub(lambda found: found[1] + printed(found[2]) + found[4], text), encoding="utf-8")
+    for document in DOCUMENTS:
+        text = counted(document.read_text(encoding="utf-8"))
+        document.write_text(BLOCK.sub(lambda found: found[1] + printed(found[2]) + found[4], text), encoding="utf-8")

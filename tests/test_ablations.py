@@ -4,16 +4,9 @@ import numpy as np
 import pytest
 
 from refattn.attention import VARIANTS, variant
-from refattn.attention.ablations import Knobs, ablation, ablation_backward
-from tests.pages import check_bad_input, check_tags, inputs
-
-
-def test_tags_are_answered_in_reverse():
-    check_tags(ablation, ablation_backward)
-
-
-def test_bad_input():
-    check_bad_input(VARIANTS["hyla_and_softmax"].forward)
+from refattn.attention.ablations import Knobs, ablation
+from refattn.naive.ablations import ablation as definition
+from tests.pages import inputs
 
 
 def by_hand(normaliser, uses, phi, wv2=None):
@@ -32,13 +25,35 @@ def test_one_pair_by_hand():
     assert np.allclose(by_hand("rms_head", 3, "relu", np.array([[[10.0]], [[-1.0]]])), [0.2 * 3.4, -1.4 * 3.4])
 
 
-def test_the_rows_of_table_a1():
-    rows = {name: tuple(row.knobs) for name, row in VARIANTS.items()}
-    assert len(rows) == 12 == len(set(rows.values()))
-    assert rows["linear_rms_head_relu_values"] == ("rms_head", 1, "relu")
-    assert rows["hyla_softmax_for_rms_head"] == ("softmax", 2, "relu")
-    assert rows["hyla_deep"] == ("rms_head", 3, "relu")
-    assert rows["hyla_and_softmax"] == ("softmax_rms_head", 2, "relu")
+TABLE_A1 = {                   # name of a row, normaliser of the scores, uses of the code, phi
+    "softmax": ("Softmax attention", "softmax", 1, "identity"),
+    "linear": ("Linear attention", "none", 1, "identity"),
+    "hyla": ("HYLA", "rms_head", 2, "relu"),
+    "linear_rms_head": ("Linear + RMSHead", "rms_head", 1, "identity"),
+    "linear_rms_head_relu_values": ("Linear + RMSHead + nonlinear value", "rms_head", 1, "relu"),
+    "hyla_no_rms_head": ("HYLA - RMSHead", "none", 2, "relu"),
+    "hyla_no_nonlinearity": ("HYLA - nonlinearity", "rms_head", 2, "identity"),
+    "hyla_no_nonlinearity_no_rms_head": ("HYLA - nonlinearity - RMSHead", "none", 2, "identity"),
+    "hyla_softmax_for_rms_head": ("HYLA - RMSHead + softmax", "softmax", 2, "relu"),
+    "hyla_deep": ("HYLA + deep value network", "rms_head", 3, "relu"),
+    "hyla_and_softmax": ("HYLA + softmax", "softmax_rms_head", 2, "relu"),
+    "hyla_and_softmax_reversed": ("HYLA + softmax", "rms_head_softmax", 2, "relu"),
+}
+
+
+@pytest.mark.parametrize("name, row", TABLE_A1.items())
+def test_a_row_of_table_a1_is_what_the_paper_prints(name, row):
+    printed, normaliser, uses, phi = row
+    assert VARIANTS[name].knobs == (normaliser, uses, phi) and printed in VARIANTS[name].row
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, t, 3, 4)) for t in (5, 6, 6))
+    wv2 = rng.standard_normal((3, 4, 4)) if uses == 3 else None
+    o, _ = VARIANTS[name].forward(q, k, v, *([] if wv2 is None else [wv2]))
+    assert np.allclose(o, definition(q, k, v, normaliser=normaliser, code_uses=uses, phi=phi, wv2=wv2), rtol=1e-12)
+
+
+def test_table_a1_is_whole():
+    assert TABLE_A1.keys() <= VARIANTS.keys() and len({row[1:] for row in TABLE_A1.values()}) == 12
 
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "hyla"])

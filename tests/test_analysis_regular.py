@@ -9,7 +9,7 @@ from refattn.attention.sliding_dilated import SlidingDilated
 from refattn.automata.compiled import compiled
 from refattn.automata.finite import random_automaton
 from refattn.check.tools import arrays
-from refattn.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward
 from refattn.losses import cross_entropy
 from refattn.models.regular_gpt import RegularGPT, levels
 from refattn.recipes import recipe

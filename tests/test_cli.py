@@ -1,14 +1,15 @@
 """The command line: what it prints, how it ends, and one clear line for every kind of bad input, here and in Python."""
 
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,8 +21,11 @@ from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
 from refattn.cli import training
 from refattn.contract import contract
-from refattn.feed_forward import FeedForward, SwiGLU
-from refattn.mixture_of_experts import MixtureOfExperts
+from refattn.layers.block import Block
+from refattn.layers.feed_forward import FeedForward, SwiGLU
+from refattn.layers.mixture_of_experts import MixtureOfExperts
+from refattn.layers.norm import LayerNorm
+from refattn.models.recurrent import Recurrent
 from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
@@ -49,7 +53,7 @@ def snapshot(directory) -> dict:
 # --- bad input on the command line -----------------------------------------------------------------------------------
 
 BAD_LINES = [                                               # words, what the line must contain
-    ("trian", ["'trian'", "did you mean train?", "train, compile, verify, list, reproduce, vectors"]),
+    ("trian", ["'trian'", "did you mean train?", "train, compile, verify, list, reproduce, write, vectors"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
     ("train parity --language d2", ["--language is 'd2'", "task 'parity' says it already"]),
@@ -74,6 +78,17 @@ BAD_LINES = [                                               # words, what the li
     ("train --steps many", ["--steps", "'many' is not a whole number"]),
     ("train --steps 1.5", ["--steps", "'1.5' is not a whole number"]),
     ("train --steps 99999999999999999999", ["--steps is 99999999999999999999", "1,000,000,000"]),
+    ("train --steps {digits}", ["--steps is 100000000000000000...0000000000000000000, allowed are whole numbers"]),
+    ("train --steps {digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}",
+     ["--steps: '100000000000...0000000000000' is not a whole number"]),
+    ("train --seed {digits}", ["--seed is 1", "from 0 to"]),
+    ("train --evaluation 0", ["--evaluation is 0", "from 1 to"]),
+    ("train --probe 0", ["--probe is 0", "from 1 to"]),
+    ("train --log-every 0", ["--log-every is 0", "from 1 to"]),
+    ("train --checkpoint-every 0", ["--checkpoint-every is 0", "from 1 to"]),
+    ("train --warmup -1", ["--warmup is -1", "from 0 to"]),
+    ("train --clip -1", ["--clip is -1", "from 0 to"]),
+    ("train --decay -1", ["--decay is -1", "from 0 to"]),
     ("train --seed -1", ["--seed is -1", "from 0 to"]),
     ("train --seed 0 x", ["--seed", "'x' is not a whole number"]),
     ("train --rate nan", ["--rate is nan", "from 0 to 1000"]),
@@ -110,6 +125,8 @@ BAD_LINES = [                                               # words, what the li
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
     ("list everything", ["'everything'", "one argument too many"]),
     ("vectors", ["--out"]),
+    ("train --out {null}", ["--out is", "null byte", "cannot be written"]),
+    ("vectors --out={nothing}", ["--out is ''", "name of a directory"]),
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
 ]
 
@@ -119,7 +136,8 @@ def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, c
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
-    places = {"file": tmp_path / "file", "empty": tmp_path / "empty", "finished": finished}
+    places = {"file": tmp_path / "file", "empty": tmp_path / "empty", "finished": finished,
+              "digits": str(10**400), "null": "a\0b", "nothing": ""}
     before = snapshot(finished)
     assert cli.main(words.format(**places).split()) == 2
     said = capsys.readouterr()
@@ -228,7 +246,41 @@ def damage_recipe_task(run):
     (run / "recipe.json").write_text(json.dumps({**document, "task": "chess"}))
 
 
-DAMAGES = [
+def with_header(change, run):
+    """The checkpoint with its header changed."""
+    with np.load(run / "checkpoint.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    header = json.loads(str(arrays.pop("header")))
+    change(header)
+    np.savez(run / "checkpoint.npz", header=np.array(json.dumps(header)), **arrays)
+
+
+HEADERS = {
+    "meta null": (lambda header: header.update(meta=None), "its layout is no list, or its meta no object"),
+    "layout null": (lambda header: header.update(layout=None), "its layout is no list, or its meta no object"),
+    "no layout": (lambda header: header.pop("layout"), "is not a complete refattn checkpoint (KeyError: 'layout')"),
+    "layout of numbers": (lambda header: header.update(layout=[1]), "it has 1 where"),
+    "recipe a string": (lambda header: header["meta"].update(recipe="hyla"), "was written by another recipe"),
+    "seconds a string": (lambda header: header["meta"].update(seconds="x"), "has seconds 'x'; allowed are numbers"),
+    "seconds below 0": (lambda header: header["meta"].update(seconds=-0.5), "has seconds -0.5; allowed are numbers"),
+    "seconds not a number": (lambda header: header["meta"].update(cpu_seconds=math.nan), "has cpu_seconds nan"),
+    "step true": (lambda header: header["meta"].update(step=True), "is of step True; allowed are steps from 0 to 30"),
+    "step -1": (lambda header: header["meta"].update(step=-1), "is of step -1; allowed are steps from 0 to 30"),
+}
+
+
+def damage_brackets(run):
+    (run / "recipe.json").write_text("[" * 100_000)
+
+
+def damage_header_of_brackets(run):
+    np.savez(run / "checkpoint.npz", header=np.array("[" * 100_000))
+
+
+DAMAGES = [                                                 # what is done to a run, what the line must contain
+    *((partial(with_header, change), [words]) for change, words in HEADERS.values()),
+    (damage_brackets, ["recipe.json is not a JSON object"]),
+    (damage_header_of_brackets, ["checkpoint.npz is not a complete refattn checkpoint"]),
     (damage_truncate, ["checkpoint.npz is not a complete refattn checkpoint"]),
     (damage_half, ["checkpoint.npz is not a complete refattn checkpoint"]),
     (damage_flip, ["checkpoint.npz is not a complete refattn checkpoint"]),
@@ -246,7 +298,8 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize("damage, pieces", DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+@pytest.mark.parametrize("damage, pieces", DAMAGES, ids=[
+    *HEADERS, *(damage.__name__ for damage, _ in DAMAGES[len(HEADERS):])])
 def test_a_damaged_run_is_refused_and_left_alone(damage, pieces, finished, tmp_path, capsys):
     run = tmp_path / "hyla-seed0"
     shutil.copytree(finished / "hyla-seed0", run)
@@ -264,6 +317,45 @@ def test_a_damaged_run_is_refused_and_left_alone(damage, pieces, finished, tmp_p
     assert "\n" not in str(caught.value) and snapshot(run) == before
 
 
+@pytest.mark.parametrize("change, words", [
+    ({"metrics": None}, "its metrics is None"), ({"metrics": {}}, "its metrics is {}"),
+    ({"metrics": {"train": {}}}, "its metrics is {'train': {}}"), ({"metrics": {"train": 1}}, "its metrics is"),
+    ({"metrics": {"train": {"mse": "x"}}}, "its metrics is"), ({"seconds": "x"}, "its seconds is 'x'"),
+    ({"seconds": -0.1}, "its seconds is -0.1"), ({"seconds": True}, "its seconds is True"),
+    ({"step": None}, "its step is None"), ({"fields": []}, "its fields is []"), ({"name": 3}, "its name is 3"),
+    ({"fields": {"heads": 4}}, "was written by another recipe")])
+def test_a_damaged_result_is_refused_and_left_alone(change, words, finished, tmp_path, capsys):
+    run = tmp_path / "hyla-seed0"
+    shutil.copytree(finished / "hyla-seed0", run)
+    (run / "result.json").write_text(json.dumps({**runs.result(run), **change}))
+    before = snapshot(run)
+    assert cli.main(["train", "--resume", str(run)]) == 2
+    assert cli.main(["train", "--resume", str(run), "--json"]) == 2
+    for line in capsys.readouterr().err.splitlines():
+        assert line.startswith("refattn train:") and "result.json" in line and words in line
+    assert snapshot(run) == before
+
+
+def test_a_result_without_a_metric_of_the_table_has_a_dash_there(finished, tmp_path, capsys):
+    run = tmp_path / "hyla-seed0"
+    shutil.copytree(finished / "hyla-seed0", run)
+    (run / "result.json").write_text(json.dumps({**runs.result(run), "metrics": {"held_out": {"r2_per_task": 0.25}}}))
+    assert cli.main(["train", "--resume", str(run)]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("hyla"))
+    assert "0.250" in row and row.split().count("-") == 4
+
+
+def test_a_comparison_with_a_damaged_checkpoint_is_refused_before_a_run_goes_on(finished, tmp_path):
+    paths = {tmp_path / one.name: one for one in (tiny(seed=1), tiny())}
+    for path, one in paths.items():
+        runs.begin(path, one)
+    shutil.copy(finished / "hyla-seed0" / "checkpoint.npz", tmp_path / "hyla-seed0")
+    damage_truncate(tmp_path / "hyla-seed0")
+    with pytest.raises(ValueError, match="hyla-seed0/checkpoint.npz is not a complete refattn checkpoint"):
+        compare.train_all(paths, tmp_path, resume=True, progress=False)
+    assert [file.name for file in (tmp_path / "hyla-seed1").iterdir()] == ["recipe.json"]
+
+
 # --- bad input in Python ---------------------------------------------------------------------------------------------
 
 def arrays(dtype=np.float64, **shapes):
@@ -276,11 +368,22 @@ def page(name="hyla", options=None, **changes):
     return lambda: variant(name).forward(**{**arrays(), **changes}, **(options or {}))
 
 
-def layer(x_shape, **options):
+def layer(x, **options):
     def call():
         multi_head = MultiHead(6, 2, 3)
         _, p = params.allocate(multi_head.parameters(), np.float64)
-        multi_head.forward(p, np.zeros(x_shape), **options)
+        multi_head.forward(p, np.zeros(x) if isinstance(x, tuple) else x, **options)
+    return call
+
+
+def single(made, dtype):
+    made.forward(params.allocate(made.parameters(), np.float64)[1], np.zeros((2, 6), dtype))
+
+
+def network(**options):
+    def call():
+        model = Recurrent(6, 5, 2)
+        model.forward(params.allocate(model.parameters(), np.float64)[1], np.zeros((2, 3), int), **options)
     return call
 
 
@@ -298,6 +401,23 @@ BAD_CALLS = [                                               # call, exception, w
     ("an unknown variant", lambda: variant("hila"), ValueError, ["'hila'", *VARIANTS]),
     ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
      ["normaliser is 'sparsemax'", "softmax"]),
+    ("x of another dtype", layer(np.zeros((2, 3, 6), np.float32)), TypeError, ["x is float32 but w is float64"]),
+    ("a context of another dtype", layer((2, 3, 6), context=np.zeros((2, 4, 6), np.float32)), TypeError,
+     ["x is float64 but context is float32"]),
+    ("a list as x", layer([[[1.0] * 6]]), TypeError, ["x is a list; an array"]),
+    ("whole numbers as x", layer(np.zeros((2, 3, 6), int)), TypeError, ["x has dtype int64"]),
+    ("a position for a slice", layer((2, 3, 6), read=-1), ValueError, ["read is -1", "slices"]),
+    ("a position for a slice of a network", network(read=-1), ValueError, ["read is -1", "slices"]),
+    ("x of another dtype in a feed-forward layer", lambda: single(FeedForward(6, 4), np.float32), TypeError,
+     ["x is float32 but w is float64"]),
+    ("x of another dtype in SwiGLU", lambda: single(SwiGLU(6, 4), np.float32), TypeError, ["x is float32 but w is"]),
+    ("x of another dtype in LayerNorm", lambda: single(LayerNorm(6), np.float32), TypeError,
+     ["x is float32 but scale is float64"]),
+    ("x of another dtype in a mixture", lambda: single(MixtureOfExperts(6, 4, 3, 2), np.float32), TypeError,
+     ["x is float32 but w is float64"]),
+    ("a feed-forward layer of another width", lambda: Block(MultiHead(6, 2, 3), FeedForward(5, 4), epsilon=1e-6),
+     ValueError, ["feed_forward has width 5 in a block of width 6"]),
+    ("a switch for a size", lambda: FeedForward(6, True), ValueError, ["hidden is True", "integer of at least 1"]),
     ("x of another width", layer((2, 3, 7)), ValueError, ["x has shape (2, 3, 7)", "m = 6"]),
     ("half a hidden unit", lambda: FeedForward(6, 2.5), ValueError, ["hidden is 2.5", "integer of at least 1"]),
     ("half a hidden unit with a gate", lambda: SwiGLU(6, 2.5), ValueError, ["hidden is 2.5", "integer"]),
@@ -363,7 +483,7 @@ def test_train_prints_a_table_with_the_papers_figures_marked(tmp_path, capsys):
     rows = [line for line in said.out.splitlines() if line.startswith(("softmax", "hyla"))]
     assert len(rows) == 2 and all(row.count("±") >= 5 for row in rows)
     assert "0.633 ± 0.023" in rows[0] and "best of a grid, 50,000 steps, 3 seeds" in said.out
-    assert "seeds 0, 1: mean ± standard deviation" in said.out
+    assert "seeds 0, 1: mean ± standard error" in said.out
     assert "Traceback" not in said.err and "4 runs, 120 steps together" in said.err
     assert {path.name for path in tmp_path.iterdir()} == {f"{a}-seed{s}" for a in ("hyla", "softmax") for s in (0, 1)}
 
@@ -425,13 +545,21 @@ def test_a_run_that_meets_a_bad_number_ends_with_status_1(tmp_path, capsys):
 
 
 def test_verify_prints_lines_and_ends_with_1_if_one_fails(monkeypatch, capsys):
-    result = SimpleNamespace(name="one", statement="1 = 1", source="here", error=0.0, tolerance=1e-12, ok=True)
-    wrong = SimpleNamespace(**{**vars(result), "name": "two", "error": 1.0, "ok": False})
-    for results, status in ([result], 0), ([result, wrong], 1):
-        monkeypatch.setattr(theorems, "verify", lambda names=(), seed=0, found=results: iter(found))
-        assert cli.main(["verify"]) == status
-        said = capsys.readouterr().out
-        assert "one: 1 = 1 [here]" in said and said.count("FAIL") == status
+    good = theorems.Theorem("one", "1 = 1", "here", 1e-12, lambda rng: 0.0)
+    bad, broken = good._replace(name="two", error=lambda rng: 1.0), good._replace(name="three", error=lambda rng: 1 / 0)
+    for table, failures in ([good], 0), ([good, bad, broken], 2):
+        monkeypatch.setattr(theorems, "every", lambda found=table: {t.name: t for t in found})
+        assert cli.main(["verify"]) == (failures > 0)
+        said = capsys.readouterr()
+        assert "one: 1 = 1 [here]" in said.out and said.out.count("FAIL") == failures and f"/{len(table)} " in said.err
+        assert said.out.splitlines()[-1].startswith(f"{len(table) - failures} of {len(table)} hold, 0.0 s")
+        assert cli.main(["verify", "--quiet"]) == (failures > 0)
+        said = capsys.readouterr()
+        assert [line[:4] for line in said.out.splitlines()[:-1]] == ["FAIL"] * failures
+        assert f"/{len(table)} " in said.err
+    assert "      inf <= 1e-12  three: ZeroDivisionError: division by zero [here]" in said.out
+    assert cli.main(["verify", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[2]["error"] is None
 
 
 def test_verify_json(capsys):
@@ -507,3 +635,9 @@ def test_ctrl_c_ends_with_130_and_says_how_to_resume(seeds, whole_group, tmp_pat
         settings = runs.read_recipe(tmp_path / f"hyla-seed{seed}")
         step = runs.load_checkpoint(tmp_path / f"hyla-seed{seed}", settings, settings.build().parameters())[1]["step"]
         assert 0 < step < 3000
+
+
+def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsys):
+    assert cli.main(["train", "--held-out", "0", "--out", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr().err
+    assert "--held-out is 0.0, which leaves no combination in split 'held_out'" in said and not list(tmp_path.iterdir())

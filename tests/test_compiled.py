@@ -156,7 +156,7 @@ def test_the_memory_at_hand_is_some():
 @pytest.mark.parametrize(("change", "message"), [
     ({"chunk": 1}, "chunk is 1, allowed are whole numbers of at least 2"),
     ({"activation": "tanh"}, "activation is 'tanh', allowed are relu, gelu, gelu_exact"),
-    ({"norm": "both"}, "norm is 'both'; allowed: post, pre, none"),
+    ({"norm": "both"}, "norm is 'both'; allowed: pre, post, none"),
     ({"out_of_range": "clamp"}, "out_of_range is 'clamp'; allowed: mask, pad"),
 ])
 def test_switches_are_refused(change, message):

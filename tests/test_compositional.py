@@ -7,9 +7,9 @@ from refattn import check, params
 from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.pages import PAGES, page
-from refattn.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward
 from refattn.models.contextual_retrieval import RetrievalNetwork
-from refattn.models.universal import Universal
+from refattn.models.transformer import universal
 from refattn.recipes import recipe
 from tests.refusals import refused
 
@@ -72,7 +72,7 @@ def test_initial_values_have_the_fan_in_of_the_concatenated_output_map():
     flat, p = params.allocate(network.parameters())
     params.initialise(flat, network.parameters(), np.random.default_rng(0), "pytorch")
     assert 0.98 * 80**-0.5 < np.abs(p.attention.wo).max() <= 80**-0.5 and np.abs(p.encoder.b1).max() <= 14**-0.5
-    norm = Universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), 1, inputs=3)
+    norm = universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), 1, inputs=3)
     flat, p = params.allocate(norm.parameters())
     params.initialise(flat, norm.parameters(), np.random.default_rng(0), "pytorch")
     assert (p.block.norm1.scale == 1).all() and (p.block.norm1.shift == 0).all()
@@ -140,13 +140,13 @@ def test_recipes_are_refused(change, message):
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post"),
+    ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post, none"),
     ({"table": "rotary"}, "table is 'rotary'; allowed: none, image, interleaved, halves"),
     ({"layers": 0}, "layers is 0; an integer of at least 1"),
 ])
 def test_universal_transformers_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        Universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), **{"layers": 2, "inputs": 3, **change})
+        universal(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), **{"layers": 2, "inputs": 3, **change})
 
 
 def test_networks_are_refused():
@@ -187,7 +187,7 @@ def test_a_wrong_kernel_is_told_its_mistake():
 def test_the_shapes_table_is_executed_with_primes(name):
     row = PAGES[name]
     size = dict(zip("bqkhrdecf1", (2, 3, 5, 7, 11, 13, 17, 19, 23, 1), strict=True))
-    letters = {"q": "bqhd", "k": "bkhd", **row.letters}
+    letters = {name: row.axes[name] for name in ("q", "k", "v", *row.extras)}
     given = [np.random.default_rng(0).standard_normal([size[x] for x in axes]) for axes in letters.values()]
     o, saved = row.forward(*given, bias=np.zeros((7, 1, 5)), keep=np.ones((2, 1, 1, 5), bool))
     assert o.shape == (2, 3, 7, 17)

@@ -61,7 +61,7 @@ def test_a_column_of_predictions_is_refused(metric):
     ({"cover_terms": "yes"}, "cover_terms is 'yes', allowed are True and False"),
     ({"cover_terms": True, "held_out": 0.95}, "held_out is 0.95, which leaves 4 combinations to train on"),
     ({"released": 1}, "released is 1, allowed are True and False"),
-    ({"released": True, "seed": 3}, "seed 3, cover_terms False, allowed are 4, 2, a seed of 0, 1, 2, and False"),
+    ({"released": True, "seed": 3}, "seed 3, cover_terms False, allowed are 4, 2, a seed of 0, 1, 2, 2024, and False"),
     ({"released": True, "variables": 5}, "released is True with variables 5"),
     ({"released": True, "cover_terms": True}, "cover_terms True, allowed are"),
 ])

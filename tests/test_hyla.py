@@ -3,15 +3,7 @@
 import numpy as np
 
 from refattn.attention.hyla import hyla, hyla_backward
-from tests.pages import check_bad_input, check_tags, inputs
-
-
-def test_tags_are_answered_in_reverse():
-    check_tags(hyla, hyla_backward)
-
-
-def test_bad_input():
-    check_bad_input(hyla)
+from tests.pages import inputs
 
 
 def test_two_heads_by_hand():

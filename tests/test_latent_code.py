@@ -144,8 +144,20 @@ def test_conjugate_gradient_is_exact_after_as_many_steps_as_there_are_numbers():
     rng = np.random.default_rng(0)
     a = rng.standard_normal((5, 5))
     a, b = a @ a.T + np.eye(5), rng.standard_normal(5)
-    np.testing.assert_allclose(a @ latent_code.conjugate_gradient(a, b, 5), b, atol=1e-9)
+    np.testing.assert_allclose(a @ latent_code.conjugate_gradient(a, b, 5, 0.0), b, atol=1e-9)
     assert not latent_code.conjugate_gradient(a, np.zeros(5), 3).any()
+
+
+def test_conjugate_gradient_stops_at_the_first_residual_that_is_small_enough():
+    """Eigenvalues 1 and 1 + 1e-4: the residual after one step is about 1e-5 / 4 of b, after two it is rounding."""
+    a, b = np.diag([1.0, 1.0001]), np.ones(2)
+    one, both = (latent_code.conjugate_gradient(a, b, steps, 0.0) for steps in (1, 2))
+    left = np.linalg.norm(b - a @ one) / np.linalg.norm(b)
+    assert 1e-6 < left and not np.array_equal(one, both)
+    for tolerance, expected in (1.01 * left, one), (0.99 * left, both):
+        np.testing.assert_array_equal(latent_code.conjugate_gradient(a, b, 10, tolerance), expected)
+    a = np.diag([1.0, 1.00001])
+    np.testing.assert_array_equal(latent_code.conjugate_gradient(a, b, 10), latent_code.conjugate_gradient(a, b, 1))
 
 
 def test_similarity_is_of_mean_codes():

@@ -35,10 +35,17 @@ def test_gradients_are_not_written_and_float32_stays():
     assert grads.tolist() == [0, 1, 2] and flat.dtype == state.first.dtype == np.float32
 
 
-@pytest.mark.parametrize("limit, factor", [(10.0, 1.0), (2.5, 0.5)])
-def test_clipping_by_hand(limit, factor):
+@pytest.mark.parametrize("limit, epsilon, factor", [
+    (10.0, 0.0, 1.0), (2.5, 0.0, 0.5), (0.25, 0.0, 0.05), (5.0, 0.0, 1.0), (5.0, 1e-6, 5 / 5.000001), (3.0, 1.0, 0.5)])
+def test_clipping_by_hand(limit, epsilon, factor):
     grads = np.array([3.0, 4.0])
-    assert optim.clip_by_global_norm(grads, limit) == 5 and np.allclose(grads, [3 * factor, 4 * factor])
+    assert optim.clip_by_global_norm(grads, limit, epsilon) == 5
+    assert np.allclose(grads, [3 * factor, 4 * factor], rtol=1e-12)
+
+
+def test_a_gradient_below_one_is_clipped_to_less():
+    grads = np.array([0.3, 0.4])
+    assert optim.clip_by_global_norm(grads, 0.25) == 0.5 and np.allclose(grads, [0.15, 0.2], rtol=1e-12)
 
 
 def test_clipping_zero_is_zero():

@@ -21,6 +21,14 @@ def test_views_are_the_flat_array():
     assert "blocks.1.attention.wv2" in dict(params.entries(LIST)) and "wq" in repr(p.blocks[0].attention)
 
 
+def test_dtypes_and_generators_are_refused():
+    listed = {"a": params.Parameter("n", (2,), 1, "bias")}
+    with pytest.raises(ValueError, match="dtype is int64; floating point is needed"):
+        params.allocate(listed, np.int64)
+    with pytest.raises(TypeError, match="rng is a int; a numpy.random.Generator is needed"):
+        params.initialise(params.allocate(listed)[0], listed, 0)
+
+
 def test_rebinding_and_a_wrong_size_are_refused():
     flat, p = params.allocate(LIST)
     with pytest.raises(AttributeError, match=r"w cannot be bound to another array; write into it, as in p.w\[...\]"):

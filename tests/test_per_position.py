@@ -132,10 +132,10 @@ def test_a_string_counts_only_if_every_position_is_right():
     r = tiny("tomita5")
     batch = r.sample(None, "longer", 4, start=0)
     y = (batch.target * 2 - 1) * batch.weight[..., None] + 5 * (1 - batch.weight[..., None])
-    assert r.metrics(y, r.kept(batch)) == {**dict.fromkeys(r.LABELS), "accuracy": 1}
+    assert r.summary(r.score(y, batch)) == {**dict.fromkeys(r.LABELS), "accuracy": 1}
     y[1, 0, 0] *= -1
     y[3, int(batch.weight[3].sum()) - 1, 1] *= -1
-    assert r.metrics(y, r.kept(batch))["accuracy"] == 0.5
+    assert r.summary(r.score(y, batch))["accuracy"] == 0.5
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

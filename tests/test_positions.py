@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from refattn.attention.layer import MultiHead
 from refattn.attention.transformer_xl import TransformerXL
+from refattn.layers.positions import T5, Rotary, sinusoidal, t5_buckets
 from refattn.naive.positions import bucket
-from refattn.positions import T5, Rotary, sinusoidal, t5_buckets
 from refattn.theorems.statement import filled
 
 

@@ -9,10 +9,9 @@ from refattn import params
 from refattn.attention.layer import MultiHead
 from refattn.attention.sliding_dilated import SlidingDilated
 from refattn.attention.transformer_xl import TransformerXL
-from refattn.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward
 from refattn.models.regular_gpt import RegularGPT, levels
-from refattn.models.transformer import Transformer
-from refattn.models.universal import PostBlock
+from refattn.models.transformer import post_norm
 
 
 def released(width=64, vocabulary=2, outputs=2, **fields) -> RegularGPT:
@@ -38,8 +37,7 @@ def test_parameters_of_the_released_model(width, expected):
 def test_parameters_of_the_released_transformer(width, vocabulary, outputs, expected):
     """4.3 million in R's table 4 is this baseline; five blocks of 13 m^2 + 11 m."""
     heads = MultiHead(width, 8, width // 8, position=TransformerXL(width, 8, width // 8), biases=False)
-    block = PostBlock(heads, FeedForward(width, 4 * width, "relu"))
-    model = Transformer(block, 5, outputs, vocabulary=vocabulary + 1, final_norm=False, embedding_scale=True)
+    model = post_norm(heads, 4 * width, 5, vocabulary=vocabulary + 1, outputs=outputs)
     assert params.count(model.parameters()) == expected
     assert expected == 5 * (13 * width**2 + 11 * width) + (vocabulary + 1) * width + (width + 1) * outputs
 
@@ -88,7 +86,7 @@ def test_refusals():
     for number in 0, -1:
         with pytest.raises(ValueError, match=f"levels is {number}; an integer of at least 1 is needed"):
             model.forward(p, np.zeros((2, 3), int), levels=number)
-    with pytest.raises(ValueError, match="norm is 'middle'; allowed: post, pre, none"):
+    with pytest.raises(ValueError, match="norm is 'middle'; allowed: pre, post, none"):
         replace(model, norm="middle")
     with pytest.raises(ValueError, match="thickness is 0; an integer of at least 1 is needed"):
         replace(model, thickness=0)

@@ -9,7 +9,7 @@ import pytest
 import refattn
 from refattn import cli, params, train
 from refattn.recipes import RECIPES, SHORT, recipe
-from refattn.recipes.one_answer import Answered
+from refattn.recipes.one_answer import Words
 from refattn.recipes.regular_languages import ATTENTIONS
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import evaluate, fit, stop
@@ -65,11 +65,14 @@ def test_the_two_averages_and_the_worst():
     right = np.array([0, 0, 1, 0, 1, 0, 1, 1])
     y = np.zeros((8, 1, 2))
     y[:, 0, 1] = right
-    found = tiny().metrics(y, Answered(np.ones(8, int), length))
+    def metrics(recipe, n=slice(None)):
+        return recipe.summary(recipe.score(y[n], Words(None, np.ones(8, int)[n], length[n])))
+
+    found = metrics(tiny())
     assert found == {"accuracy": 2.5 / 3, "corrected": 2.5 / 4, "to_100": 0.5, "worst": 0.0, "last": 1.0}
-    found = tiny(far=6).metrics(y[:2], Answered(np.ones(2, int), length[:2]))           # split far, of length 6 alone
+    found = metrics(tiny(far=6), slice(2))             # split far, of length 6 alone
     assert found == {"accuracy": 0.0, "corrected": 0.0, "to_100": 0.0, "worst": 0.0, "last": 0.0}
-    assert tiny().metrics(y[7:], Answered(np.ones(1, int), length[7:]))["to_100"] is None
+    assert metrics(tiny(), slice(7, None))["to_100"] is None
 
 
 def test_lengths_asked_about():

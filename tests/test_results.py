@@ -102,10 +102,14 @@ def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path,
     for words in [], ["x.json"], ["x.txt", "y"], ["x.json", "--whaat", "y"], [str(file), str(tmp_path / "nowhere")]:
         assert recorded.main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
-    (tmp_path / "other.json").write_text('{"task": "fuzzy_logic"}')
-    with pytest.raises(ValueError, match="is no record of runs"):
-        recorded.load(tmp_path / "other.json")
-    (tmp_path / "other.json").write_text('{"task": "fuzzy_logic", "fields": {"depth": 3}, "runs": [{"fields": {}}]}')
+    for text in ('{"task": "fuzzy_logic"}', '{"task": ["fuzzy_logic"], "fields": {}, "runs": []}',
+                 '{"task": "fuzzy_logic", "runs": []}', '{"task": "fuzzy_logic", "fields": {}, "runs": [3]}',
+                 '{"task": "fuzzy_logic", "fields": {}, "runs": [{"name": "a"}]}'):
+        (tmp_path / "other.json").write_text(text)
+        with pytest.raises(ValueError, match="is no record of runs"):
+            recorded.load(tmp_path / "other.json")
+    (tmp_path / "other.json").write_text('{"task": "fuzzy_logic", "fields": {"depth": 3}, '
+                                         '"runs": [{"name": "a", "fields": {}}]}')
     with pytest.raises(ValueError, match="other.json is not of a recipe .*depth"):
         recorded.load(tmp_path / "other.json")
     assert file.read_bytes() == before and not list(tmp_path.glob("*.tmp"))

@@ -191,7 +191,7 @@ def test_the_record_is_that_of_its_seed_and_the_readme_shows_it(tmp_path):
     said = json.loads((recorded.RESULTS / "sraven_ambiguity.json").read_text())
     assert ambiguity.main([str(tmp_path / "few.json"), "0", "20000"]) == 0
     few = json.loads((tmp_path / "few.json").read_text())
-    assert said.keys() == few.keys() and said["seed"] == 0 and said["seconds"] > 0
+    assert said.keys() <= few.keys() and said["seed"] == 0 and said["seconds"] > 0
     for many, one in zip(said["rows"], few["rows"], strict=True):
         assert {**many, **one} == {**one, "instances": 20_000} and many["instances"] == 1_000_000
         spread = math.hypot(many["standard_error"], 2e-4 + one["standard_error"])

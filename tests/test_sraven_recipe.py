@@ -31,9 +31,9 @@ def test_parameter_counts_are_those_of_the_released_code(wider, layers):
 
 def test_the_width_factor_by_code_and_by_text():
     by_code, by_text = (recipe("sraven", "paper", wider=2, wider_rule=rule).build() for rule in ("released", "text"))
-    code, text = by_code.block.attention, by_text.block.attention
-    assert (code.width, code.heads, code.head_width, by_code.block.feed_forward.hidden) == (256, 32, 4, 512)
-    assert (text.width, text.heads, text.head_width, by_text.block.feed_forward.hidden) == (256, 16, 8, 512)
+    code, text = by_code.stack.block.attention, by_text.stack.block.attention
+    assert (code.width, code.heads, code.head_width, by_code.stack.block.feed_forward.hidden) == (256, 32, 4, 512)
+    assert (text.width, text.heads, text.head_width, by_text.stack.block.feed_forward.hidden) == (256, 16, 8, 512)
 
 
 def test_paper_scales_are_the_published_numbers_of_instances():
@@ -73,7 +73,7 @@ def test_metrics_know_the_split_and_its_best_answers():
         assert {task.split_of(rules) for rules in batch.rules} == {split}
         best = best_answers(batch.panels, 4, task.combinations(split)).answer
         y = (best[..., None] == np.arange(4)).astype(np.float32)
-        found = made.metrics(y, batch)
+        found = made.summary(made.score(y, batch))
         assert found["best_answers"] == 1 and found["panel_accuracy"] == found["ceiling"] > 0.9
         assert set(found) == set(made.LABELS)
     _, p = params.allocate(model.parameters())

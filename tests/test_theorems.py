@@ -3,6 +3,7 @@
 import pytest
 
 from refattn import theorems
+from refattn.rewrite import rewritten
 
 
 @pytest.mark.parametrize("name", theorems.THEOREMS)
@@ -34,6 +35,36 @@ def test_a_wrong_statement_fails(monkeypatch):
     assert theorems.gap(np.array([np.nan]), np.array([1.0])) == np.inf
     assert theorems.gap(np.ones((1, 3)), np.ones(3)) == np.inf
     assert theorems.gaps([None], [np.ones(2)]) == np.inf
+
+
+def test_a_check_that_raises_or_says_nothing_is_a_failed_line(monkeypatch):
+    def broken(rng):
+        raise ZeroDivisionError("one over\nnothing")
+    for f, words in (broken, "ZeroDivisionError: one over"), (lambda rng: None, "TypeError"):
+        monkeypatch.setitem(theorems.THEOREMS, "wrong", theorems.Theorem("wrong", "", "nobody", 1e-12, f))
+        result, = theorems.verify(["wrong"])
+        assert not result.ok and result.error == float("inf") and result.raised.startswith(words)
+
+
+def test_what_a_theorem_draws_depends_on_seed_and_name_alone(monkeypatch):
+    drawn = []
+    for name in "one", "two":
+        monkeypatch.setitem(theorems.THEOREMS, name,
+                            theorems.Theorem(name, "", "", 1, lambda rng: drawn.append(rng.random()) or 0.0))
+    monkeypatch.setattr(theorems, "every", lambda: {name: theorems.THEOREMS[name] for name in ("one", "two")})
+    for names, seed in ((), 3), (["two"], 3), (["one"], 3), (["one"], 4):
+        list(theorems.verify(names, seed))
+    one, two, *again, other = drawn
+    assert again == [two, one] and len({one, two, other}) == 3
+
+
+def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
+    """relu(-z) is a function like any other, whose derivative is right; it is not HYLA."""
+    package = rewritten({"attention/hyla.py": lambda source: source.replace("ops.relu(z)", "ops.relu(-z)").replace(
+        "ops.relu_backward(z, dg)", "-ops.relu_backward(-z, dg)"), "theorems/__init__.py": str})
+    found = {result.name: result.ok for result in package.theorems.verify(["attention/hyla"])}
+    assert found["gradient of attention/hyla"] and not found["definition of attention/hyla"]
+    assert found["definition of attention/hyla_deep"]
 
 
 def test_an_unknown_name_is_refused():

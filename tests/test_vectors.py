@@ -55,7 +55,7 @@ def test_attention_agrees_with_the_loops(written):
             with np.load(path) as file:
                 inputs = {n: file[n] for n in file.files
                           if n not in ("output", "doutput") and not n.startswith(("d_", "allowed_"))}
-                assert gap("output", file["output"], loops(name, VARIANTS[name])(**inputs)) <= 1e-12
+                assert gap("output", file["output"], loops(VARIANTS[name])(**inputs)) <= 1e-12
 
 
 def test_what_is_special_is_so(written):
@@ -74,9 +74,17 @@ def test_the_bugs_that_it_reveals_are_computed(written):
     assert all(case["reveals"] for case in written[1]["cases"])
 
 
-def test_a_second_writing_gives_the_same_bytes(written, tmp_path):
-    for one, two in zip(written[0], vectors.write(tmp_path), strict=True):
+def test_a_second_writing_gives_the_same_bytes(written, tmp_path, monkeypatch):
+    """With few bugs, which take most of the time; what the manifest says of them is the same too."""
+    few = BUGS[::20]
+    names = {f"{bug.file}: {bug.sentence}" for bug in few}
+    monkeypatch.setattr(vectors, "BUGS", few)
+    *again, manifest = vectors.write(tmp_path)
+    for one, two in zip(written[0][:-1], again, strict=True):
         assert one.name == two.name and one.read_bytes() == two.read_bytes()
+    for case in written[1]["cases"]:
+        case["reveals"] = [name for name in case["reveals"] if name in names]
+    assert json.loads(manifest.read_text(encoding="utf-8")) == written[1]
 
 
 @pytest.mark.skipif(which("cc") is None, reason="no C compiler")

@@ -181,7 +181,7 @@ logic, sraven = ({name: (100 * mean, 100 * error) for name, (mean, error) in tab
 
 print(f"{'':66s}table A1 of the paper")
 print(f"{'name':34s}{'normaliser':18s}{'uses':5s}{'phi':9s}{'fuzzy logic':14s} SRAVEN")
-for name, row in VARIANTS.items():
+for name, row in ((name, row) for name, row in VARIANTS.items() if row.knobs):
     paper = [f"{x[name][0]:5.2f} ± {x[name][1]:4.2f}" if name in x else "not there" for x in (logic, sraven)]
     normaliser, uses, phi = row.knobs
     print(f"{name:34s}{normaliser:18s}{uses:<5d}{phi:9s}{paper[0]:14s} {paper[1]}")

@@ -42,7 +42,7 @@ import refattn.naive.sliding_dilated as naive
 from refattn import check, params, theorems
 from refattn.analysis import regular
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
-from refattn.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward
 from refattn.models.regular_gpt import RegularGPT, levels
 from refattn.recipes import recipe
 from refattn.tasks.regular_languages import PRESETS

@@ -14,6 +14,8 @@ from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
 from ..contract import multiply_adds
 
+__all__ = ["in_units", "leading_terms", "lines", "maps"]
+
 LINES = {                      # of the forward: what it is -> the contraction; d, e, c as in the layers
     "queries": "bqm,mhd->bqhd", "keys": "bkm,mhd->bkhd", "scores": "bqhd,bkhd->bhqk", "output": "bqhe,hem->bqm"}
 HEADS = {**LINES, "values": "bkm,mhe->bkhe", "mixtures": "bhqk,bkhe->bqhe"}

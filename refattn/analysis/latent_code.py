@@ -19,6 +19,8 @@ import numpy as np
 
 from ..xp import to_host
 
+__all__ = ["Codes", "decode", "decode_terms", "embed", "macro_f1", "observe", "probe", "report", "similarity"]
+
 
 class Codes(NamedTuple):
     """Latent codes of n samples, on the host."""
@@ -182,12 +184,13 @@ def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
     return found
 
 
-def conjugate_gradient(a, b, steps: int):
-    """`steps` iterations towards the solution of a x = b, a symmetric and positive, from 0."""
+def conjugate_gradient(a, b, steps: int, tolerance: float = 1e-5):
+    """x near the solution of a x = b, a symmetric and positive: from 0 until |b - a x| <= tolerance |b|, or `steps`."""
     x, r = np.zeros_like(b), b.copy()
     p, square = r.copy(), r @ r
+    enough = tolerance * tolerance * square
     for _ in range(steps):
-        if square == 0:
+        if square <= enough:
             break
         ap = a @ p
         alpha = square / (p @ ap)
@@ -201,9 +204,9 @@ def conjugate_gradient(a, b, steps: int):
 def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10) -> float:
     """Mean R2 of ridge regression from the codes of all layers to each literal's sign, over terms and variables.
 
-    As released: first half fitted, second half scored, the penalty on all weights and the intercept, ten iterations of
-    conjugate gradient.  H saves such codes with a fixed query and tasks of training.  A sign that all scored tasks
-    share is left out.
+    As released: first half fitted, second half scored, the penalty on all weights and the intercept, conjugate gradient
+    to a residual of 1e-5, at most ten iterations.  H saves such codes with a fixed query and tasks of training.  A sign
+    that all scored tasks share is left out.
     """
     n = len(codes.code)
     x = np.concatenate([codes.code.reshape(n, -1), np.ones((n, 1))], axis=1).astype(np.float64)

@@ -22,6 +22,9 @@ from ..ops import embedding
 from ..tasks.regular_languages import RegularLanguages
 from ..xp import array_module, to_device, to_host
 
+__all__ = ["Outputs", "clusters", "crossing", "layer_outputs", "pairs", "principal", "probability_shift", "purity",
+           "receptive_field", "window_maps"]
+
 
 class Outputs(NamedTuple):
     vectors: np.ndarray        # (n, m): what each level of the tree passes on, level by level
@@ -57,9 +60,8 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
     LayerNorm.
     """
     xp, chunk = array_module(p.readout.w), model.attention.chunk
-    h, position = embedding(p.embed.table, to_device(tokens[None], xp)), np.arange(len(tokens))
-    if model.embedding_scale:
-        h = h * model.attention.width ** 0.5
+    h, _ = model.embedding.forward(p.embed, to_device(tokens[None], xp))
+    position = np.arange(len(tokens))
     vectors, places = [], []
     for number, (block, k, read) in enumerate(model.schedule(len(tokens), True)):
         h, _ = block.forward(p.blocks[k], h, read=read)

@@ -15,6 +15,9 @@ import numpy as np
 
 from ..xp import to_host
 
+__all__ = ["Observed", "best_order", "diagonality", "error_by_tuple", "figure", "observe", "pairing", "searches_found",
+           "specialisation"]
+
 
 class Observed(NamedTuple):
     """What one forward pass saw, on the host."""

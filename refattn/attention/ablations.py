@@ -16,6 +16,8 @@ from .. import ops
 from ..contract import contract
 from .shapes import check_inputs
 
+__all__ = ["Knobs", "Saved", "ablation", "ablation_backward"]
+
 NORMALISERS = {             # name -> (steps in order, the axis that the first of them reduces)
     "softmax": (("softmax",), "k"),
     "none": ((), None),

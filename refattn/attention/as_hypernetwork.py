@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..contract import contract
 
+__all__ = ["Generated", "eq_2", "eq_3", "generate", "generate_backward", "nonlinear_value_network",
+           "nonlinear_value_network_backward", "value_network", "value_network_backward"]
+
 
 def eq_2(code, x, wv, wo):
     """y[b, q, m] from code (b, h, q, k), x (b, k, i), wv (i, h, e), wo (h, e, m): heads concatenated, one map."""

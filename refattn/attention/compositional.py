@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import agree, contract
+from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens
+from .kept import Keeping, named
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs
+from .shapes import check_pairs, check_tokens
 from .value_scores import scoring as row
+
+__all__ = ["Compositional", "Saved", "compositional", "compositional_backward"]
 
 
 class Saved(NamedTuple):
@@ -108,7 +111,7 @@ class LayerSaved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Compositional:
+class Compositional(Keeping):
     """y_q = sum_s o_qs W_s^out + b around `compositional`; every width is that of one search or retrieval.
 
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
@@ -139,6 +142,7 @@ class Compositional:
         return self.searches
 
     def parameters(self):
+        """wq bq wk bk wv bv, ws bs of the selector, what the scoring needs, wo bo."""
         m, e, c = self.width, self.retrieval_width, self.selector_width
         s, search = self.searches, ("sd", (self.searches, self.search_width))
         names = input_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))
@@ -159,15 +163,25 @@ class Compositional:
         Keys and values come from `context` (b, k, m) where given; queries and selectors always from x.  `bias`, `keep`,
         `dropout` broadcast to (b, s, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read].
         """
-        check_tokens(self.width, x=x, context=context)
-        q, selector, k, v = project(p, x, context, read, "qs", "kv")
+        check_tokens(self.width, read, x=x, context=context)
+        arrays = named("qskv", project(p, x, context, read, *self.maps()))
+        y, inner = self.asked(p, arrays, None, queries(bias, read), queries(keep, read), queries(dropout, read))
+        return y, LayerSaved(x, context, bias, read, *inner)
+
+    def maps(self):
+        """The names of what the queries' x is projected to, s being the selector, and of what the keys' is."""
+        return ("q", "s"), ("k", "v")
+
+    def asked(self, p, arrays, at, bias, keep, dropout):
+        """y (b, q, m), and the rest of LayerSaved, from q, selector, k, v; where the queries stand is no matter."""
+        q, selector, k, v = (arrays[name] for name in "qskv")
         score = [getattr(p, name) for name in row(self.scoring).names]
-        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=queries(bias, read),
-                                 keep=queries(keep, read), dropout=queries(dropout, read))
+        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep,
+                                 dropout=dropout)
         y = contract("bqse,sem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, LayerSaved(x, context, bias, read, saved, o)
+        return y, (saved, o)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
@@ -177,7 +191,6 @@ class Compositional:
         grads.wo += contract("bqse,bqm->sem", o, dy)
         dq, dk, dv, dbias, ds, *dscore = compositional_backward(inner, contract("bqm,sem->bqse", dy, p.wo))
         for name, value in zip(row(self.scoring).names, dscore, strict=True):
-            view = getattr(grads, name)
-            view += value
+            grads[name] += value
         dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)
         return Gradients(dx, dcontext, queries_backward(dbias, bias, read))

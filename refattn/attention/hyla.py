@@ -15,6 +15,8 @@ from .. import ops
 from ..contract import contract
 from .shapes import check_inputs
 
+__all__ = ["Saved", "hyla", "hyla_backward"]
+
 
 class Saved(NamedTuple):
     q: Any

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
+from ..layers.positions import Rotary
+from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
+from .kept import Keeping, named
+from .linear_state import KeptState, linear_state
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
+from .shapes import check_tokens
 
-
-class Gradients(NamedTuple):
-    """Of an attention layer's inputs; None for what was not given."""
-    x: Any
-    context: Any = None
-    bias: Any = None
+__all__ = ["MultiHead"]
 
 
 class Saved(NamedTuple):
@@ -34,15 +34,8 @@ class Saved(NamedTuple):
     o: Any                     # (b, q, h, e)
 
 
-def check_tokens(width, **inputs):
-    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m."""
-    for name, x in inputs.items():
-        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
-            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
-
-
 @dataclass(frozen=True)
-class MultiHead:
+class MultiHead(Keeping):
     """Multi-head attention of any variant; `head_width` is d, `value_width` is e, per head."""
     width: int
     heads: int
@@ -58,12 +51,22 @@ class MultiHead:
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
         variant(self.variant)
 
+    def maps(self):
+        """The names of what the queries' x is projected to, and of what the keys' is."""
+        row = variant(self.variant)
+        return ("q", *row.projected("q")), ("k", "v", *row.projected("k"))
+
     def parameters(self):
-        m, h, d, e = self.width, self.heads, self.head_width, self.value_width
-        names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
-        if "wv2" in variant(self.variant).extras:
-            names["wv2"] = Parameter("hef", (h, e, e), e, "weight")
-        names |= output_map(m, self.biases, "he", (h, e))
+        """wq bq wk bk wv bv, what the variant's extras need, wo bo, what the position layer has."""
+        size, row = {"h": self.heads, "d": self.head_width, "e": self.value_width}, variant(self.variant)
+        (q, *of_queries), of_keys = self.maps()
+        shapes = {name: tuple(size[x] for x in axes if x in size) for name, axes in row.axes.items()}
+        names = input_maps(self.width, self.biases, **{
+            name: (row.axes[name][2:], shapes[name]) for name in (q, *of_keys, *of_queries)})
+        for name in row.parameters():                   # one letter, one axis: a square map has e and f
+            shape, role = shapes[name], "weight" if shapes[name][1:] else "vector"
+            names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, shape[-2:][0], role)
+        names |= output_map(self.width, self.biases, "he", (self.heads, self.value_width))
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()
         return names
@@ -74,21 +77,43 @@ class MultiHead:
         Keys and values come from `context` (b, k, m) where given.  `bias`, `keep`, `dropout` broadcast to (b, h, q, k)
         of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
         """
-        check_tokens(self.width, x=x, context=context)
-        q, k, v = project(p, x, context, read, "q", "kv")
-        bias_q, keep, dropout = queries(bias, read), queries(keep, read), queries(dropout, read)
-        at = None
+        check_tokens(self.width, read, x=x, context=context)
+        of_queries, of_keys = self.maps()
+        arrays = named(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys))
+        y, inner = self.asked(p, arrays, range(x.shape[1])[read or slice(None)], queries(bias, read),
+                              queries(keep, read), queries(dropout, read))
+        return y, Saved(x, context, bias, read, *inner)
+
+    def asked(self, p, arrays, at, bias, keep, dropout):
+        """y (b, q, m), and the rest of Saved, from q (b, q, h, d), k, v, ... ; the queries stand at the range `at`."""
+        q, k, v = (arrays[name] for name in "qkv")
+        row, turned = variant(self.variant), None
         if self.position is not None:
-            q, k, relative, at = self.position.forward(getattr(p, "position", None), q, k,
-                                                       range(x.shape[1])[read or slice(None)])
-            bias_q = relative if bias is None else bias_q if relative is None else relative + bias_q
-        page = variant(self.variant)
-        o, saved = page.forward(q, k, v, *(getattr(p, n) for n in page.extras), bias=bias_q, keep=keep,
-                                dropout=dropout)
+            q, k, relative, turned = self.position.forward(getattr(p, "position", None), q, k, at)
+            bias = relative if bias is None else bias if relative is None else relative + bias
+        arrays = arrays | {name: p[name] for name in row.parameters()}
+        o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias, keep=keep, dropout=dropout)
+        return self._out(p, o), (turned, saved, o)
+
+    def _out(self, p, o):
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, Saved(x, context, bias, read, at, saved, o)
+        return y
+
+    def extend(self, p, x, kept=None, *, bias=None, keep=None):
+        """As of any layer that keeps keys; linear attention keeps its state instead, unless scores have a bias."""
+        stateful = self.variant == "linear" and (self.position is None or isinstance(self.position, Rotary))
+        if not stateful or bias is not None or keep is not None:
+            return super().extend(p, x, kept, bias=bias, keep=keep)
+        check_tokens(self.width, x=x)
+        q, k, v = project(p, x, None, None, *self.maps())
+        before, start = kept or (None, 0)
+        stop = start + x.shape[1]
+        if self.position is not None:
+            q, k = (self.position.forward(None, each, k[:, :0], range(start, stop))[0] for each in (q, k))
+        o, state, _ = linear_state(q, k, v, before)
+        return self._out(p, o), KeptState(state, stop)
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
@@ -96,14 +121,17 @@ class MultiHead:
         if self.biases:
             grads.bo += dy.sum(axis=(0, 1))
         grads.wo += contract("bqhe,bqm->hem", o, dy)
-        page = variant(self.variant)
-        dq, dk, dv, dbias, *extras = page.backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
-        for name, extra in zip(page.extras, extras, strict=False):
-            view = getattr(grads, name)
-            view += extra
+        row = variant(self.variant)
+        dq, dk, dv, dbias, *extras = row.backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
+        gradients = dict(zip(row.extras, extras, strict=False))
+        for name in row.parameters():
+            grads[name] += gradients[name]
         if self.position is not None:
             dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, dbias,
                                             getattr(grads, "position", None))
             dbias = None if bias is None else ops.unbroadcast(dbias, queries(bias, read).shape)
-        dx, dcontext = project_backward(p, x, context, read, "q", "kv", (dq, dk, dv), grads)
+        gradients |= {"q": dq, "k": dk, "v": dv}
+        of_queries, of_keys = self.maps()
+        dx, dcontext = project_backward(p, x, context, read, of_queries, of_keys,
+                                        [gradients[name] for name in of_queries + of_keys], grads)
         return Gradients(dx, dcontext, queries_backward(dbias, bias, read))

@@ -13,6 +13,8 @@ from .. import ops
 from ..contract import contract
 from .shapes import check_inputs
 
+__all__ = ["Saved", "linear", "linear_backward"]
+
 
 class Saved(NamedTuple):
     q: Any

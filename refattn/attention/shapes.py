@@ -1,7 +1,20 @@
-"""What q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
+"""What tokens and q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
 
 from ..contract import agree
 from ..xp import array_module, check_alike
+
+
+def check_tokens(width, read=None, **inputs) -> None:
+    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
+
+    Raises TypeError for what is no array of floats, or inputs of several dtypes or array modules.
+    """
+    check_alike(**inputs)
+    if not isinstance(read, slice | None):
+        raise ValueError(f"read is {read!r}, allowed are None and slices, which keep the axis")
+    for name, x in inputs.items():
+        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
+            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
 
 
 def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
@@ -12,6 +25,8 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
     """
     xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
+    if not size["d"]:
+        raise ValueError("axis d is 0 in q; at least 1 is needed, since scores are divided by sqrt(d)")
     check_pairs(xp, tuple(size[letter] for letter in "bhqk"), bias, keep, dropout)
 
 
@@ -20,6 +35,8 @@ def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, 
     if bias is keep is dropout:
         return
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
+        if x is not None and not hasattr(x, "dtype"):
+            raise TypeError(f"{name} is a {type(x).__name__}; an array of {xp.__name__} is needed")
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
             raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to {axes} = {target}")

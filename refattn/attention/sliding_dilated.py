@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import agree, contract, laid_out_like
+from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
-from .layer import Gradients, check_tokens
+from .kept import appended
 from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs
+from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
+
+__all__ = ["Saved", "SlidingDilated", "sliding_dilated", "sliding_dilated_backward"]
 
 OUT_OF_RANGE = "mask", "pad"
 
@@ -146,6 +149,7 @@ class SlidingDilated:
         check_out_of_range(self.out_of_range)
 
     def parameters(self):
+        """wq bq wk bk wv bv, offset_bias (h, w), pad (m) where it is used, wo bo."""
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
         names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
         names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")
@@ -162,16 +166,31 @@ class SlidingDilated:
         """
         if context is not None:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
-        check_tokens(self.width, x=x)
+        check_tokens(self.width, read, x=x)
         q, k, v = project(p, x, None, read, "q", "kv")
+        y, *inner = self._asked(p, q, k, v, read=read, bias=queries(bias, read), keep=queries(keep, read),
+                                dropout=queries(dropout, read))
+        return y, LayerSaved(x, bias, read, *inner)
+
+    def _asked(self, p, q, k, v, **options):
+        """y (b, q, m), what the page saved, and o."""
         pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
-        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation, read=read,
-                                   out_of_range=self.out_of_range, bias=queries(bias, read),
-                                   keep=queries(keep, read), dropout=queries(dropout, read))
+        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation,
+                                   out_of_range=self.out_of_range, **options)
         y = contract("bqhe,hem->bqm", o, p.wo)
         if self.biases:
             y += p.bo
-        return y, LayerSaved(x, bias, read, saved, o)
+        return y, saved, o
+
+    def extend(self, p, x, kept=None, *, bias=None, keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
+
+        `bias` and `keep` broadcast to (b, h, n, w).
+        """
+        check_tokens(self.width, x=x)
+        q, k, v = project(p, x, None, None, "q", "kv")
+        kept = appended(kept, {"k": k, "v": v})
+        return self._asked(p, q, **kept.seen(), bias=bias, keep=keep)[0], kept
 
     def backward(self, p, saved, dy, grads):
         """Gradients(x, None, bias) from dy (b, q, m); parameter gradients are added into `grads`."""

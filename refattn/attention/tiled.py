@@ -1,10 +1,11 @@
 """The same attention, key tile by key tile: no T x T array, O(T tile) memory beyond inputs and results.
 
-Without a normaliser over keys the tiles simply add up, forward and backward:
+Without a normaliser over keys the tiles simply add up, forward and backward (`tiles` of the row is "sum"):
 
     o = sum over tiles of page(q, k_tile, v_tile);  dq adds up, dk and dv are each tile's own    (linear, HYLA)
 
-Softmax needs its denominator over all keys, so what has been summed is rescaled whenever the running maximum m grows:
+Softmax (`tiles` is "softmax") needs its denominator over all keys, so what has been summed is rescaled whenever the
+running maximum m grows:
 
     m' = max(m, max_k s_k);  l' = exp(m - m') l + sum_k exp(s_k - m');  o' = exp(m - m') o + sum_k exp(s_k - m') v_k
 
@@ -20,11 +21,14 @@ from ..xp import array_module
 from . import VARIANTS, variant
 from .shapes import check_inputs
 
+__all__ = ["tiled", "tiled_backward"]
+
 
 class Saved(NamedTuple):
     q: Any
     k: Any
     v: Any
+    extras: tuple
     bias: Any
     keep: Any
     dropout: Any
@@ -34,61 +38,61 @@ class Saved(NamedTuple):
     tile: int
 
 
-def _along(x, keys):
-    """The part of a broadcasting array that belongs to a tile of keys."""
-    return x if x is None or x.shape[-1] == 1 else x[..., keys]
+def _along(x, axes, keys):
+    """The part of an array that belongs to a tile of keys: all of it without an axis k, or where that broadcasts."""
+    if x is None or "k" not in axes or x.shape[axes.index("k") - len(axes)] == 1:
+        return x
+    return x[(..., keys) + (slice(None),) * (len(axes) - axes.index("k") - 1)]
 
 
 def _tiles(saved):
-    count = saved.k.shape[1]
+    """(keys, arrays, options) of each tile: q, k, v and extras by name; bias, keep and dropout by name."""
+    row, count = variant(saved.page), saved.k.shape[1]
+    arrays = dict(zip(("q", "k", "v", *row.extras), (*saved[:3], *saved.extras), strict=True))
+    options = {"bias": saved.bias, "keep": saved.keep, "dropout": saved.dropout}
     for start in range(0, count, saved.tile):
         keys = slice(start, min(start + saved.tile, count))
-        yield keys, saved.k[:, keys], saved.v[:, keys], *(_along(x, keys) for x in saved[3:6])
+        yield keys, *({n: _along(x, row.axes[n], keys) for n, x in given.items()} for given in (arrays, options))
 
 
-def tiled(q, k, v, *, page="hyla", tile=128, bias=None, keep=None, dropout=None):
+def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout=None):
     """o[b, q, h, e] of the named page, `tile` keys at a time.  Returns o and Saved.  Shapes as in the page.
 
-    Raises ValueError for a tile below 1, and for a variant that normalises over keys other than softmax itself.
+    Raises ValueError for a tile below 1, and for a variant whose row says that its tiles do not add up.
     """
     check_inputs(q, k, v, bias, keep, dropout)
     if tile < 1:
         raise ValueError(f"tile is {tile}; at least 1 key is needed")
-    if page != "softmax" and "softmax" in variant(page).knobs.normaliser or variant(page).extras:
-        allowed = [n for n, row in VARIANTS.items() if "softmax" not in row.knobs.normaliser and not row.extras]
-        raise ValueError(f"page {page!r} cannot be tiled over keys; allowed: softmax, {', '.join(allowed)}")
-    saved = Saved(q, k, v, bias, keep, dropout, None, None, page, tile)
-    if page == "softmax":
+    row = variant(page)
+    if not row.tiles:
+        allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)
+        raise ValueError(f"page {page!r} cannot be tiled over keys; allowed: {allowed}")
+    saved = Saved(q, k, v, extras, bias, keep, dropout, None, None, page, tile)
+    if row.tiles == "softmax":
         return _softmax(saved)
     o = array_module(q).zeros(q.shape[:3] + v.shape[3:], dtype=q.dtype)
-    for _, k_tile, v_tile, bias_tile, keep_tile, dropout_tile in _tiles(saved):
-        o += variant(page).forward(q, k_tile, v_tile, bias=bias_tile, keep=keep_tile, dropout=dropout_tile)[0]
+    for _, arrays, options in _tiles(saved):
+        o += row.forward(*arrays.values(), **options)[0]
     return o, saved
 
 
 def tiled_backward(saved, do):
-    """dq, dk, dv, dbias from do (b, q, h, e); each tile's forward is repeated."""
-    q, k, v, bias = saved[:4]
-    xp = array_module(q)
-    dq, dk, dv = xp.zeros_like(q), xp.empty_like(k), xp.empty_like(v)
-    dbias = None if bias is None else xp.zeros_like(bias)
-    one = _softmax_tile_backward(saved, do) if saved.page == "softmax" else _page_tile_backward(saved, do)
-    for keys, k_tile, v_tile, bias_tile, keep_tile, dropout_tile in _tiles(saved):
-        dq_tile, dk[:, keys], dv[:, keys], dbias_tile = one(k_tile, v_tile, bias_tile, keep_tile, dropout_tile)
-        dq += dq_tile
-        if bias is not None:
-            part = _along(dbias, keys)
-            part += dbias_tile
-    return dq, dk, dv, dbias
+    """dq, dk, dv, dbias, *dextras from do (b, q, h, e); each tile's forward is repeated."""
+    row, xp = variant(saved.page), array_module(saved.q)
+    one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else _page_tile_backward(row, do)
+    names = "q", "k", "v", "bias", *row.extras
+    given = *saved[:3], saved.bias, *saved.extras
+    gradients = [None if x is None else xp.zeros_like(x) for x in given]
+    for keys, arrays, options in _tiles(saved):
+        for name, whole, part in zip(names, gradients, one(arrays, options), strict=False):
+            if whole is not None:
+                view = _along(whole, row.axes[name], keys)
+                view += part
+    return tuple(gradients)
 
 
-def _page_tile_backward(saved, do):
-    page = variant(saved.page)
-
-    def one(k, v, bias, keep, dropout):
-        return page.backward(page.forward(saved.q, k, v, bias=bias, keep=keep, dropout=dropout)[1], do)[:4]
-
-    return one
+def _page_tile_backward(row, do):
+    return lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do)
 
 
 def _softmax(saved):
@@ -97,7 +101,8 @@ def _softmax(saved):
     top = xp.full((b, h, t, 1), -xp.inf, dtype=q.real.dtype)                    # m
     total = xp.zeros((b, h, t, 1), dtype=q.dtype)                               # l
     o = xp.zeros((b, h, t, v.shape[3]), dtype=q.dtype)
-    for _, k, v, bias, keep, dropout in _tiles(saved):
+    for _, arrays, options in _tiles(saved):
+        (_, k, v), (bias, keep, dropout) = arrays.values(), options.values()
         s = ops.scores(q, k, bias)                                              # (1) eq. 1
         if keep is not None:
             s = xp.where(keep, s, -xp.inf)
@@ -118,13 +123,14 @@ def _softmax_tile_backward(saved, do):
     xp = array_module(saved.q)
     mean = contract("bqhe,bqhe->bhq", do, saved.o)[..., None]                   # sum_k a_k da_k, without any a
 
-    def one(k, v, bias, keep, dropout):
-        s = ops.scores(saved.q, k, bias)                                        # (1) again
+    def one(arrays, options):
+        (q, k, v), (bias, keep, dropout) = arrays.values(), options.values()
+        s = ops.scores(q, k, bias)                                              # (1) again
         a = xp.exp((s if keep is None else xp.where(keep, s, -xp.inf)) - saved.log_total)       # (2)-(5) again
         dv = contract("bhqk,bqhe->bkhe", ops.drop(a, dropout), do)              # (4)
         da = ops.drop(contract("bqhe,bkhe->bhqk", do, v), dropout)              # (4)
         ds = a * (da - mean)                                                    # (2), (3), (5)
-        dq, dk, dbias = ops.scores_backward(saved.q, k, bias, ds)               # (1)
+        dq, dk, dbias = ops.scores_backward(q, k, bias, ds)                     # (1)
         return dq, dk, dv, dbias
 
     return one

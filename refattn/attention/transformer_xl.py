@@ -20,6 +20,8 @@ from ..contract import contract
 from ..params import Parameter
 from ..xp import array_module
 
+__all__ = ["TransformerXL"]
+
 
 class Saved(NamedTuple):
     q: Any                     # as it came, (b, q, h, d)
@@ -64,6 +66,7 @@ class TransformerXL:
             raise ValueError(f"width is {self.width}; sines and cosines need an even one")
 
     def parameters(self):
+        """u (h, d) and v (h, d), added to the query; wr (m, h, d), the map of distances."""
         m, h, d = self.width, self.heads, self.head_width
         return {"u": Parameter("hd", (h, d), d, "vector"), "v": Parameter("hd", (h, d), d, "vector"),
                 "wr": Parameter("mhd", (m, h, d), m, "weight")}

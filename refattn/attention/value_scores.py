@@ -17,6 +17,8 @@ from typing import NamedTuple
 from .. import ops
 from ..contract import contract
 
+__all__ = ["Scoring", "dot", "dot_backward", "linear", "linear_backward", "nonlinear", "nonlinear_backward", "scoring"]
+
 RETRIEVAL_FIRST = "rbqs"       # in memory: the softmax over r then runs over whole slices
 
 

@@ -30,10 +30,12 @@ import numpy as np
 
 from .. import params
 from ..attention.sliding_dilated import SlidingDilated
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..models.regular_gpt import RegularGPT
 from ..xp import to_device
 from .finite import Automaton
+
+__all__ = ["Compiled", "compiled", "norms", "shaped", "with_reset", "write_attention", "write_feed_forward"]
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float32 and float64
 SHARP = 32.0                   # gelu(32 z) / 32 is relu(z) exactly for whole numbers z

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import ops
+from ..layers.norm import LayerNorm
 from ..models.regular_gpt import levels as levels_for
-from ..models.transformer import LayerNorm
 from ..xp import array_module, to_device, to_host
 from .compiled import TILE, Compiled, with_reset
+
+__all__ = ["Errors", "errors", "logits", "passes", "positions"]
 
 
 class Errors(NamedTuple):
@@ -30,9 +32,7 @@ def logits(machine: Compiled, words, levels: int | None = None, progress=None):
     """
     model, p, xp = machine.model, machine.parameters, array_module(machine.flat)
     tokens = with_reset(machine, words)
-    h = ops.embedding(p.embed.table, to_device(tokens, xp))
-    if model.embedding_scale:
-        h = h * model.attention.width ** 0.5
+    h, _ = model.embedding.forward(p.embed, to_device(tokens, xp))
     step = max(1, TILE // (model.feed_forward.hidden * len(words)))
     tiles = [slice(start, min(start + step, tokens.shape[1])) for start in range(0, tokens.shape[1], step)]
     for block, k, _ in model.schedule(tokens.shape[1], False, None, levels):

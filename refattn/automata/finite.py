@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+__all__ = ["Automaton", "Monoid", "compose", "random_automaton"]
+
 
 class Monoid(NamedTuple):
     maps: np.ndarray                       # (k, n): the distinct state maps of non-empty words, shortest words first

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from .finite import Automaton
 
+__all__ = ["from_regex", "from_table", "read_table", "to_table"]
+
 MOST_CLASSES = 1_000
 
 

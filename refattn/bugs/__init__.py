@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ..rewrite import rewritten
-from . import automata, compositional, hypernetwork, regular, sraven
+from . import automata, compositional, hypernetwork, images, language, regular, sequences, sraven
 
 
 class Bug(NamedTuple):
@@ -33,5 +33,5 @@ def load(bug: Bug) -> ModuleType:
     return rewritten({bug.file: edit})
 
 
-BUGS: tuple[Bug, ...] = tuple(map(Bug._make, (
-    *hypernetwork.ROWS, *compositional.ROWS, *automata.ROWS, *regular.ROWS, *sraven.ROWS)))
+BUGS: tuple[Bug, ...] = tuple(Bug._make(row) for part in (
+    hypernetwork, compositional, automata, regular, images, sraven, sequences, language) for row in part.ROWS)

@@ -1,7 +1,7 @@
 """Planted bugs of compositional attention and the models around it: file, text, text to put there, sentence."""
 
 PAGE, SCORES = "attention/compositional.py", "attention/value_scores.py"
-NETWORK, UNIVERSAL = "models/contextual_retrieval.py", "models/universal.py"
+NETWORK, BLOCK, STACK = "models/contextual_retrieval.py", "layers/block.py", "layers/stack.py"
 
 ROWS = (
     (PAGE, "ops.softmax(s, keep, out=s)", "ops.softmax(s, out=s)", "keep is not applied to the search scores"),
@@ -23,8 +23,7 @@ ROWS = (
     (PAGE, "da = ops.drop(dc, dropout, out=dc)", "da = dc", "dropout is not applied to the search scores' gradient"),
     (PAGE, "ds = ops.softmax_backward(a, da, out=da)", "ds = ops.softmax_backward(a, da, axis=2)",
      "the backward of the search scores sums over queries instead of keys"),
-    (PAGE, 'q, selector, k, v = project(p, x, context, read, "qs", "kv")',
-     'q, selector, k, v = project(p, x, context, read, "q", "skv")',
+    (PAGE, 'project(p, x, context, read, *self.maps())', 'project(p, x, context, read, "q", "skv")',
      "the selector is made from the context instead of the query's token"),
     (PAGE, "(dq, ds, dk, dv), grads)", "(dq, 0 * ds, dk, dv), grads)",
      "x lacks its fourth gradient, the one through the selector"),
@@ -57,14 +56,21 @@ ROWS = (
     (NETWORK, "o += ops.linear(own, p.own.wo)", "o = o * 1", "the own value does not reach the decoder"),
     ("masks.py", "return index[:, None] != index", "return index[:, None] >= index",
      "the mask of the diagonal hides later positions instead"),
-    (UNIVERSAL, "f += n  ", "f += a  ", "post-LN: the second residual starts before the first norm"),
-    (UNIVERSAL, "dn += df  ", "dn = dn  ", "post-LN: the second residual is missing backward"),
-    (UNIVERSAL, "else dropout[n],", "else dropout[0],",
-     "every application of the shared block sees the first's dropout"),
-    (UNIVERSAL, "for each in reversed(saved.blocks):", "for each in saved.blocks:",
-     "the applications of the shared block are undone in forward order"),
-    ("positions.py", "10000.0 ** (-2 * i / width)", "10000.0 ** (-2 * (i // 2) / width)",
+    (BLOCK, "            x, kept = norm.forward(p[norm_name], y) if self.norm == \"post\" else (y, kept)",
+     "            x, kept = y, norm.forward(p[norm_name], y)[1] if self.norm == \"post\" else kept",
+     "post-LN: the norm is computed and not used"),
+    (BLOCK, "                dy = norm.backward(p[norm_name], kept, dy, grads[norm_name])  ",
+     "                dropped = norm.backward(p[norm_name], kept, dy, grads[norm_name])  ",
+     "post-LN: the gradient passes beside the norm"),
+    (BLOCK, "dy if drop is None else dy * drop", "dy", "the dropout of the residual stream is missing backward"),
+    (STACK, "{name: x[n] for name, x in (", "{name: x[0] for name, x in (",
+     "every application of a block sees the first's dropout"),
+    (STACK, "zip(reversed(saved.schedule), reversed(saved.blocks), strict=True)", "zip(saved.schedule, saved.blocks)",
+     "the applications of the blocks are undone in forward order"),
+    (STACK, "dcontext = more if dcontext is None else dcontext + more", "dcontext = more",
+     "the context's gradient is that of one block, not the sum over all"),
+    ("layers/positions.py", "10000.0 ** (-2 * i / width)", "10000.0 ** (-2 * (i // 2) / width)",
      "the table of the image tasks counts pairs of features instead of features"),
-    ("positions.py", "width: int, start: int = 2)", "width: int, start: int = 0)",
+    ("layers/positions.py", "width: int, start: int = 2)", "width: int, start: int = 0)",
      "the language model's positions begin at 0 instead of 2"),
 )

@@ -2,6 +2,8 @@
 
 HYLA, SOFTMAX, LINEAR = (f"attention/{name}.py" for name in ("hyla", "softmax", "linear"))
 ABLATIONS, LAYER, TRANSFORMER = "attention/ablations.py", "attention/layer.py", "models/transformer.py"
+BLOCK, STACK, EMBEDDING = "layers/block.py", "layers/stack.py", "layers/embedding.py"
+FEED_FORWARD, POSITIONS = "layers/feed_forward.py", "layers/positions.py"
 PROJECTIONS = "attention/projections.py"
 
 ROWS = (
@@ -135,18 +137,18 @@ ROWS = (
     ("contract.py", "b = b.transpose(p.axes_b).reshape", "b = b.reshape",
      "an operand is reshaped without being transposed: right shape, mixed axes"),
     # positions
-    ("positions.py", "    max_distance: int\n    bidirectional: bool = False",
+    (POSITIONS, "    max_distance: int\n    bidirectional: bool = False",
      "    max_distance: int\n    bidirectional: "
      "bool = True", "T5's buckets tell keys after the query apart, which the released code does not"),
-    ("positions.py", "n = np.arange(queries)[:, None] - np.arange(keys)", "n = np.arange(keys) - np.arange(queries)"
+    (POSITIONS, "n = np.arange(queries)[:, None] - np.arange(keys)", "n = np.arange(keys) - np.arange(queries)"
      "[:, None]", "T5's distance has the wrong sign"),
-    ("positions.py", "array_module(flat, dbias).add.at(flat, saved.reshape(-1), dbias.reshape(-1))",
+    (POSITIONS, "array_module(flat, dbias).add.at(flat, saved.reshape(-1), dbias.reshape(-1))",
      "flat[saved.reshape(-1)] = dbias.reshape(-1)", "of all pairs in a T5 bucket only the last gradient is kept"),
-    ("positions.py", "self._rotate(dq, saved.cos[0], -saved.sin[0])", "self._rotate(dq, saved.cos[0], saved.sin[0])",
+    (POSITIONS, "self._rotate(dq, saved.cos[0], -saved.sin[0])", "self._rotate(dq, saved.cos[0], saved.sin[0])",
      "rotary's backward turns dq forward again"),
-    ("positions.py", 'if self.pairing == "interleaved" else', 'if self.pairing != "interleaved" else',
+    (POSITIONS, 'if self.pairing == "interleaved" else', 'if self.pairing != "interleaved" else',
      "rotary's two pairings are exchanged"),
-    ("positions.py", "at = range(q.shape[1]) if at is None else at", "at = range(q.shape[1])",
+    (POSITIONS, "at = range(q.shape[1]) if at is None else at", "at = range(q.shape[1])",
      "rotary counts the positions of the queries that are read from zero"),
     # losses
     ("losses.py", "error * (2 / n)", "error * (1 / n)", "the gradient of the mean square lacks its 2"),
@@ -164,24 +166,24 @@ ROWS = (
      "the queries' part of dx replaces that of keys and values, instead of being added"),
     (LAYER, "grads.bo += dy.sum(axis=(0, 1))", "grads.bo[...] = dy.sum(axis=(0, 1))",
      "the gradient of bo is overwritten, not added"),
-    ("feed_forward.py", "grads.w1 += dw1", "grads.w1[...] = dw1", "the gradient of w1 is overwritten, not added"),
-    ("feed_forward.py", "        grads.b1 += db1\n", "", "the gradient of b1 is forgotten"),
-    ("feed_forward.py", "[1](hidden, dactive)", "[1](active, dactive)",
+    (FEED_FORWARD, "grads.w1 += dw1", "grads.w1[...] = dw1", "the gradient of w1 is overwritten, not added"),
+    (FEED_FORWARD, "        grads.b1 += db1\n", "", "the gradient of b1 is forgotten"),
+    (FEED_FORWARD, "[1](hidden, dactive)", "[1](active, dactive)",
      "the activation's slope is taken after the activation instead of before it"),
-    ("feed_forward.py", '"gelu": (ops.gelu, ops.gelu_backward)', '"gelu": (lambda x: ops.gelu_exact(x.real), '
+    (FEED_FORWARD, '"gelu": (ops.gelu, ops.gelu_backward)', '"gelu": (lambda x: ops.gelu_exact(x.real), '
      "ops.gelu_exact_backward)", "GELU is the exact form, not the tanh form"),
-    ("feed_forward.py", "dup = dactive * ops.silu(gate)", "dup = dactive * gate", "SwiGLU's d(up) lacks the silu"),
+    (FEED_FORWARD, "dup = dactive * ops.silu(gate)", "dup = dactive * gate", "SwiGLU's d(up) lacks the silu"),
     ("recompute.py", "[0], Saved(inputs, options)", "[0], Saved(inputs, {})",
      "recomputation forgets bias, keep, dropout and read"),
     # models
-    (TRANSFORMER, "        da += dy         ", "        da += 0 * dy     ",
-     "no gradient passes the residual connection around the feed-forward layer"),
-    (TRANSFORMER, "        h, norm = LayerNorm(", "        _, norm = LayerNorm(", "the final LayerNorm is left out"),
-    (TRANSFORMER, "self.block.forward(p.blocks[layer], h", "self.block.forward(p.blocks[0], h",
+    (BLOCK, "                dx += dy  ", "                dx += 0 * dy  ",
+     "no gradient passes the residual connections"),
+    (STACK, "            h, norm = LayerNorm(", "            _, norm = LayerNorm(", "the final LayerNorm is left out"),
+    (STACK, "self._of(p, place), h, read", "self._of(p, 0), h, read",
      "all layers use the first layer's parameters"),
     (TRANSFORMER, "        if self.causal:", "        if True:", "there is a causal mask where none was asked for"),
-    (TRANSFORMER, "grads.embed.table += dw.T", "pass", "a tied table lacks the gradient of the read-out"),
-    (TRANSFORMER, "y = ops.linear(h, p.embed.table.T) * self.width ** -0.5", "y = ops.linear(h, p.embed.table.T)",
+    (EMBEDDING, "dtable += scale * dw.T", "pass", "a tied table lacks the gradient of the read-out"),
+    (EMBEDDING, "            y *= self.width ** -0.5", "            y *= 1",
      "a tied read-out is not divided by sqrt(m)"),
     ("masks.py", "return k <= q + (keys - queries)", "return k < q + (keys - queries)",
      "the causal mask hides a position from itself"),
@@ -196,10 +198,13 @@ ROWS = (
      "AdamW's epsilon stands inside the root"),
     ("optim.py", "rate / (1 - beta1**step)", "rate / (1 - beta1**(step + 1))",
      "AdamW's bias correction counts steps from 0"),
-    ("optim.py", "    root *= (1 - beta2**step) ** -0.5\n", "", "AdamW's second moment is not bias-corrected"),
+    ("optim.py", "    root *= correction\n", "", "AdamW's second moment is not bias-corrected"),
     ("optim.py", "flat * (rate * decay)", "flat * decay", "AdamW's decay is not multiplied by the learning rate"),
-    ("optim.py", "xp.minimum(limit / xp.maximum(norm, 1e-30), 1.0)", "limit / xp.maximum(norm, 1e-30)",
+    ("optim.py", "xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)",
+     "limit / (norm + max(epsilon, 1e-30))",
      "clipping also scales small gradients up"),
+    ("optim.py", "(norm + max(epsilon, 1e-30))", "xp.maximum(norm, max(epsilon, 1e-30))",
+     "clipping takes its epsilon for a lower bound"),
     ("optim.py", '(2 if length == "released" else 1) * warmup', "warmup",
      "the cosine is stretched over steps - warmup, where the released code has steps - 2 warmup"),
     ("optim.py", "return rate * count / warmup", "return rate * (count + 1) / warmup",

@@ -1,6 +1,7 @@
 """Planted bugs of sliding-dilated attention and the models around it: file, text, text to put there, sentence."""
 
 PAGE, WINDOWS, MODEL = "attention/sliding_dilated.py", "attention/windows.py", "models/regular_gpt.py"
+BLOCK, STACK, EMBEDDING = "layers/block.py", "layers/stack.py", "layers/embedding.py"
 XL, RECURRENT = "attention/transformer_xl.py", "models/recurrent.py"
 
 ROWS = (
@@ -88,16 +89,16 @@ ROWS = (
      "the tree keeps the first position of each chunk instead of the last"),
     (MODEL, "slice((n - 1) % chunk if", "slice(chunk - 1 if",
      "the tree's chunks begin at the first token, so that the pads stand at the right instead of the left"),
-    (MODEL, "zip(reversed(saved.blocks), reversed(list(applied)), strict=True)",
-     "zip(reversed(saved.blocks[-self.thickness:]), reversed(list(applied)))",
+    (STACK, "reversed(saved.blocks), strict=True)", "reversed(saved.blocks[-self.layers:]))",
      "the shared blocks get the gradient of the last level only"),
-    (MODEL, "            h = h * self.attention.width ** 0.5 ", "            h = h * self.attention.width ",
+    (EMBEDDING, "            h = h * self.width ** 0.5 ", "            h = h * self.width ",
      "the embeddings are scaled by the width instead of its root"),
-    (MODEL, "            dh = dh * self.attention.width ** 0.5 ", "            dh = dh * 1.0 ",
+    (EMBEDDING, "            dh = dh * self.width ** 0.5 ", "            dh = dh * 1.0 ",
      "the embeddings' gradient lacks their scale"),
-    (MODEL, "        y += a   ", "        y += 0 * a   ", "without norm: the second residual is missing"),
-    (MODEL, "if saved.read is None else saved.read] += da", "if saved.read is None else saved.read] += 0 * da",
-     "without norm: the gradient of the first residual is missing"),
+    (BLOCK, "y += x if read is None or", "y += 0 * x if read is None or",
+     "the residual of what is not read is missing"),
+    (BLOCK, "dx[:, saved.read] += dy", "dx[:, saved.read] += 0 * dy",
+     "the gradient of the first residual is missing where queries are read"),
     (XL, "angle = (first - np.arange(rows))", "angle = (np.arange(rows) - first)",
      "Transformer-XL's distances have the wrong sign"),
     (XL, "angle = (first - np.arange(rows))", "angle = np.abs(first - np.arange(rows))",

@@ -1,6 +1,6 @@
 """Planted bugs of the mixture of experts and of SRAVEN: file, text, text to put there, sentence."""
 
-EXPERTS, TASK = "mixture_of_experts.py", "tasks/sraven.py"
+EXPERTS, TASK = "layers/mixture_of_experts.py", "tasks/sraven.py"
 HYPOTHESES, AMBIGUITY, BAYES = "tasks/sraven_hypotheses.py", "tasks/sraven_ambiguity.py", "tasks/sraven_bayes.py"
 
 ROWS = (

@@ -4,20 +4,29 @@ Attention rows are read from `attention.VARIANTS` and the three knobs, so a new 
 `naive`.  Layers and models have all parameters as one flat input, `parameters`.
 """
 
-from .attention import pages
-from .automata import automata
+from . import (
+    attention,
+    automata,
+    compositional,
+    images,
+    language,
+    layers,
+    models,
+    operations,
+    regular,
+    routines,
+    sequences,
+    tasks,
+)
 from .case import Case
-from .compositional import compositional_rows
-from .layers import layers
-from .models import models
-from .operations import operations
-from .regular import regular_rows
-from .routines import routines
-from .tasks import tasks
 
-CASES: tuple[Case, ...] = (*operations(), *pages(), *layers(), *models(), *compositional_rows(),
-                           *automata(), *regular_rows())  # with a backward
-ROUTINES: tuple[Case, ...] = (*routines(), *tasks())                                    # with a forward only
+__all__ = ["CASES", "ROUTINES", "Case", "find"]
+
+CASES: tuple[Case, ...] = tuple(case for part in (  # with a backward
+    operations, attention, layers, models, compositional, automata, regular, images, sequences,
+    language) for case in part.rows())
+ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines(), *sequences.routines(),
+                           *language.routines())    # without
 
 
 def find(name: str) -> Case:

@@ -10,20 +10,18 @@ from ..attention.tiled import tiled, tiled_backward
 from ..naive import as_hypernetwork as naive_hypernetwork
 from .case import Case, maybe, named, normal, sizes
 
-EXTRAS = {"wv2": "hee"}        # what a variant may take besides q, k and v -> its letters
-LETTERS = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "bias": "bhqk", "keep": "bhqk", "dropout": "bhqk", "output": "bqhe"}
+
+def loops(row):
+    """The definition of a variant: the function of its name in the file of its page's name below `naive`."""
+    module = import_module(f"{__package__.rpartition('.')[0]}.naive.{row.file.removesuffix('.py')}")
+    if row.file == "ablations.py":
+        return partial(module.ablation, **row.knobs._asdict())
+    return getattr(module, row.name)
 
 
-def loops(name, row):
-    """The definition of a variant in `naive`: the function of its name, or the loops over the knobs."""
-    page = import_module(f"{__package__.rpartition('.')[0]}.naive.{row.file.removesuffix('.py')}")
-    return getattr(page, name) if hasattr(page, name) else partial(page.ablation, **row.knobs._asdict())
-
-
-def page(name, row, naive) -> Case:
+def page(row, naive, name=None) -> Case:
     """The row of one variant."""
-    arrays = ("q", "k", "v", *row.extras)
-    letters = {**LETTERS, **{extra: EXTRAS[extra] for extra in row.extras}}
+    arrays, letters = ("q", "k", "v", *row.extras), row.axes
 
     def make(rng):
         size = sizes(rng, "bqkhde")
@@ -38,8 +36,8 @@ def page(name, row, naive) -> Case:
     def backward(saved, do):
         return named(("q", "k", "v", "bias", *row.extras), row.backward(saved, do))
 
-    return Case(f"attention/{name}", f"H, {row.equation}", f"attention/{row.file}", make, forward, backward,
-                lambda inputs: naive(**inputs), constants=("dropout",), axes=letters, independent="bq",
+    return Case(f"attention/{name or row.name}", f"{row.paper}, {row.equation}", f"attention/{row.file}", make, forward,
+                backward, lambda inputs: naive(**inputs), constants=("dropout",), axes=letters, independent="bq",
                 symmetric="bqkhde", masked="zero")
 
 
@@ -57,29 +55,30 @@ def hypernetwork(name, forward, backward, naive) -> Case:
 
 
 def generated(code, x, wv, wo):
+    """y (b, q, m) through the generated weights, eq. (4) and (5); and what the backward needs."""
     w, hypernetwork = as_hypernetwork.generate(code, wv, wo)
     y, network = as_hypernetwork.value_network(w, x)
     return y, (hypernetwork, network)
 
 
 def generated_backward(saved, dy):
+    """dcode, dx, dwv, dwo of `generated`."""
     dw, dx = as_hypernetwork.value_network_backward(saved[1], dy)
     dcode, dwv, dwo = as_hypernetwork.generate_backward(saved[0], dw)
     return dcode, dx, dwv, dwo
 
 
-def pages():
-    """Named variants, all knobs without a name, the three pages as knobs; tiles of keys; generated value networks."""
-    for name, row in VARIANTS.items():
-        yield page(name, row, loops(name, row))
+def rows():
+    """Named variants, whole and in tiles of keys; all knobs without a name; generated value networks."""
+    for row in VARIANTS.values():
+        yield page(row, loops(row))
+        if row.tiles and row.file != "ablations.py":
+            in_tiles = {"forward": partial(tiled, page=row.name, tile=2), "backward": tiled_backward}
+            yield page(row._replace(**in_tiles, file="tiled.py"), loops(row), f"{row.name} in tiles")
     named_knobs = [row.knobs for row in VARIANTS.values() if row.file == "ablations.py"]
     for knobs in map(Knobs._make, product(NORMALISERS, (1, 2, 3), PHI)):
         if knobs not in named_knobs:
-            row = variant(knobs)
-            yield page("-".join(map(str, knobs)), row, loops("", row))
-    for name in "softmax", "linear", "hyla":
-        row = VARIANTS[name]._replace(forward=partial(tiled, page=name, tile=2), backward=tiled_backward)
-        yield page(f"{name} in tiles", row._replace(file="tiled.py"), loops(name, row._replace(file=f"{name}.py")))
+            yield page(variant(knobs), loops(variant(knobs)))
     yield hypernetwork("generated weights", generated, generated_backward, naive_hypernetwork.eq_5)
     yield hypernetwork("generated nonlinear network", as_hypernetwork.nonlinear_value_network,
                        as_hypernetwork.nonlinear_value_network_backward, naive_hypernetwork.eq_6)

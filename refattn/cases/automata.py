@@ -5,7 +5,7 @@ from ..naive.lemma_1 import lemma_1 as loops
 from .operations import op
 
 
-def automata():
+def rows():
     """All rows of this file."""
     yield op("lemma_1", lemma_1, lemma_1_backward, loops, "bnn", source="R, lemma 1", file="lemma_1.py", a="bnn",
              b="bnn", independent="b", symmetric="bn", smallest=3)

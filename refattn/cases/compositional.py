@@ -6,12 +6,12 @@ from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
 from ..attention.pages import PAGES
 from ..attention.value_scores import SCORINGS
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..models.contextual_retrieval import RetrievalNetwork
-from ..models.universal import Universal
+from ..models.transformer import universal
 from ..naive import compositional as loops
+from ..naive import universal as naive_universal
 from ..naive.contextual_retrieval import network
-from ..naive.universal import universal
 from .case import Case, maybe, named, normal, sizes
 from .layers import attention_inputs, row
 from .models import dropout_for
@@ -22,7 +22,7 @@ PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
 def page(name) -> Case:
     """The row of one scoring."""
     row, scoring = PAGES[name], PAGES[name].forward.keywords["scoring"]
-    letters = {"q": "bqsd", "k": "bksd", **{x: axes.replace("h", "s") for x, axes in row.letters.items()}}
+    letters = {x: row.axes[x].replace("h", "s") for x in ("q", "k", "v", *row.extras)}
 
     def make(rng):
         size = sizes(rng, "bqksrdec" + "f" * (scoring == "nonlinear")) | {"1": 1}
@@ -72,20 +72,22 @@ def retrieval_network(name, scoring, own=2, read=None) -> Case:
 
 def shared(name, scoring, *, read=None, **fields) -> Case:
     """The weight-shared transformer, two applications."""
-    model = Universal(attention(scoring), FeedForward(8, 9, "relu"), 2, inputs=4, outputs=2, **fields)
-    options = {"scoring": scoring, "layers": 2, "norm": model.norm, "table": model.table}
+    model = universal(attention(scoring), FeedForward(8, 9, "relu"), 2, inputs=4, outputs=2, **fields)
+    options = {"scoring": scoring, "layers": 2, "norm": model.stack.block.norm,
+               "table": model.embedding.table}
 
     def make(rng):
         size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
         return {"x": normal(rng, "bti", size), "dropout": dropout_for(rng, size)}
 
-    return row(f"models/Universal {name}", model, "models/universal.py", make, partial(universal, **options), read=read,
+    return row(f"models/Universal {name}", model, "models/transformer.py", make,
+               partial(naive_universal.universal, **options), read=read,
                source="C, section 4", constants=("dropout",), independent="b",
-               symmetric="b" if read or model.table != "none" else "bt",
+               symmetric="b" if read or model.embedding.table != "none" else "bt",
                axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 
 
-def compositional_rows():
+def rows():
     """All rows of this file."""
     yield from (page(name) for name in PAGES if name.startswith("compositional"))
     yield from (layer(scoring, scoring) for scoring in SCORINGS)

@@ -3,10 +3,14 @@
 from functools import partial
 
 from ..attention.layer import MultiHead
-from ..feed_forward import FeedForward
-from ..models.transformer import Block, Transformer
+from ..layers.block import Block
+from ..layers.embedding import Embedding, Readout
+from ..layers.feed_forward import FeedForward
+from ..layers.stack import Stack
+from ..models.encoder_decoder import EncoderDecoder
+from ..models.transformer import decoder
+from ..naive import block as naive_block
 from ..naive import transformer as naive_transformer
-from ..positions import T5
 from .case import Case, normal, sizes
 from .layers import row
 
@@ -21,9 +25,9 @@ def dropout_for(rng, size):
 
 def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, read=None, activation="gelu") -> Case:
     """A model around any variant, with T5 tables; tokens are continuous unless a vocabulary is given."""
-    block = Block(MultiHead(8, 3, 4, 2, variant=variant), FeedForward(8, 9, activation), T5(3, 10, 10))
-    model = Transformer(block, LAYERS, outputs=2, inputs=None if vocabulary else 4, vocabulary=vocabulary, tied=tied,
-                        causal=causal)
+    model = decoder(MultiHead(8, 3, 4, 2, variant=variant), hidden=9, layers=LAYERS, buckets=10, outputs=2,
+                    feed_forward=FeedForward(8, 9, activation), inputs=None if vocabulary else 4,
+                    vocabulary=vocabulary, tied=tied, causal=causal)
 
     def make(rng):
         size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
@@ -37,7 +41,34 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
                analytic=activation != "gelu_exact")
 
 
-def models():
+def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:
+    """Two stacks of two blocks, the second one attending to the first one's output."""
+    def stack(norm, cross=None):
+        block = Block(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), norm=norm, cross=cross, epsilon=1e-5)
+        return Stack(block, 2, final_norm=norm == "pre")
+
+    model = EncoderDecoder(Embedding(8, vocabulary=5), stack(norms["encoder_norm"]), Embedding(8, vocabulary=6),
+                           stack(norms["decoder_norm"], MultiHead(8, 3, 4)), Readout(8, 6 if tied else 3, tied))
+
+    def make(rng):
+        size = sizes(rng, "bst", 4)
+        keep = rng.random((size["b"], 1, 1, size["s"])) < 0.7
+        source, target = (rng.integers(n, size=(size["b"], size[t])) for n, t in ((5, "s"), (6, "t")))
+        drop = {f"{name}_dropout": (rng.random((*x.shape, 8)) < 0.75) / 0.75 if rng.random() < 0.7 else None
+                for name, x in (("source", source), ("target", target))}
+        return {"x": source, "target": target, "source_keep": keep if rng.random() < 0.7 else None, **drop}
+
+    def naive(p, x, **given):
+        return naive_block.encoder_decoder(p, x, tied=tied, **given, **norms)
+
+    return row(f"models/EncoderDecoder {name}", model, "models/encoder_decoder.py", make, naive, read=read,
+               source="Vaswani et al. 2017, section 3", independent="b", symmetric="b",
+               constants=("source_dropout", "target_dropout"),
+               axes={"x": "bs", "target": "bt", "source_keep": "bhts", "source_dropout": "bsm", "target_dropout": "btm",
+                     "output": "bto"})
+
+
+def rows():
     """All rows of this file."""
     yield transformer("softmax", "softmax")
     yield transformer("linear, causal", "linear", causal=True)
@@ -45,3 +76,5 @@ def models():
     yield transformer("hyla, token ids", "hyla", vocabulary=10)
     yield transformer("softmax, token ids, tied, causal", "softmax", vocabulary=10, tied=True, causal=True)
     yield transformer("hyla, relu, read of a part", "hyla", activation="relu", read=slice(1, 3))
+    yield encoder_decoder("post", encoder_norm="post", decoder_norm="post")
+    yield encoder_decoder("pre, tied, read", encoder_norm="none", decoder_norm="pre", tied=True, read=slice(2, None))

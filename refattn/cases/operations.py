@@ -4,10 +4,10 @@ import numpy as np
 
 from .. import losses, ops
 from ..contract import contract
+from ..layers.positions import Rotary
 from ..naive import losses as naive_losses
 from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
-from ..positions import Rotary
 from .case import Case, draw_bias, draw_dropout, draw_keep, named, normal, sizes
 
 
@@ -84,6 +84,7 @@ def far_up(rng, size):
 
 
 def rms_head(s):
+    """a, and what the backward needs."""
     a, rho = ops.rms_head(s)
     return a, (a, rho)
 
@@ -94,11 +95,13 @@ def far_from_zero(rng, size):
 
 
 def layer_norm(x, scale, shift):
+    """y, and what the backward needs."""
     y, n, r = ops.layer_norm(x, scale, shift)
     return y, (n, r, scale)
 
 
 def linears_backward(saved, dys):
+    """dx, dw, db, du of two maps, the second without a bias."""
     x, w, u = saved
     dx, ((dw, db), (du, _)) = ops.linears_backward(x, (w, u), dys)
     return dx, dw, db, du
@@ -121,7 +124,7 @@ def tokens(rng, size):
     return rng.integers(size["v"], size=(size["b"], size["t"]))
 
 
-def operations():
+def rows():
     """All rows of this file."""
     specs = "bqhd,bkhd->bhqk", "bhqk,bqke->bqhe", "bqke,hef->bqkhf", "bqkf,bqkhf->bhqk", "bqe,hem->bqhm"
     dots = "bqhd,qbhd->bqh"
@@ -169,6 +172,11 @@ def loss_rows():
     yield op("losses/sigmoid_mse", losses.sigmoid_mse, lambda dlogits, dl: [dlogits * dl], naive_losses.sigmoid_mse, "",
              file="losses.py", logits="btv", target="btv", weight=weight, constants=("target", "weight"),
              symmetric="btv")
+    yield op("losses/binary_cross_entropy", losses.binary_cross_entropy, lambda dlogits, dl: [dlogits * dl],
+             naive_losses.binary_cross_entropy, "", file="losses.py", logits="btv",
+             target=("btv", lambda rng, size: rng.random((size["b"], size["t"], size["v"]))),
+             weight=("btv", maybe(0.7, lambda rng, size: rng.random((size["b"], size["t"], size["v"])))),
+             constants=("target", "weight"), symmetric="btv")
     yield op("losses/cross_entropy", losses.cross_entropy, lambda dlogits, dl: [dlogits * dl],
              naive_losses.cross_entropy, "", file="losses.py", logits="btv",
              target=("bt", tokens), weight=weight, constants=("weight",), symmetric="bt")
@@ -189,6 +197,6 @@ def rotary(pairing) -> Case:
     def naive(inputs):
         return tuple(naive_positions.rotary(inputs[x], pairing, base=100.0) for x in "qk")
 
-    return Case(f"positions/rotary {pairing}", "Su et al. 2024", "positions.py", make, forward, lambda saved, dy: named(
-        "qk", layer.backward(None, saved, *dy, None, None)), naive, axes={
-            "q": "bqhd", "k": "bkhd", "output": ("bqhd", "bkhd")}, independent="bh", symmetric="bh")
+    return Case(f"positions/rotary {pairing}", "Su et al. 2024", "layers/positions.py", make, forward,
+                lambda saved, dy: named("qk", layer.backward(None, saved, *dy, None, None)), naive, axes={
+                    "q": "bqhd", "k": "bkhd", "output": ("bqhd", "bkhd")}, independent="bh", symmetric="bh")

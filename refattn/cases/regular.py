@@ -6,16 +6,14 @@ from ..attention.layer import MultiHead
 from ..attention.pages import PAGES
 from ..attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from ..attention.transformer_xl import TransformerXL
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..models.recurrent import Recurrent, linear_scan, linear_scan_backward
 from ..models.regular_gpt import RegularGPT
-from ..models.transformer import Transformer
-from ..models.universal import PostBlock
+from ..models.transformer import post_norm
 from ..naive import recurrent
 from ..naive import regular_gpt as whole
 from ..naive import sliding_dilated as loops
 from ..naive import transformer_xl as xl
-from .attention import LETTERS
 from .case import Case, maybe, named, normal, sizes
 from .layers import attention_inputs, row
 
@@ -24,7 +22,7 @@ PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bhqw")
 
 def page(name, extras, forward, *, dilation, read=None) -> Case:
     """The row of one semantics of what is out of range, at one dilation; the queries at `read` or at the last keys."""
-    letters = {x: (LETTERS | PAGES["sliding_dilated_pad"].letters)[x] for x in ("q", "k", "v", *extras)}
+    letters = {x: PAGES["sliding_dilated_pad"].axes[x] for x in ("q", "k", "v", *extras)}
 
     def make(rng):
         size = sizes(rng, "bhdew") | dict(zip("qk", sorted(rng.permutation(range(2, 9))[:2]), strict=True))
@@ -136,8 +134,7 @@ def token_model(name, model, file, naive, source, *, read=None) -> Case:
 def baselines():
     """The networks that RegularGPT is compared with, and the linear recurrence."""
     heads = MultiHead(8, 2, 4, position=TransformerXL(8, 2, 4), biases=False)
-    transformer = Transformer(PostBlock(heads, FeedForward(8, 9, "relu")), 2, outputs=2, vocabulary=5, final_norm=False,
-                              embedding_scale=True)
+    transformer = post_norm(heads, 9, 2, vocabulary=5, outputs=2)
     for words, read in ("", None), (", read", slice(-1, None)):
         yield relative(f"Transformer-XL{words}", read=read and slice(2, 4))
         yield token_model(f"Transformer of R{words}", transformer, "models/transformer.py", xl.baseline,
@@ -155,7 +152,7 @@ def baselines():
                independent="b", symmetric="bn")
 
 
-def regular_rows():
+def rows():
     """All rows of this file."""
     yield from baselines()
     yield from regular_gpts()

@@ -7,11 +7,11 @@
     run("loops", case)                          one of the house checks on a row of `refattn.cases`
 """
 
-from .derivative import Derivative, derivative
+from .agreement import Gap, gap, gaps
+from .derivatives import Derivative, derivative
 from .diagnosis import Diagnosis, diagnose
-from .gap import Gap, gap, gaps
-from .house import CHECKS, Wrong, run, tolerance
+from .house import CHECKS, Wrong, applies, run, tolerance
 from .kernels import Comparison, compare, pytest_params
 
-__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "compare", "derivative", "diagnose",
-           "gap", "gaps", "pytest_params", "run", "tolerance"]
+__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "applies", "compare", "derivative",
+           "diagnose", "gap", "gaps", "pytest_params", "run", "tolerance"]

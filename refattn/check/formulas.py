@@ -19,6 +19,8 @@ from ..cases import find
 from ..contract import contract
 from ..ops import unbroadcast
 
+__all__ = ["BLOCKS", "OPERATIONS", "Formulas", "Line", "formulas", "start"]
+
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
 OPERATIONS = [name for name in BLOCKS if "/" in name]
@@ -66,8 +68,8 @@ def _formulas(of: str, fused) -> Formulas | None:
         scoring, code = page(of).forward.keywords["scoring"], "bsqk"
         logits, backward = BLOCKS[f"scoring {scoring}"].split(PARTED)
         text = BLOCKS["compositional"].format(logits=logits, backward=backward)
-        inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | page(of).letters
-        inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | {"do": "bqse"}
+        inputs |= page(of).letters | page(of).extras
+        inputs = {n: x.replace("h", "s") for n, x in inputs.items()}
     else:
         text = _multi_head(page(of).knobs, of)
         inputs["wv2"] = "hef"
@@ -107,10 +109,12 @@ def _multi_head(knobs, of) -> str:
 
 
 def relu(x):
+    """max(0, x)."""
     return x * (x > 0)
 
 
 def inverse(x):
+    """1 / x, and 1 where x is 0: what a normaliser divides by where nothing is kept."""
     return 1 / np.where(x == 0, 1, x)
 
 

@@ -1,6 +1,6 @@
 """The house checks: one table, and every row of `refattn.cases` has to pass every one that applies to it.
 
-A check is a function (case, rng) -> Gap, an error in words and in a number, or None where it does not apply.
+A check is a function (case, rng) -> Gap, an error in words and in a number, for the cases that its condition takes.
 """
 
 from dataclasses import replace
@@ -10,12 +10,12 @@ import numpy as np
 from .. import plain
 from ..cases import Case
 from ..xp import to_host
-from .derivative import TOLERANCE, as_tuple, is_float, random_like
-from .derivative import derivative as _derivative
-from .gap import Gap, gap, gaps
+from .agreement import Gap, gap, gaps
+from .derivatives import TOLERANCE, as_tuple, is_float, random_like
+from .derivatives import derivative as _derivative
 from .tools import arrays, axes_of, cast, copied, hosted, identical, length, moved, passes, taken, taken_all
 
-CHECKS = {}
+CHECKS, CONDITIONS = {}, {}    # name -> (case, rng) -> Gap; name -> case -> bool
 TOLERANCES = {"float32": 2.0, **dict.fromkeys(("linear", "independent", "symmetric", "strided", "added"), 1e-10)}
 EXACT = "untouched", "repeatable", "fresh", "used_twice", "recomputed", "masked", "dtype"
 
@@ -34,38 +34,67 @@ def tolerance(case: Case, check: str = "derivative") -> float:
     return 0.0 if check in EXACT else TOLERANCES.get(check, 1e-12)
 
 
+def applies(check: str, case: Case) -> bool:
+    """Whether a check has something to say about a case."""
+    return bool(CONDITIONS[check](case))
+
+
 def run(check: str, case: Case, rng=None) -> Gap | None:
-    """The error of one check, None where it does not apply.  Raises Wrong, one line, when it is too large."""
+    """The error of one check, None where it does not apply.  Raises Wrong, one line, for one too large or missing."""
+    if not applies(check, case):
+        return None
     error = CHECKS[check](case, np.random.default_rng(0) if rng is None else rng)
-    if error is not None and not error <= tolerance(case, check):
+    if error is None:
+        raise Wrong(f"{case.name} fails the check {check!r}, which has compared nothing")
+    if not error <= tolerance(case, check):
         raise Wrong(f"{case.name} fails the check {check!r} (error {error:.2g}): {error.where}")
     return error
 
 
-def check(f):
-    """Enters a function into CHECKS under its name."""
-    CHECKS[f.__name__] = f
-    return f
+def check(condition):
+    """Enters a function into CHECKS under its name, for the cases that the condition takes."""
+    def enter(f):
+        CHECKS[f.__name__], CONDITIONS[f.__name__] = f, condition
+        return f
+    return enter
 
 
-@check
+def always(case) -> bool:
+    """True: the check applies to every case."""
+    return True
+
+
+def differentiated(case) -> bool:
+    """Whether the case has a backward."""
+    return case.backward is not None
+
+
+def on_numpy(case) -> bool:
+    """Whether the case runs on NumPy."""
+    return case.xp is np
+
+
+def has_floats(case) -> bool:
+    """Whether any input is a float array."""
+    return any(map(is_float, case.make(np.random.default_rng(0)).values()))
+
+
+@check(differentiated)
 def derivative(case, rng):
     """Every gradient is the derivative."""
-    if case.backward is None:
-        return None
     report = _derivative(lambda x: case.forward(moved(case, x)), case.backward, case.make(rng), rng=rng,
                          constants=case.constants, method="complex" if case.analytic else "finite")
     return report.error
 
 
-@check
+@check(always)
 def loops(case, rng):
     """The output is that of the definition, written as loops."""
     inputs = case.make(rng)
     return gaps("output", passes(case, inputs, rng).y, as_tuple(case.naive(inputs)))
 
 
-@check
+@check(always)
 def untouched(case, rng):
     """Forward and backward write into none of their arguments, `saved` included."""
     inputs = moved(case, case.make(rng))
@@ -82,21 +111,17 @@ def untouched(case, rng):
                identical("the upstream gradient", copied(as_tuple(dy)), upstream))
 
 
-@check
+@check(differentiated)
 def repeatable(case, rng):
     """A second backward gives the same."""
-    if case.backward is None:
-        return None
     first = passes(case, case.make(rng), rng)
     before = copied(first.gradients)
     return identical("the second backward", copied(case.backward(first.saved, first.dy)), before)
 
 
-@check
+@check(on_numpy)
 def fresh(case, rng):
     """Output and gradients share no memory with what was given."""
-    if case.xp is not np:
-        return None
     found = passes(case, case.make(rng), rng)
     pairs = [("the output", found.y, found.inputs)]
     if case.backward is not None:
@@ -108,25 +133,21 @@ def fresh(case, rng):
     return Gap(0)
 
 
-@check
+@check(lambda case: case.views is not None)
 def added(case, rng):
     """Parameter gradients are added to what is in `grads` already."""
-    if case.views is None:
-        return None
     found = passes(case, case.make(rng), rng)
     start = rng.standard_normal(found.gradients["parameters"].shape)
     total = to_host(case.backward(found.saved, found.dy, start=moved(case, start))["parameters"])
     return gap("parameter gradient", total - start, found.gradients["parameters"])
 
 
-@check
+@check(differentiated)
 def used_twice(case, rng):
     """Two applications, then both backwards, give bitwise what each gives alone: nothing is kept between calls."""
-    if case.backward is None:
-        return None
     one = case.make(rng)
-    two = {name: rng.standard_normal(x.shape) if is_float(x) and name not in case.constants else x
-           for name, x in one.items()}
+    two = {name: x * rng.uniform(0.5, 1.5, x.shape) if is_float(x) and name not in case.constants else x
+           for name, x in one.items()}                      # of the same sign: some parameters must be positive
     alone = [passes(case, inputs, np.random.default_rng(1)) for inputs in (one, two)]
     expected = [copied((run.y, run.gradients)) for run in alone]
     together = [case.forward(run.inputs) for run in alone]
@@ -136,11 +157,9 @@ def used_twice(case, rng):
         results, expected, strict=True)))
 
 
-@check
+@check(differentiated)
 def linear(case, rng):
     """The backward is linear in the upstream gradient."""
-    if case.backward is None:
-        return None
     one = passes(case, case.make(rng), rng)
     y = one.y if isinstance(one.dy, tuple) else one.y[0]
     other = random_like(y, rng)
@@ -150,11 +169,9 @@ def linear(case, rng):
     return gaps("for 2 dy - 3 dy', gradient of", both, {n: 2 * g - 3 * two[n] for n, g in one.gradients.items()})
 
 
-@check
+@check(lambda case: case.recomputed is not None)
 def recomputed(case, rng):
     """`recompute` changes nothing, bitwise."""
-    if case.recomputed is None:
-        return None
     inputs = case.make(rng)
     forward, backward = case.recomputed
     ours = passes(replace(case, forward=forward, backward=backward), inputs, np.random.default_rng(1))
@@ -162,11 +179,9 @@ def recomputed(case, rng):
     return identical("recomputed", copied((ours.y, ours.gradients)), copied((plainly.y, plainly.gradients)))
 
 
-@check
+@check(lambda case: case.independent and differentiated(case))
 def independent(case, rng):
     """Entries of the batch (and of the other letters in `independent`) do not influence one another."""
-    if not case.independent or case.backward is None:
-        return None
     inputs = case.make(rng)
     whole = passes(case, inputs, rng)
     errors, dy, gradients = [], hosted(whole.dy), hosted(whole.gradients)
@@ -184,14 +199,12 @@ def independent(case, rng):
             total = {n: total[n] + here[n] for n in total}
         errors += [gap(f"summed over axis {letter}: gradient of {n} at ", total[n], gradients[n])
                    for n in total.keys() - local]
-    return max(errors, default=Gap(0))
+    return max(errors)
 
 
-@check
+@check(lambda case: case.symmetric and differentiated(case))
 def symmetric(case, rng):
     """Permuting an axis (batch, positions, heads, features) of all inputs permutes output and gradients."""
-    if not case.symmetric or case.backward is None:
-        return None
     inputs = case.make(rng)
     whole = passes(case, inputs, rng)
     y, dy, gradients, errors = hosted(whole.y), hosted(whole.dy), hosted(whole.gradients), []
@@ -204,11 +217,9 @@ def symmetric(case, rng):
     return max(errors)
 
 
-@check
+@check(lambda case: case.masked)
 def masked(case, rng):
     """A query that keeps nothing gets exactly zero from the attention, and passes exactly no gradient on."""
-    if not case.masked:
-        return None
     inputs = case.make(rng)
     letters = case.axes["keep"]
     keep = rng.random([length(case, x, {**inputs, "keep": None, "dropout": None, "bias": None}) for x in letters]) < 0.7
@@ -229,11 +240,9 @@ def masked(case, rng):
                          for name, x in gradients.items()])
 
 
-@check
+@check(lambda case: on_numpy(case) and differentiated(case))
 def strided(case, rng):
     """Inputs and upstream gradients in any memory layout give the same."""
-    if case.xp is not np or case.backward is None:
-        return None
     inputs = case.make(rng)
     found = passes(case, inputs, rng)
 
@@ -251,12 +260,10 @@ def strided(case, rng):
                gaps("from strided inputs, gradient of", other.gradients, found.gradients))
 
 
-@check
+@check(has_floats)
 def dtype(case, rng):
     """Dtype in is dtype out."""
     inputs = case.make(rng)
-    if not any(map(is_float, inputs.values())):
-        return None
     for wanted in "float32", "float64":
         found = passes(case, cast(inputs, wanted), rng)
         for name, x in [*enumerate(found.y), *(found.gradients or {}).items()]:
@@ -265,15 +272,13 @@ def dtype(case, rng):
     return Gap(0)
 
 
-@check
+@check(has_floats)
 def float32(case, rng):
     """In float32, errors are at most twice those of the plain formulas in float32 (rms over 4,000 entries or more).
 
     Each array of each draw weighs the same, else one badly conditioned draw would decide alone: with r the ratio of
     the two errors, r^2 / (1 + r^2) is averaged.
     """
-    if not any(map(is_float, case.make(rng).values())):
-        return None
     formulas, shares, entries = plain.package().cases.find(case.name), [], 0
     while entries < 4000:
         inputs = cast(case.make(rng), "float32")
@@ -289,11 +294,9 @@ def float32(case, rng):
     return Gap((share / (1 - share)) ** 0.5 if share < 1 else np.inf, "times the error of the plain formulas")
 
 
-@check
+@check(lambda case: not on_numpy(case))
 def array_module(case, rng):
     """Another array module gives what NumPy gives."""
-    if case.xp is np:
-        return None
     inputs = case.make(rng)
     here = passes(replace(case, xp=np), inputs, rng)
     there = passes(case, inputs, dy=here.dy)

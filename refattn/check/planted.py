@@ -29,9 +29,14 @@ def catches(bug: Bug, checks=None, xp=np) -> Iterator[tuple[str, str, str]]:
     `xp` is the array module that the check `array_module` holds against NumPy.
     """
     table = load(bug).cases
-    trials = list(product(reversed(table.CASES + table.ROUTINES), CHECKS if checks is None else checks, range(DRAWS)))
-    trials.sort(key=lambda trial: (trial[2], trial[0].file != bug.file, trial[1] not in ("derivative", "loops")))
-    for case, check, seed in trials:
+    trials = product(reversed(table.CASES + table.ROUTINES), CHECKS if checks is None else checks, range(DRAWS))
+
+    def late(trial):
+        case, check, draw = trial
+        elsewhere, unlikely = case.file != bug.file, check not in ("derivative", "loops")
+        return elsewhere or unlikely, draw, elsewhere, unlikely
+
+    for case, check, seed in sorted(trials, key=late):
         words = verdict(check, case.on(xp) if check == "array_module" else case, seed)
         if words:
             yield check, case.name, words

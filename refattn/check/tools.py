@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..xp import to_host
-from .derivative import as_tuple, is_float, random_like
-from .gap import Gap, gap
+from .agreement import Gap, gap
+from .derivatives import as_tuple, is_float, random_like
 
 
 class Run(NamedTuple):

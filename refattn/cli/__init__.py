@@ -1,4 +1,4 @@
-"""The command line: refattn train | compile | check | verify | list | reproduce | vectors.
+"""The command line: refattn train | compile | check | verify | list | reproduce | write | vectors.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
@@ -19,9 +19,10 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
   refattn train --resume DIR       go on with what is in DIR
   refattn compile --language NAME  a finite automaton as exact weights of a RegularGPT; also --table FILE, --regex R
   refattn check MODULE:FUNCTION --as V   a kernel of yours against a page: what is wrong, where and why
-  refattn verify [NAME ...]        check the theorems and every gradient in float64; NAME is a part of a name
+  refattn verify [NAME ...]        check theorems, definitions and gradients in float64; NAME is a part of one
   refattn list                     variants, tasks, recipes and theorems, with their sources
   refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
+  refattn write RUN PROMPT         what a trained model says after a prompt
   refattn vectors --out DIR        write reference inputs, outputs and gradients for other languages
 
 refattn COMMAND --help lists the options of a command."""
@@ -34,26 +35,35 @@ def train(argv) -> int:
 
 
 def verify(argv) -> int:
-    """Check theorems and gradients; 1 if one fails."""
+    """Check theorems, definitions and gradients; 1 if one fails."""
     parser = Parser("refattn verify", "Checks at random sizes in float64: statement, source, largest error, verdict.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names (refattn list has them); default: all")
     parser.add_argument("--seed", type=whole, metavar="S", help="of the random sizes and numbers (default: 0)")
+    parser.add_argument("--quiet", action="store_true", help="print a line for what fails only")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     options = parser.parse(argv)
-    if options.get("seed", 0) < 0:
-        raise Usage(f"--seed is {options['seed']}, allowed are whole numbers of at least 0")
+    names, seed = options.get("names", ()), options.get("seed", 0)
+    if seed < 0:
+        raise Usage(f"--seed is {seed}, allowed are whole numbers of at least 0")
+    from tqdm import tqdm
+
     from .. import theorems
+    from ..train.documents import plain
     results = []
-    for result in theorems.verify(options.get("names", ()), options.get("seed", 0)):
-        results.append(result)
-        if "json" not in options:
-            print(f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e}  {result.name}: "
-                  f"{result.statement} [{result.source}]", flush=True)
+    with tqdm(total=len(theorems.chosen(names)), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
+              mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
+        for result in theorems.verify(names, seed):
+            results.append(result)
+            bar.update()
+            if "json" not in options and not (result.ok and "quiet" in options):
+                bar.write(f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e}  "
+                          f"{result.name}: {result.raised or result.statement} [{result.source}]", file=sys.stdout)
+                sys.stdout.flush()
     failed = sum(not result.ok for result in results)
     if "json" in options:
-        print(json.dumps([{**result._asdict(), "error": float(result.error)} for result in results], indent=1))
+        print(json.dumps(plain([result._asdict() for result in results]), indent=1))
     else:
-        print(f"{len(results) - failed} of {len(results)} hold")
+        print(f"{len(results) - failed} of {len(results)} hold, {sum(result.seconds for result in results):.1f} s")
     return 1 if failed else 0
 
 
@@ -66,10 +76,10 @@ def listing() -> dict:
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
         "tasks": [("name", "paper", "file")] + [
-            (name, kind.SOURCE, f"refattn/tasks/{name}.py") for name, kind in RECIPES.items()] + [
+            (name, kind.SOURCE, f"refattn/tasks/{kind.DATA or name}.py") for name, kind in RECIPES.items()] + [
             (name, RECIPES[task].SOURCE, f"refattn/tasks/{task}.py") for name, (task, _) in SHORT.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
-            (name, scale, f"{kind(**kind.SCALES[scale]).steps:,}", kind.PUBLISHED.source.split(":")[0],
+            (name, scale, f"{kind(**kind.scale(scale, {})).steps:,}", kind.PUBLISHED.source.split(":")[0],
              f"refattn/recipes/{name}.py") for name, kind in RECIPES.items() for scale in kind.SCALES],
         "theorems": [("name", "source", "file", "statement")] + [
             (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)
@@ -96,6 +106,8 @@ def vectors(argv) -> int:
     parser = Parser("refattn vectors", "Small float64 cases: inputs, outputs, every gradient, and a manifest.")
     parser.add_argument("--out", required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
+    if not options["out"]:
+        raise Usage("--out is '', allowed: the name of a directory")
     writable(Path(options["out"]))
     from .. import vectors as module
     module.write(options["out"])
@@ -106,6 +118,12 @@ def vectors(argv) -> int:
 def reproduce(argv) -> int:
     """Print a published table beside ours."""
     from .reproduce import run
+    return run(argv)
+
+
+def write(argv) -> int:
+    """Write on from a prompt."""
+    from .writing import run
     return run(argv)
 
 
@@ -122,7 +140,7 @@ def check(argv) -> int:
 
 
 COMMANDS = {"train": train, "compile": compile_automaton, "check": check, "verify": verify, "list": list_all,
-            "reproduce": reproduce, "vectors": vectors}
+            "reproduce": reproduce, "write": write, "vectors": vectors}
 
 
 def main(argv=None) -> int:

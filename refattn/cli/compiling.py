@@ -15,8 +15,9 @@ DTYPES = "float32", "float64"
 
 
 def parser() -> Parser:
+    """The options of `compile`."""
     from ..automata.compiled import ACTIVATIONS
-    from ..models.regular_gpt import NORMS
+    from ..layers.block import NORMS
     from ..tasks.languages import LANGUAGES
     p = Parser("refattn compile", "A finite automaton as exact weights of a RegularGPT, in a run directory that "
                "refattn.load reads, and its errors on words of every length.")

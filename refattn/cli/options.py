@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import reprlib
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
 
     def error(self, message):
+        """Raises Usage with the message, in place of argparse's exit."""
         raise Usage(message)
 
     def parse(self, argv) -> dict:
@@ -34,26 +36,30 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole(text: str) -> int:
+    """The text as a whole number; argparse's error names the text."""
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number") from None
 
 
 def number(text: str) -> float:
+    """The text as a float; argparse's error names the text."""
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a number") from None
 
 
 def positive(text: str) -> float:
+    """The text as a finite float above 0; argparse's error names the text."""
     if not 0 < number(text) < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; numbers above 0 are")
     return number(text)
 
 
 def flag(name: str) -> str:
+    """The option of a field: --head-width of head_width."""
     return "--" + name.replace("_", "-")
 
 
@@ -67,21 +73,23 @@ def train_parser(kind) -> Parser:
     """The options of `train`, those of the recipe from its fields."""
     from dataclasses import fields
     parser = Parser(f"refattn train {kind.TASK}", f"{kind.SOURCE}. {' '.join((kind.__doc__ or '').split())}")
-    parser.add_argument("--attention", nargs="+", metavar="V",
-                        help=f"variants to compare (refattn list names them; default: {' '.join(kind.COMPARED)})")
+    scale = kind.first_scale()
+    kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
+    parser.add_argument(flag(kind.COMPARES), nargs="+", metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
+        f"what is compared: one run for each value (default: {' '.join(map(str, kind.compared()))})"))
     parser.add_argument("--seed", nargs="+", type=whole, metavar="S", help="seeds to average over (default: 0)")
-    parser.add_argument("--scale", choices=tuple(kind.SCALES), help="settings to begin with (default: quick)")
+    parser.add_argument("--scale", choices=tuple(kind.SCALES), help=f"settings to begin with (default: {scale})")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
     parser.add_argument("--out", metavar="DIR", help="where the runs go (default: a new directory below runs/)")
     parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
                         f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
     parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
-    group = parser.add_argument_group("fields of the recipe", "defaults are those of scale quick where it has any")
+    group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
     for f in fields(kind):
-        if f.name in ("attention", "seed"):
+        if f.name in (kind.COMPARES, "seed"):
             continue
-        default = kind.SCALES["quick"].get(f.name, f.default)
+        default = kind.SCALES[scale].get(f.name, f.default)
         text = f"{f.metadata.get('help', '')} (default: {default})".replace("%", "%%")
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
@@ -97,8 +105,9 @@ def writable(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise Usage(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); allowed: a directory that can "
+    except (OSError, ValueError) as error:                  # ValueError: of a name with a null character
+        reason = getattr(error, "strerror", error)
+        raise Usage(f"--out is {str(out)!r}, which cannot be written ({reason}); allowed: a directory that can "
                     f"be made or written") from None
 
 

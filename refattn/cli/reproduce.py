@@ -13,6 +13,7 @@ FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"    
 
 
 def parser() -> Parser:
+    """The options of `reproduce`."""
     made = Parser("refattn reproduce", "A published table beside ours; without NAME the names. Ours are of the runs "
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")

@@ -1,6 +1,6 @@
 """Results as text tables and as JSON."""
 
-import math
+from ..reproduce.statistics import mean
 
 
 def columns(rows, right=()) -> str:
@@ -18,40 +18,27 @@ def columns(rows, right=()) -> str:
                      for line in lines)
 
 
-def mean_and_spread(values) -> tuple[float | None, float | None]:
-    """Mean and sample standard deviation; None where there are too few numbers, or one is None (not finite).
-
-    >>> mean_and_spread([1.0, 3.0])
-    (2.0, 1.4142135623730951)
-    """
-    if not values or None in values:
-        return None, None
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return mean, None
-    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
-def shown(mean, spread=None, digits: int = 3) -> str:
+def shown(middle, error=None, digits: int = 3) -> str:
     """0.412 ± 0.013, or a dash."""
-    if mean is None:
+    if middle is None:
         return "-"
-    return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+    return f"{middle:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
 def summary(kind, outcomes) -> list[dict]:
-    """One row per attention variant: mean and spread over seeds of the columns `kind.TABLE`, and the paper's figure."""
-    rows = []
-    for name in dict.fromkeys(outcome["fields"]["attention"] for outcome in outcomes):
-        mine = [outcome for outcome in outcomes if outcome["fields"]["attention"] == name]
+    """One row for each value that is compared: mean and standard error over seeds of the columns `kind.TABLE`; the
+    paper's."""
+    rows, field = [], kind.COMPARES
+    for name in dict.fromkeys(outcome["fields"][field] for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome["fields"][field] == name]
         done = [outcome for outcome in mine if outcome["finished"]]
-        row = {"attention": name, "runs": len(mine), "finished": len(done),
+        row = {field: name, "runs": len(mine), "finished": len(done),
                "seeds": [outcome["fields"]["seed"] for outcome in done],
-               "minutes": mean_and_spread([outcome["seconds"] / 60 for outcome in done])[0], "metrics": []}
+               "minutes": mean(outcome["seconds"] / 60 for outcome in done).mean, "metrics": []}
         for heading, split, metric in kind.TABLE:
-            mean, spread = mean_and_spread([outcome["metrics"][split][metric] for outcome in done])
-            row["metrics"].append({"heading": heading, "split": split, "metric": metric, "mean": mean,
-                                   "spread": spread})
+            found = mean(outcome["metrics"].get(split, {}).get(metric) for outcome in done)
+            row["metrics"].append({"heading": heading, "split": split, "metric": metric, "mean": found.mean,
+                                   "standard_error": found.standard_error})
         theirs = kind.published(mine[0]["fields"])
         figure = theirs.figures.get(name)
         row["published"] = figure and {"metric": theirs.metric, "mean": figure[0], "standard_error": figure[1]}
@@ -62,17 +49,17 @@ def summary(kind, outcomes) -> list[dict]:
 def table(kind, outcomes) -> str:
     """The comparison as text, with the paper's figures marked as such."""
     rows = summary(kind, outcomes)
-    texts = [["attention", *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
+    texts = [[kind.COMPARES.replace("_", " "), *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
     for row in rows:
         figure = row["published"] or {"mean": None, "standard_error": None}
-        texts.append([row["attention"],
-                      *(shown(m["mean"], m["spread"], 4 if m["metric"] == "mse" else 3) for m in row["metrics"]),
+        cells = [shown(m["mean"], m["standard_error"], 4 if m["metric"] == "mse" else 3) for m in row["metrics"]]
+        texts.append([str(row[kind.COMPARES]), *cells,
                       shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
              f"decay {fields['decay']:g}, " + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
              + f"{fields['evaluation']:,} {kind.COUNTED}; seed"
-             + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard deviation")]
+             + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard error")]
     theirs = kind.published(outcomes[0]["fields"])
     ends = [f"* {theirs.metric}, not measured here. {theirs.source}"]
     for outcome in outcomes:

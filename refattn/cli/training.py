@@ -29,18 +29,20 @@ def plan(argv):
                 raise Usage(f"{f'TASK {task!r}' if named else flag(other)} cannot go with --resume; allowed beside it: "
                             f"{', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
-    scale = options.pop("scale", "quick")
+    kind = RECIPES[task]
+    scale = options.pop("scale", kind.first_scale())
     rest = {other: options.pop(other) for other in ("device", "max_seconds", "json") if other in options}
     out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
-    attention = dict.fromkeys(options.pop("attention", RECIPES[task].COMPARED))
+    values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))
     try:
-        chosen = [recipe(name, scale, attention=a, seed=s, **options) for a in attention for s in seeds]
+        chosen = [recipe(name, scale, **{kind.COMPARES: value}, seed=s, **options)
+                  for value in values for s in seeds]
         if rest.get("device") != "gpu":
             for one in chosen:
                 fits(one)
     except ValueError as error:
-        raise Usage(as_option(error, RECIPES[task].__dataclass_fields__)) from None
+        raise Usage(as_option(error, kind.__dataclass_fields__)) from None
     return chosen, out, False, rest
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import masks, ops
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..params import Parameter, check_integers
 from ..xp import array_module
+
+__all__ = ["RetrievalNetwork"]
 
 
 class Saved(NamedTuple):
@@ -42,6 +44,7 @@ class RetrievalNetwork:
         return FeedForward(self.inputs, m, "relu", m), FeedForward(m, m, "relu", 1)
 
     def parameters(self):
+        """Those of `encoder`, `attention`, `own` where objects have a value of their own, `decoder`."""
         m, e = self.attention.width, self.own_width
         encoder, decoder = self._parts
         attention = dict(self.attention.parameters())

@@ -15,6 +15,8 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
+__all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
+
 
 class Saved(NamedTuple):
     x: Any                     # (b, t)
@@ -33,6 +35,7 @@ class Recurrent:
         check_integers(vars(self), "width", "vocabulary", "outputs")
 
     def parameters(self):
+        """wi (v, f), bi (f), wh (f, f), bh (f), and those of `readout`."""
         f, v, o = self.width, self.vocabulary, self.outputs
         return {"wi": Parameter("vf", (v, f), v, "weight"), "bi": Parameter("f", (f,), v, "bias"),
                 "wh": Parameter("ff", (f, f), f, "weight"), "bh": Parameter("f", (f,), f, "bias"),
@@ -42,6 +45,8 @@ class Recurrent:
         """y (b, q, o) at the positions `read`, at all unless given.  Returns y and Saved, whose `states` has all h."""
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; (b, t) with at least one token is needed")
+        if not isinstance(read, slice | None):
+            raise ValueError(f"read is {read!r}, allowed are None and slices, which keep the axis")
         xp = array_module(p.wi)
         z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
         h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)

@@ -17,14 +17,13 @@ last norm (text: "GPT-2"); embeddings times sqrt(D) (code) or not.
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from .. import ops
 from ..attention.sliding_dilated import SlidingDilated
-from ..params import Parameter, check_integers
-from ..recompute import recompute
-from .transformer import Block, BlockSaved, LayerNorm
-from .universal import PostBlock
+from ..layers.block import Block
+from ..layers.embedding import Embedding, Readout
+from ..layers.stack import Stack, StackSaved
+from ..params import check_integers
 
-NORMS = "post", "pre", "none"
+__all__ = ["RegularGPT", "levels"]
 
 
 def levels(length: int, chunk: int) -> int:
@@ -39,38 +38,19 @@ def levels(length: int, chunk: int) -> int:
     return number
 
 
-@dataclass(frozen=True)
-class PlainBlock:
-    """x + attention(x), then that + feed_forward of it: no normalisation, for weights that are set by hand."""
-    attention: Any
-    feed_forward: Any
-
-    def parameters(self):
-        return {"attention": self.attention.parameters(), "feed_forward": self.feed_forward.parameters()}
-
-    def forward(self, p, x, *, keep=None, dropout=None, read=None):
-        """y (b, t, m) from x (b, t, m); with `read` only y[:, read] is computed.  Returns y and BlockSaved."""
-        a, attention = self.attention.forward(p.attention, x, keep=keep, dropout=dropout, read=read)        # (1)
-        a += x if read is None else x[:, read]                                                  # (2)
-        y, feed_forward = self.feed_forward.forward(p.feed_forward, a)                          # (3)
-        y += a                                                                                  # (4)
-        return y, BlockSaved(None, attention, None, feed_forward, None, x.shape, read)
-
-    def backward(self, p, saved, dy, grads):
-        """dx (b, t, m); parameter gradients are added into `grads`."""
-        da = self.feed_forward.backward(p.feed_forward, saved.feed_forward, dy, grads.feed_forward)         # (3)
-        da += dy                                                                                # (4)
-        dx = self.attention.backward(p.attention, saved.attention, da, grads.attention).x       # (1)
-        dx[:, slice(None) if saved.read is None else saved.read] += da                          # (2)
-        return dx
-
-
 class Saved(NamedTuple):
-    x: Any
-    tree: bool
-    blocks: tuple              # one entry for each application: `.attention.attention.code` is the C weights
-    norm: Any
-    h: Any                     # (b, q, m), what the read-out sees
+    embedding: Any
+    stack: StackSaved
+
+    @property
+    def blocks(self) -> tuple:
+        """What each application of a block saved: `.attention.attention.code` is the C weights."""
+        return self.stack.blocks
+
+    @property
+    def h(self):
+        """(b, q, m), what the read-out sees."""
+        return self.stack.h
 
 
 @dataclass(frozen=True)
@@ -92,26 +72,30 @@ class RegularGPT:
     recompute: bool = False
 
     def __post_init__(self):
-        if self.norm not in NORMS:
-            raise ValueError(f"norm is {self.norm!r}; allowed: {', '.join(NORMS)}")
         check_integers(vars(self), "vocabulary", "outputs", "thickness")
+        self.block()
 
-    def block(self, dilation: int = 1):
+    def block(self, dilation: int = 1) -> Block:
         """The block that all sub-layers are made of, at one dilation."""
-        attention, rest = replace(self.attention, dilation=dilation), self.feed_forward
-        block = PlainBlock(attention, rest) if self.norm == "none" else (
-            PostBlock if self.norm == "post" else Block)(attention, rest, epsilon=self.epsilon)
-        return recompute(block) if self.recompute else block
+        attention = replace(self.attention, dilation=dilation)
+        return Block(attention, self.feed_forward, norm=self.norm, epsilon=self.epsilon)
+
+    @property
+    def embedding(self) -> Embedding:
+        return Embedding(self.attention.width, vocabulary=self.vocabulary, scale=self.embedding_scale)
+
+    @property
+    def stack(self) -> Stack:
+        """The sub-layers of one level; levels share them."""
+        return Stack(self.block(), self.thickness, final_norm=self.norm == "pre", recompute=self.recompute)
+
+    @property
+    def readout(self) -> Readout:
+        return Readout(self.attention.width, self.outputs)
 
     def parameters(self):
-        m, v, o = self.attention.width, self.vocabulary, self.outputs
-        block = self.block().parameters()
-        for part, name in ("attention", "wo"), ("feed_forward", "w2"):
-            block[part] = {**block[part], name: block[part][name]._replace(residuals=2 * self.thickness)}
-        names = {"embed": {"table": Parameter("vm", (v, m), m, "table")}, "blocks": (block,) * self.thickness}
-        if self.norm == "pre":
-            names["norm"] = LayerNorm(m).parameters()
-        return {**names, "readout": {"w": Parameter("mo", (m, o), m, "weight"), "b": Parameter("o", (o,), m, "bias")}}
+        """Those of `embed`, of the stack, of `readout`."""
+        return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
     def forward(self, p, x, *, tree=False, read=None, levels=None):
         """y (b, q, o) from token ids (b, t), or from their embeddings (b, t, m).  Returns y and Saved.
@@ -126,37 +110,19 @@ class RegularGPT:
             raise ValueError(f"x has shape {x.shape}; (b, t) or (b, t, m) with at least one token is needed")
         if tree and read is not None:
             raise ValueError(f"read is {read}, but a tree has the last position only; allowed: None")
-        h = ops.embedding(p.embed.table, x) if x.ndim == 2 else x                               # (1)
-        if self.embedding_scale:
-            h = h * self.attention.width ** 0.5                                                 # (2)
-        blocks = []
-        for block, k, at in self.schedule(x.shape[1], tree, read, levels):                      # (3)
-            h, saved = block.forward(p.blocks[k], h, read=at)
-            blocks.append(saved)
-        norm = None
-        if self.norm == "pre":
-            h, norm = LayerNorm(h.shape[-1], self.epsilon).forward(p.norm, h)                   # (4)
-        return ops.linear(h, p.readout.w, p.readout.b), Saved(x, tree, tuple(blocks), norm, h)  # (5)
+        h, embedding = self.embedding.forward(p.embed, x)                                       # (1)
+        h, stack = self.stack.forward(p, h, schedule=self.schedule(x.shape[1], tree, read, levels))         # (2)
+        return self.readout.forward(p.readout, h)[0], Saved(embedding, stack)                   # (3)
 
     def backward(self, p, saved, dy, grads):
         """None for token ids, dx (b, t, m) for embeddings; parameter gradients are added into `grads`."""
-        dh, dw, db = ops.linear_backward(saved.h, p.readout.w, dy)                              # (5)
-        grads.readout.w += dw
-        grads.readout.b += db
-        if self.norm == "pre":
-            dh = LayerNorm(dh.shape[-1], self.epsilon).backward(p.norm, saved.norm, dh, grads.norm)         # (4)
-        applied = self.schedule(saved.x.shape[1], saved.tree, None, len(saved.blocks) // self.thickness)
-        for each, (block, k, _) in zip(reversed(saved.blocks), reversed(list(applied)), strict=True):       # (3)
-            dh = block.backward(p.blocks[k], each, dh, grads.blocks[k])
-        if self.embedding_scale:
-            dh = dh * self.attention.width ** 0.5                                               # (2)
-        if saved.x.ndim == 3:
-            return dh                                                                           # (1)
-        grads.embed.table += ops.embedding_backward(p.embed.table, saved.x, dh)                 # (1)
-        return None
+        dh = self.readout.backward(p.readout, saved.h, dy, grads.readout)                       # (3)
+        dh = self.stack.backward(p, saved.stack, dh, grads).x                                   # (2)
+        return self.embedding.backward(p.embed, saved.embedding, dh, grads.embed)               # (1)
 
     def schedule(self, length: int, tree: bool, read=None, number=None):
-        """(block, k, read) of each application, in order: the dilation goes by level, the weights by sub-layer."""
+        """(block, sub-layer, read) of each application, in order: the dilation goes by level, the weights by sub-layer.
+        """
         chunk, n = self.attention.chunk, length
         number = levels(length, chunk) if number is None else number
         check_integers({"levels": number}, "levels")

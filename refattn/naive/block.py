@@ -1,8 +1,14 @@
-"""One residual block around any attention, as Compositional Attention and RegularGPT have it."""
+"""One residual block around any attention, as Compositional Attention and RegularGPT have it; networks made of it."""
 
+from functools import partial
+
+import numpy as np
+
+from .arguments import exact
 from .feed_forward import layer as feed_forward
-from .layer import part
-from .ops import layer_norm
+from .layer import multi_head, part
+from .ops import embedding, layer_norm, linear
+from .positions import sinusoidal
 
 
 def normed(p, x):
@@ -10,17 +16,52 @@ def normed(p, x):
     return layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
 
 
-def block(p, x, attention, *, norm, activation="relu"):
+def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None, hidden=None):
     """post: norm1(x + attention(x)), norm2(y + mlp(y));  pre: the norms inside the sums;  none: neither.
+
+    With `cross`, cross(p.cross, y) is a sub-layer of the same kind between the two, and its norm is p.norm_cross.
+    `residual` has an array for each sub-layer, by which its output is multiplied; `hidden` multiplies what is active in
+    the feed-forward layer.
 
     Shapes: x (b, t, m), p.attention for attention(p.attention, x), p.feed_forward, and p.norm1, p.norm2 unless norm is
     none; returns (b, t, m).
     """
-    inner, mlp, norm1, norm2 = (part(p, name) for name in ("attention", "feed_forward", "norm1", "norm2"))
-    if norm == "pre":
-        x = x + attention(inner, normed(norm1, x))
-        return x + feed_forward(mlp, normed(norm2, x), activation)
-    x = x + attention(inner, x)
-    x = normed(norm1, x) if norm == "post" else x
-    x = x + feed_forward(mlp, x, activation)
-    return normed(norm2, x) if norm == "post" else x
+    mlp = partial(feed_forward, activation=activation, dropout=hidden)
+    layers = [("attention", attention, "norm1"), ("cross", cross, "norm_cross"), ("feed_forward", mlp, "norm2")]
+    for number, (name, layer, its_norm) in enumerate(each for each in layers if each[1] is not None):
+        y = layer(part(p, name), normed(part(p, its_norm), x) if norm == "pre" else x)
+        x = x + (y if residual is None else y * np.broadcast_to(exact(residual[number]), y.shape))
+        x = normed(part(p, its_norm), x) if norm == "post" else x
+    return x
+
+
+def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post", decoder_norm="post", tied=False,
+                    positions=False, source_dropout=None, target_dropout=None):
+    """y of the next target token from the source and the target so far; softmax attention, relu, own blocks.
+
+    Source: Attention Is All You Need, section 3.
+
+    Shapes: source (b, s) and target (b, t) integer tokens, source_keep (b, 1, 1, s), dropout (b, s, m) and (b, t, m);
+    p.source.table, p.encoder.blocks, .norm where there is one, p.target.table (`positions`: sines and cosines are
+    added), p.decoder alike, p.readout.w .b or a tied one, which is y_v = h . table_v / sqrt(m); returns (b, t, o).
+    """
+    h = embedding(part(part(p, "source"), "table"), source) * exact(1 if source_dropout is None else source_dropout)
+    for each in part(part(p, "encoder"), "blocks"):
+        h = block(each, h, partial(multi_head, keep=source_keep), norm=encoder_norm)
+    last = part(part(p, "encoder"), "norm")
+    context = h if last is None else normed(last, h)
+    steps = np.asarray(target).shape[1]
+    before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
+    h = embedding(part(part(p, "target"), "table"), target)
+    h = h + sinusoidal(*h.shape[1:]) if positions else h
+    h = h * exact(1 if target_dropout is None else target_dropout)
+    for each in part(part(p, "decoder"), "blocks"):
+        h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
+                  cross=partial(multi_head, context=context, keep=source_keep))
+    last = part(part(p, "decoder"), "norm")
+    h = h if last is None else normed(last, h)
+    readout = part(p, "readout")
+    if tied:
+        table = exact(part(part(p, "target"), "table"))
+        return linear(h, table.T) / np.sqrt(table.shape[1])
+    return linear(h, part(readout, "w"), part(readout, "b"))

@@ -29,7 +29,7 @@ def network(p, x, *, scoring=None, variant="softmax", dropout=None):
     keep = np.array([[i != j for j in objects] for i in objects])
     q, k, v = (linear(h, part(inner, f"w{n}"), part(inner, f"b{n}")) for n in "qkv")
     if scoring is None:
-        o = attention(variant, q, k, v, part(inner, "wv2"), keep=keep, dropout=dropout)
+        o = attention(variant, q, k, v, keep=keep, dropout=dropout)
     else:
         selector = linear(h, part(inner, "ws"), part(inner, "bs"))
         score = [part(inner, name) for name in SCORINGS[scoring][1]]

@@ -9,21 +9,21 @@ from .ops import gelu, gelu_exact, linear, relu, silu, softmax
 ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu}
 
 
-def mlp(x, w1, b1, w2, b2, activation="gelu"):
-    """y = activation(x w1 + b1) w2 + b2.
+def mlp(x, w1, b1, w2, b2, activation="gelu", dropout=None):
+    """y = (dropout activation(x w1 + b1)) w2 + b2.
 
-    Source: the authors' code ("gelu_mlp"; gelu is the tanh form).
+    Source: the authors' code ("gelu_mlp"; gelu is the tanh form).  `dropout` broadcasts to (..., f), None is 1.
     Shapes: x (..., m), w1 (m, f), b1 (f), w2 (f, m), b2 (m), returns (..., m).
 
     >>> mlp([2.0], [[1.0, -1.0]], [0.0, 0.0], [[10.0], [100.0]], [1.0], "relu")
     array([21.])
     """
-    return linear(ACTIVATIONS[activation](linear(x, w1, b1)), w2, b2)
+    return linear(ACTIVATIONS[activation](linear(x, w1, b1)) * (1.0 if dropout is None else exact(dropout)), w2, b2)
 
 
-def layer(p, x, activation="gelu"):
+def layer(p, x, activation="gelu", dropout=None):
     """`mlp` with the parameters p.w1, p.b1, p.w2, p.b2."""
-    return mlp(x, *(part(p, name) for name in ("w1", "b1", "w2", "b2")), activation)
+    return mlp(x, *(part(p, name) for name in ("w1", "b1", "w2", "b2")), activation, dropout)
 
 
 def swiglu(x, wu, wg, wd):

@@ -19,24 +19,26 @@ def part(p, name):
     return p.get(name) if isinstance(p, Mapping) else getattr(p, name, None)
 
 
-def attention(variant, q, k, v, wv2, **given):
-    """The output of one of PAGES, or of the knobs (normaliser, code_uses, phi)."""
-    if isinstance(variant, str):
-        if variant not in PAGES:
-            raise ValueError(f"variant is {variant!r}, allowed are {', '.join(PAGES)} or (normaliser, code_uses, phi)")
-        return PAGES[variant](q, k, v, **given)
-    if not isinstance(variant, tuple):
-        variant = variant.normaliser, variant.code_uses, variant.phi
-    normaliser, code_uses, phi = variant
-    return ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, wv2=wv2, **given)
+def attention(variant, q, k, v, **given):
+    """The output of one of PAGES, of the knobs (normaliser, code_uses, phi), or of a function like these."""
+    if isinstance(variant, tuple):
+        normaliser, code_uses, phi = variant
+        return ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, **given)
+    if isinstance(variant, str) and variant not in PAGES:
+        raise ValueError(f"variant is {variant!r}, allowed are {', '.join(PAGES)} or (normaliser, code_uses, phi)")
+    return PAGES.get(variant, variant)(q, k, v, **given)
 
 
-def multi_head(p, x, *, variant="softmax", context=None, bias=None, keep=None, dropout=None, position=None):
+def multi_head(p, x, *, variant="softmax", extras=None, context=None, bias=None, keep=None, dropout=None,
+               position=None):
     """y_i = bo + sum_h,e o_ihe wo_he with o the attention of q = x wq + bq to k, v = context wk + bk, context wv + bv.
 
     Source: Attention as a Hypernetwork, eq. 2 and 6, and the authors' code for the biases.
 
-    variant             : "softmax", "linear", "hyla", or the three knobs (normaliser, code_uses, phi) of `ablations`
+    variant             : "softmax", "linear", "hyla", the three knobs (normaliser, code_uses, phi) of `ablations`, or a
+                          function of q, k and v
+    extras              : {further input of that function: its axes}: a projection of x, x wu + bu, where they begin
+                          with (b, q), of the context where they begin with (b, k); else the parameter of that name
     position            : None, or a function applied to q and to k, such as `positions.rotary`
 
     Shapes
@@ -44,7 +46,7 @@ def multi_head(p, x, *, variant="softmax", context=None, bias=None, keep=None, d
     x, context          : (b, q, m), (b, k, m); x is its own context unless one is given
     bias, keep, dropout : broadcast to (b, h, q, k)
     p                   : wq (m, h, d)  bq (h, d)  wk  bk alike  wv (m, h, e)  bv (h, e)  wo (h, e, m)  bo (m)
-                          and wv2 (h, e, e) with three uses of the code; absent biases are 0
+                          and what extras need; absent biases are 0
     returns             : (b, q, m)
     """
     context = x if context is None else context
@@ -53,7 +55,11 @@ def multi_head(p, x, *, variant="softmax", context=None, bias=None, keep=None, d
     v = linear(context, part(p, "wv"), part(p, "bv"))
     if position is not None:
         q, k = position(q), position(k)
-    o = attention(variant, q, k, v, part(p, "wv2"), bias=bias, keep=keep, dropout=dropout)
+    further = {}
+    for name, axes in (extras or {}).items():
+        of = {"bq": x, "bk": context}.get(axes[:2])
+        further[name] = part(p, name) if of is None else linear(of, part(p, f"w{name}"), part(p, f"b{name}"))
+    o = attention(variant, q, k, v, **further, bias=bias, keep=keep, dropout=dropout)
     wo = exact(part(p, "wo"))
     bo = exact(np.zeros(wo.shape[2]) if part(p, "bo") is None else part(p, "bo"))
     y = np.zeros((*o.shape[:2], wo.shape[2]), dtype=np.result_type(o, wo, bo))

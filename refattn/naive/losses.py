@@ -65,3 +65,20 @@ def cross_entropy(logits, target, weight=None):
         ce = np.log(sum(np.exp(value - top) for value in logits[n])) + top - logits[n][target[n]]
         loss += weight[n] * ce
     return loss / sum(weight.flat)
+
+
+def binary_cross_entropy(logits, target, weight=None):
+    """sum_n w_n bce_n / sum_n w_n with bce_n = -target_n log p_n - (1 - target_n) log(1 - p_n), p = 1 / (1 + e^-logit).
+
+    Shapes: logits (...), target (...), weight (...) or None for all 1, returns a number.
+
+    >>> round(float(np.exp(binary_cross_entropy([np.log(3.0), 9.0], [1.0, 0.0], weight=[5.0, 0.0]))), 12)    # p = 3/4
+    1.333333333333
+    """
+    logits, target = exact(logits), exact(target)
+    weight = np.ones(logits.shape) if weight is None else exact(weight)
+    loss = 0.0
+    for n in np.ndindex(logits.shape):
+        p = 1 / (1 + np.exp(-logits[n]))
+        loss += weight[n] * (-target[n] * np.log(p) - (1 - target[n]) * np.log(1 - p))
+    return loss / sum(weight.flat)

@@ -54,12 +54,12 @@ def schedule(c, *, rate, steps, warmup, floor=0.1, decay_length="released"):
     return rate * (floor + (1 - floor) * (1 + math.cos(math.pi * u)) / 2)
 
 
-def clip_by_global_norm(gradients, limit):
-    """(gradients, norm): g limit / norm if the norm sqrt(sum g^2) is above the limit, else g; and the norm before it.
+def clip_by_global_norm(gradients, limit, epsilon=0.0):
+    """(gradients, norm): g limit / (norm + epsilon) if that makes g smaller, else g; and the norm sqrt(sum g^2) of g.
 
     >>> clip_by_global_norm([3.0, 4.0], 2.5)
     ([1.5, 2.0], 5.0)
     """
     norm = math.sqrt(sum(float(g) * float(g) for g in gradients))
-    factor = limit / norm if norm > limit else 1.0
+    factor = limit / (norm + epsilon) if norm + epsilon > limit else 1.0
     return [float(g) * factor for g in gradients], norm

@@ -24,11 +24,13 @@ def depth(length, chunk):
 
 
 def embedded(p, x, scale):
+    """x (b, t, m) of tokens, or x itself where it has features; times sqrt(m) with `scale`."""
     x = exact(x) if np.ndim(x) == 3 else embedding(part(part(p, "embed"), "table"), x)
     return x * np.sqrt(x.shape[-1]) if scale else x
 
 
 def read_out(p, x):
+    """norm(x) w + b, without the norm where p has none."""
     x = x if part(p, "norm") is None else normed(part(p, "norm"), x)
     return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
 

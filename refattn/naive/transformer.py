@@ -61,7 +61,7 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
             variant=variant, keep=keep, dropout=factors, bidirectional=bidirectional, activation=activation,
         )
     x = norm(part(p, "norm"), x)
-    if readout is None:
+    if part(readout, "w") is None:
         table = exact(part(embed, "table"))
         return linear(x, table.T) / np.sqrt(table.shape[1])
     return linear(x, part(readout, "w"), part(readout, "b"))

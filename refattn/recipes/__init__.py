@@ -7,18 +7,30 @@ name it, `refattn list` shows it.
 from dataclasses import fields
 from difflib import get_close_matches
 
+from ..tasks.esbn import TASKS
 from ..tasks.languages import LANGUAGES
 from .base import Recipe
 from .compiled import CompiledAutomaton
 from .contextual_retrieval import ContextualRetrievalRecipe
+from .esbn import EsbnRecipe
 from .fuzzy_logic import FuzzyLogicRecipe
+from .multitask_images import MultitaskImagesRecipe
 from .regular_languages import RegularLanguagesRecipe
+from .scan import ScanRecipe
+from .sort_of_clevr import SortOfClevrRecipe
 from .sraven import SravenRecipe
+from .text import TextRecipe
+from .triangles import TrianglesRecipe
+
+__all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
 
 RECIPES: dict[str, type[Recipe]] = {
     "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
-    "regular_languages": RegularLanguagesRecipe}
-SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES}    # name -> (task, its fields)
+    "regular_languages": RegularLanguagesRecipe, "sort_of_clevr": SortOfClevrRecipe, "triangles": TrianglesRecipe,
+    "multitask_images": MultitaskImagesRecipe, "esbn": EsbnRecipe, "scan": ScanRecipe,
+    "text": TextRecipe}
+SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES} | {     # name -> (task, its fields)
+    name: ("esbn", {"problem": name}) for name in TASKS}
 
 
 def unknown(what: str, name, allowed) -> str:
@@ -28,8 +40,8 @@ def unknown(what: str, name, allowed) -> str:
     return f"{what} {name!r} is unknown{guess} allowed: {', '.join(allowed)}"
 
 
-def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe:
-    """The recipe of a task at a scale, with the given fields changed.
+def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:
+    """The recipe of a task at a scale, its first one unless given, with the given fields changed.
 
     With other `steps` and no `warmup` the warm-up is at most a tenth of the steps.
     Raises ValueError for an unknown task, scale or field, a value that is not allowed, or a language given twice.
@@ -41,6 +53,7 @@ def recipe(task: str = "fuzzy_logic", scale: str = "quick", **changes) -> Recipe
     if task not in RECIPES:
         raise ValueError(unknown("task", task, [*RECIPES, *SHORT]))
     kind = RECIPES[task]
+    scale = kind.first_scale() if scale is None else scale
     if scale not in kind.SCALES:
         raise ValueError(unknown("scale", scale, list(kind.SCALES)))
     names = [f.name for f in fields(kind)]

@@ -1,11 +1,18 @@
 """Recipe: what training needs to know about an experiment, with the settings that all experiments share."""
 
 import math
+import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
 
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
+from ..train.evaluation import stream
 
 
 def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tuple = ()):
@@ -23,16 +30,18 @@ def check(name: str, value, kind: type, *, least=-math.inf, most=math.inf, choic
         allowed += f"; did you mean {near[0]}?" if near else ""
     else:
         number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-        ok = number and math.isfinite(value) and least <= value <= most
+        ok = number and -math.inf < value < math.inf and least <= value <= most
         span = f"from {least:g} to {most:g}" if kind is float else f"from {least:,} to {most:,}"
         allowed = f"{'whole ' if kind is int else ''}numbers {span}"
     if not ok:
-        raise ValueError(f"{name} is {value!r}, allowed are {allowed}")
+        raise ValueError(f"{name} is {reprlib.repr(value)}, allowed are {allowed}")
 
 
 def check_fields(made) -> None:
-    """`check` of every field of a dataclass whose fields are made by `setting`."""
+    """`check` of every field of a dataclass whose fields are made by `setting`; NumPy's numbers become Python's."""
     for f in fields(made):
+        if hasattr(getattr(made, f.name), "dtype"):
+            object.__setattr__(made, f.name, getattr(made, f.name).tolist())
         allowed = {name: f.metadata[name] for name in ("least", "most", "choices")}
         check(f.name, getattr(made, f.name), f.type, **allowed)
 
@@ -45,13 +54,23 @@ class Recipe:
     sample(rng, split, size)      -> a named tuple of host arrays, one row per sample
     inputs(batch, rng=None)       -> x, options of the model's forward; dropout is drawn from rng, absent at evaluation
     loss(y, batch)                -> value, dy
-    metrics(y, batch)             -> {metric: number} from all outputs and the joined batches of an evaluation (host)
+    score(y, batch)               -> {name: numbers, one row for each sample or token} of one batch of an evaluation,
+                                     from host arrays
 
     and says in capitals: TASK (its name in the registry), SOURCE, SPLITS, LABELS (metric -> words), TABLE (heading,
-    split, metric of each column of results), COMPARED (what is compared when nobody says), SCALES.
+    split, metric of each column of results), SCALES (the first one is the default), and what a comparison varies:
+    COMPARES (a field), COMPARED (its values when nobody says; none where there is nothing to compare).  It may say more
+    than the methods below do by themselves.
     """
 
     COUNTED = "samples per split"      # what `evaluation` counts
+    DATA = ""                          # the module in `tasks`, where it has another name
+    COMPARES = "attention"
+    COMPARED: ClassVar[tuple] = ()
+    TURNS = 1                          # updates of a step, each of its own part of the batch
+    INITIAL: ClassVar[Mapping] = {}    # pattern of a parameter's name -> params.Init, where `initialise` does not hold
+    ADAM: ClassVar[Mapping] = {}       # beta1, beta2, epsilon where they are not the usual ones
+    CHOSEN_BY = None                   # (split, metric, "least" or "most"): whose best parameters are kept, best.npz
 
     seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**63 - 1)
     steps: int = setting(2_000, "updates", least=1, most=10**9)
@@ -67,6 +86,8 @@ class Recipe:
     initialise: str = setting("lecun_normal", "scheme of the initial weights",
                               choices=tuple(name for name in SCHEMES if name != "random"))
     evaluation: int = setting(16_000, "samples per split at the end", least=1, most=10**9)
+    evaluation_batch: int = setting(0, "samples at a time in an evaluation; 0: as many as in training", least=0,
+                                    most=2**20)
     probe: int = setting(1_280, "samples per split during training", least=1, most=10**9)
     log_every: int = setting(20, "steps per log line", least=1, most=10**9)
     evaluate_every: int = setting(500, "steps per evaluation; a multiple of log_every", least=1, most=10**9)
@@ -92,18 +113,59 @@ class Recipe:
         return cls.PUBLISHED
 
     @classmethod
+    def first_scale(cls) -> str:
+        """The scale when nobody says one."""
+        return next(iter(cls.SCALES))
+
+    @classmethod
+    def compared(cls) -> tuple:
+        """The values of the field that a comparison varies, when nobody says any: at least one."""
+        default = cls.__dataclass_fields__[cls.COMPARES].default
+        return cls.COMPARED or (cls.SCALES[cls.first_scale()].get(cls.COMPARES, default),)
+
+    @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
         """The settings of a scale; they may depend on what is changed."""
         return cls.SCALES[name]
 
+    def draw(self, step: int):
+        """The batch of a step, on the host: a function of seed and step alone."""
+        return self.sample(stream(self.seed, "data", step), "train", self.batch)
+
+    def turns(self, batch) -> list:
+        """The TURNS parts of a step's batch, each of which makes an update, in order."""
+        return [batch]
+
+    def loss_terms(self, batch) -> float:
+        """What a part of a batch weighs in the loss of the whole: how many terms its mean is over."""
+        return len(batch[0])
+
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch of an evaluation over so many samples."""
-        for start in range(0, tasks, self.batch):
-            yield min(self.batch, tasks - start), {}
+        size = self.evaluation_batch or self.batch
+        for start in range(0, tasks, size):
+            yield min(size, tasks - start), {}
 
-    def kept(self, batch):
-        """What `metrics` needs of a batch, as a named tuple whose arrays can be joined."""
-        return batch
+    def asked(self, split: str, tasks: int):
+        """The batches of an evaluation over so many samples, one after the other, on the host."""
+        for number, (size, further) in enumerate(self.batches(split, tasks)):
+            yield self.sample(stream(self.seed, "evaluation", number), split, size, **further)
+
+    def predict(self, model, p, batch):
+        """What is scored: the model's output, without dropout."""
+        x, options = self.inputs(batch)
+        return model.forward(p, x, **options)[0]
+
+    def summary(self, scores: dict) -> dict:
+        """{metric: number} from the scores of all batches joined: the mean of each; None for what has no score."""
+        return {**dict.fromkeys(self.LABELS), **{name: float(np.mean(x, dtype=float)) for name, x in scores.items()}}
+
+    def read_off(self, lines: list) -> dict:
+        """{split: metrics}, beside those of SPLITS, that are read off all evaluations of a run, the last one included.
+
+        `lines` are those of metrics.jsonl.
+        """
+        return {}
 
     @property
     def name(self) -> str:
@@ -125,3 +187,48 @@ class ConstantRateRecipe(Recipe):
     def rate_at(self, step: int) -> float:
         """The same at every step, after the warm-up."""
         return self.rate * min(1.0, (step + 1) / (self.warmup + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiniteRecipe(Recipe):
+    """Trained on a finite set, epoch by epoch; beside the methods of Recipe a subclass has
+
+    size(split)           -> how many samples a split has
+    take(split, index)    -> a named tuple of host arrays, the samples with these numbers
+
+    and `sample` is not needed.  The order of epoch e is a permutation from stream(seed, "data", e), a step is a slice
+    of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
+    """
+
+    last_batch: str = setting("keep", "the last batch of an epoch, where it is smaller: keep or drop it",
+                              choices=("keep", "drop"))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """At least 1.  Raises ValueError where the batch is dropped that is the only one."""
+        whole, rest = divmod(self.size("train"), self.batch)
+        number = whole + (rest > 0 and self.last_batch == "keep")
+        if not number:
+            raise ValueError(f"batch is {self.batch}, allowed with last_batch drop are numbers up to the "
+                             f"{self.size('train'):,} samples there are")
+        return number
+
+    def epoch_of(self, step: int) -> int:
+        """The number of the epoch that a step belongs to, from 0."""
+        return step // self.steps_per_epoch
+
+    def draw(self, step: int):
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return self.take("train", order(self.seed, epoch, self.size("train"))[place * self.batch:][:self.batch])
+
+    def asked(self, split: str, tasks: int):
+        index = np.arange(min(tasks, self.size(split)))
+        for size, _ in self.batches(split, len(index)):
+            yield self.take(split, index[:size])
+            index = index[size:]
+
+
+@lru_cache(maxsize=4)
+def order(seed: int, epoch: int, size: int) -> np.ndarray:
+    """The permutation of so many samples in an epoch."""
+    return stream(seed, "data", epoch).permutation(size)

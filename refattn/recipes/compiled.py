@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..automata.compiled import ACTIVATIONS, shaped
 from ..automata.reading import from_table
-from ..models.regular_gpt import NORMS
+from ..layers.block import NORMS
 from ..xp import array_module
 from .base import Recipe, check, check_fields, setting
 
@@ -26,7 +26,8 @@ class CompiledAutomaton:
     TASK = "compiled_automaton"
     SPLITS = ("words",)
     steps = 0
-    batches, kept = Recipe.batches, Recipe.kept
+    evaluation_batch = 0
+    batches, asked, predict = Recipe.batches, Recipe.asked, Recipe.predict
 
     name: str = setting("automaton", "of the language")
     table: str = setting("state output a\nq 0 q", "the automaton, its start first")
@@ -68,6 +69,8 @@ class CompiledAutomaton:
         tokens = array_module(batch.tokens).pad(batch.tokens, ((0, 0), (1, 0)), constant_values=reset)
         return tokens, {"read": slice(1, None)}
 
-    def metrics(self, y, batch):
-        return {"errors": int((y.argmax(axis=-1) != batch.target).sum()), "accuracy": float(
-            (y.argmax(axis=-1) == batch.target).mean())}
+    def score(self, y, batch):
+        return {"accuracy": y.argmax(axis=-1) == batch.target}
+
+    def summary(self, scores):
+        return {"errors": int((~scores["accuracy"]).sum()), "accuracy": float(scores["accuracy"].mean())}

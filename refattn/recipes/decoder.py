@@ -9,7 +9,7 @@ import numpy as np
 
 from ..attention import VARIANTS
 from ..attention.layer import MultiHead
-from ..mixture_of_experts import MixtureOfExperts
+from ..layers.mixture_of_experts import MixtureOfExperts
 from ..models.transformer import decoder
 from ..xp import array_module, to_device
 from .base import Recipe, setting

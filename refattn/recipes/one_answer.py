@@ -22,11 +22,6 @@ class Words(NamedTuple):
     length: np.ndarray         # (b) integers, all the same: what was asked for, of which tokens may have one more
 
 
-class Answered(NamedTuple):
-    target: np.ndarray
-    length: np.ndarray
-
-
 @dataclass(frozen=True)
 class OneAnswer:
     """What a recipe of regular languages draws, asks and scores."""
@@ -54,9 +49,6 @@ class OneAnswer:
             for start in range(0, tasks, size):
                 yield min(size, tasks - start), {"length": length}
 
-    def kept(self, batch) -> Answered:
-        return Answered(batch.target, batch.length)
-
     def inputs(self, batch):
         """Only the last position is computed, or read."""
         last = {"tree": True} if self.recipe.attention == "sliding_dilated" else {"read": slice(-1, None)}
@@ -67,15 +59,19 @@ class OneAnswer:
         value, dy = cross_entropy(y[:, 0], batch.target)
         return value, dy[:, None]
 
-    def by_length(self, y, batch) -> dict[int, float]:
-        """{length: accuracy}, from all outputs and answers of an evaluation."""
-        right = y[:, 0].argmax(axis=-1) == batch.target
-        lengths, index = np.unique(batch.length, return_inverse=True)
-        return dict(zip(lengths.tolist(), (np.bincount(index, right) / np.bincount(index)).tolist(), strict=True))
+    def score(self, y, batch) -> dict:
+        """Whether each answer is right, and of which length."""
+        return {"right": y[:, 0].argmax(axis=-1) == batch.target, "length": batch.length}
 
-    def metrics(self, y, batch) -> dict:
+    def by_length(self, scores) -> dict[int, float]:
+        """{length: accuracy}, from the scores of an evaluation."""
+        lengths, index = np.unique(scores["length"], return_inverse=True)
+        means = np.bincount(index, scores["right"]) / np.bincount(index)
+        return dict(zip(lengths.tolist(), means.tolist(), strict=True))
+
+    def summary(self, scores) -> dict:
         """Means over lengths, every length weighing the same."""
-        found = self.by_length(y, batch)
+        found = self.by_length(scores)
         first = self.recipe.train_length + 1
         as_released = [accuracy for length, accuracy in found.items() if length != first or len(found) == 1]
         to_100 = [accuracy for length, accuracy in found.items() if length <= 100]

@@ -13,7 +13,7 @@ may repeat (tasks/per_position.py says why), so that split train of D_n has stri
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +26,6 @@ SETTINGS = {"batch": 32, "rate": 5e-4, "train_length": 50, "max_length": 100, "f
 PAPER = {"steps": 25 * 10_000 // 32}
 PUBLISHED = Published("none", "Bhattamishra et al. 2020 trained other models. With protocol per_position an accuracy "
                       "is of strings right at every position, so many in each window, not per length", {}, {})
-
-
-class Judged(NamedTuple):
-    target: np.ndarray         # (b, t, 2)
-    weight: np.ndarray         # (b, t), 0 after the end
 
 
 @dataclass(frozen=True)
@@ -84,9 +79,6 @@ class PerPosition:
         for start in range(0, tasks, size):
             yield min(size, tasks - start), {"start": first + start}
 
-    def kept(self, batch) -> Judged:
-        return Judged(batch.target, batch.weight)
-
     def inputs(self, batch):
         return batch.tokens, {}
 
@@ -94,9 +86,11 @@ class PerPosition:
         """Mean square error of sigmoids inside the strings."""
         return sigmoid_mse(y, batch.target, batch.weight)
 
-    def metrics(self, y, batch) -> dict:
-        """The fraction of strings with every sigmoid of every position on the right side of 1/2; no figures by length.
-        """
+    def score(self, y, batch) -> dict:
+        """Whether every sigmoid of every position of a string is on the right side of 1/2."""
         right = ((y >= 0) == (batch.target > 0.5)).all(axis=-1)
-        accuracy = float((right | (batch.weight == 0)).all(axis=1).mean())
-        return {**dict.fromkeys(self.recipe.LABELS), "accuracy": accuracy}
+        return {"accuracy": (right | (batch.weight == 0)).all(axis=1)}
+
+    def summary(self, scores) -> dict:
+        """The fraction of strings; no figures by length."""
+        return {**dict.fromkeys(self.recipe.LABELS), "accuracy": float(scores["accuracy"].mean())}

@@ -25,6 +25,8 @@ from ..train import runs
 from ..train.documents import plain, read_json
 from . import RECIPES, Recipe
 
+__all__ = ["collect", "load", "names"]
+
 RESULTS = Path(__file__).parent / "results"
 KEPT = ("step", "parameters", "metrics", "seconds", "cpu_seconds", "device", "commit", "platform", "processor", "cores",
         "blas", "versions")                        # of result.json; older runs lack some
@@ -77,12 +79,18 @@ def load(name) -> dict:
     if not path.exists():
         raise ValueError(f"record {str(name)!r} does not exist; allowed: {', '.join(names())}, or the path of a file")
     record = read_json(path)
-    if record.get("task") not in RECIPES or not isinstance(record.get("runs"), list):
+    if not _is_record(record):
         raise ValueError(f"{path} is no record of runs; it needs a task, fields and runs")
     task = record["task"]
     return {**record, "runs": [
         {"task": task, **run, "fields": all_fields(task, {**record["fields"], **run["fields"]}, path)}
         for run in record["runs"]]}
+
+
+def _is_record(x: dict) -> bool:
+    return (isinstance(x.get("task"), str) and x["task"] in RECIPES and isinstance(x.get("fields"), dict)
+            and isinstance(x.get("runs"), list) and all(isinstance(run, dict) and isinstance(run.get("name"), str)
+                                                        and isinstance(run.get("fields"), dict) for run in x["runs"]))
 
 
 def names() -> list[str]:

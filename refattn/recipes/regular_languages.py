@@ -16,11 +16,11 @@ import numpy as np
 from ..attention.layer import MultiHead
 from ..attention.sliding_dilated import OUT_OF_RANGE, SlidingDilated
 from ..attention.transformer_xl import TransformerXL
-from ..feed_forward import FeedForward
+from ..layers.block import NORMS
+from ..layers.feed_forward import FeedForward
 from ..models.recurrent import Recurrent
-from ..models.regular_gpt import NORMS, RegularGPT
-from ..models.transformer import Transformer
-from ..models.universal import PostBlock
+from ..models.regular_gpt import RegularGPT
+from ..models.transformer import post_norm
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
 from . import per_position, published
@@ -145,9 +145,8 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
             layer = SlidingDilated(m, self.heads, d, self.chunk, out_of_range=self.out_of_range)
             return RegularGPT(layer, feed_forward, data.vocabulary, data.classes, self.thickness, self.norm)
         position = TransformerXL(m, self.heads, d) if self.attention == "transformer_xl" else None
-        block = PostBlock(MultiHead(m, self.heads, d, position=position, biases=False), FeedForward(m, 4 * m, "relu"))
-        return Transformer(block, self.layers, data.classes, vocabulary=data.vocabulary, final_norm=False,
-                           embedding_scale=True, causal=self.protocol == "per_position")
+        return post_norm(MultiHead(m, self.heads, d, position=position, biases=False), 4 * m, self.layers,
+                         vocabulary=data.vocabulary, outputs=data.classes, causal=self.protocol == "per_position")
 
     @cached_property
     def by_protocol(self) -> OneAnswer | PerPosition:
@@ -171,10 +170,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         most = TOKENS // length
         if self.attention in ("transformer_xl", "softmax"):
             most = min(most, PAIRS // (self.heads * length**2))
-        return max(1, min(self.batch, most))
-
-    def kept(self, batch):
-        return self.by_protocol.kept(batch)
+        return max(1, min(self.evaluation_batch or self.batch, most))
 
     def inputs(self, batch, rng=None):
         return self.by_protocol.inputs(batch)
@@ -182,5 +178,8 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     def loss(self, y, batch):
         return self.by_protocol.loss(y, batch)
 
-    def metrics(self, y, batch):
-        return self.by_protocol.metrics(y, batch)
+    def score(self, y, batch):
+        return self.by_protocol.score(y, batch)
+
+    def summary(self, scores):
+        return self.by_protocol.summary(scores)

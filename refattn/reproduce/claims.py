@@ -23,7 +23,8 @@ class Side(NamedTuple):
 
     @property
     def words(self) -> str:
-        return self.fields["attention"]
+        """What tells a pair of a claim from its others."""
+        return ", ".join(self.fields[x] for x in ("problem", "attention") if x in self.fields)
 
 
 class Claim(NamedTuple):
@@ -61,6 +62,28 @@ TRANSFORMER = {**PARITY, "attention": "transformer_xl", "layers": 2, "width": 32
 REGULAR = ("regular_languages_quick",)
 NEITHER = "hyla_no_nonlinearity_no_rms_head"
 LOGIC, CODES = ("fuzzy_logic_short",), ("fuzzy_logic_codes",)
+TEXT = {"text": "tiny_shakespeare.txt", "unit": "characters"}
+SHORT, FAR = {**TEXT, "position": "learned", "length": 64}, {**TEXT, "length": 128, "longest": 4096}
+
+
+def far(times: int, **fields) -> Side:
+    """Bits for the last character of windows so many times as long as those of training."""
+    return Side({**FAR, "attention": "softmax", **fields}, f"times_{times}", "bits")
+
+
+def composed(split="held_out", scoring="dot", retrievals=1, **fields) -> Side:
+    """Accuracy of compositional attention."""
+    return Side({"attention": "compositional", "scoring": scoring, "retrievals": retrievals, **fields}, split,
+                "accuracy")
+
+
+def beside_softmax(side: Side) -> tuple:
+    """It and the accuracy of softmax attention in the same setting, whose other fields are the defaults of its task."""
+    return side, side._replace(fields={**side.fields, "attention": "softmax", "retrievals": 1})
+
+
+PROBLEMS = "same_different", "rmts", "distribution_of_three", "identity_rules"
+SCAN = {"split": "longer", "cutoff": 26}
 CLAIMS = (
     Claim("Using the code twice beats using it once, all else equal", "H, section 3.1, table A1", "fuzzy_logic",
           attention((("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
@@ -84,6 +107,23 @@ CLAIMS = (
     Claim("Compositional attention beats 4-head attention on held-out pairings", "C, section 4.1, table 6",
           "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss", fields={}),
           ("contextual_retrieval_separation",), "quick", less=True),
+    Claim("Compositional attention beats softmax attention on triangles", "C, section 4.3, table 3", "triangles",
+          attention((("compositional", "softmax"),), split="test", metric="accuracy", fields={}), ("triangles",),
+          "small"),
+    Claim("At width 32 compositional attention beats softmax attention on relational questions of Sort-of-CLEVR",
+          "C, section 4.2, table 7", "sort_of_clevr", tuple(
+              pair for kind in ("binary", "ternary") for pair in attention(
+                  (("compositional", "softmax"),), split="chosen", metric=kind, fields={"width": 32})),
+          ("sort_of_clevr",), "small"),
+    *(Claim(f"Compositional attention, 1 retrieval, beats softmax attention on objects never seen, m = {m}",
+            "C, section 4.5, figure 6", "esbn", tuple(beside_softmax(composed(problem=problem, hold_out=m))
+                                                      for problem in PROBLEMS), ("esbn",), "paper") for m in (50, 95)),
+    *(Claim(f"Compositional attention, {words}, says more long SCAN commands rightly than softmax attention",
+            "C, section 4.6, table 4", "scan", (beside_softmax(composed(scoring="linear", retrievals=r, **SCAN)),),
+            ("scan_10000",), "fifth") for r, words in ((1, "1 retrieval"), (2, "2 retrievals"))),
+    Claim("Dot scoring, which sees the query, says more of them rightly than linear scoring", "C, section 4.6 (text)",
+          "scan", ((composed(retrievals=2, **SCAN), composed(scoring="linear", retrievals=2, **SCAN)),),
+          ("scan_10000",), "fifth"),
     Claim("On longer words of PARITY RegularGPT beats a Transformer", "R, section 5.3, table 1", "regular_languages",
           ((longer(PARITY), longer(TRANSFORMER)),), REGULAR, "quick"),
     Claim("On longer words of PARITY a chunk of 2 beats a chunk of 3", "R, section 5.3, table 1", "regular_languages",
@@ -92,6 +132,15 @@ CLAIMS = (
             "R, section 7.3, figure 3", "regular_languages",
             (tuple(Side(fields, "layer outputs", metric) for metric in ("purity", "most frequent")),),
             ("regular_languages_codes",), "quick") for words, fields in (("PARITY", PARITY), ("Cycle", CYCLE))),
+    *(Claim(f"{of} predicts characters better than {than}", source, "text", attention((pair,), "test", "bits", SHORT),
+            ("text_models",), "small", less=True) for of, than, source, pair in (
+        ("HYLA", "linear attention", "H, section 5, figure 6", ("hyla", "linear")),
+        ("Compositional attention", "softmax attention", "C, section 4.7, figure 7", ("compositional", "softmax")))),
+    Claim("At 32 times the trained length KERPLE predicts characters better than T5", "R, section 6, table 3", "text",
+          ((far(32, position="kerple_log"), far(32, position="t5")),), ("text_lengths",), "small", less=True),
+    Claim("RegularGPT of chunk 16, trained at 128 characters, is worse at 512 than at 256 = 16², where no level is new",
+          "R, section 6, table 3", "text", (tuple(far(n, attention="regular_gpt", chunk=16) for n in (2, 4)),),
+          ("text_lengths",), "small", less=True),
 )
 
 
@@ -127,6 +176,7 @@ class Claims:
         return [{**run, "record": name} for name in wanted for run in recorded.load(name)["runs"]]
 
     def chosen(self, only=()):
+        """The claims whose words contain one of `only`; all without any."""
         return chosen({claim.words: claim for claim in self.claims}, only).values()
 
     def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:

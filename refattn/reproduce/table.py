@@ -128,6 +128,7 @@ def listing(labels) -> str:
 
 
 def value(x) -> str:
+    """A setting as text, whole numbers with commas."""
     return f"{x:,}" if isinstance(x, int) and not isinstance(x, bool) else str(x)
 
 

@@ -1,10 +1,22 @@
 """The table of tables: one entry for each published table that can be put beside our runs."""
 
-from ..recipes.published import TABLE_1, TABLE_2, TABLE_6, TABLE_A1, TABLE_A2
+from ..recipes.published import (
+    SORT_OF_CLEVR,
+    TABLE_1,
+    TABLE_2,
+    TABLE_2_OF_C,
+    TABLE_3_OF_C,
+    TABLE_6,
+    TABLE_A1,
+    TABLE_A2,
+)
+from ..recipes.published.compositional import fraction
 from ..recipes.recorded import RESULTS
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.documents import read_json
 from .claims import Claims
+from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
+from .sequences import ESBN, TABLE_4_OF_C
 from .sheet import NEVER, Sheet, chosen, shown
 from .table import Column, Row, Table
 
@@ -61,6 +73,52 @@ TABLE_6_OF_C = Table(
     table_6_rows(), ("contextual_retrieval_2s4r_64",), digits=2, own_directories=True,
     remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
              "always scores 0.75.",))
+
+IMAGES = "Mittal et al. 2022, Compositional Attention, {}: mean, and standard error from the deviation over {} seeds"
+
+
+def clevr_rows() -> tuple:
+    """Each row of tables 1, 7 and 8; the selector is as wide as the authors' plot script says."""
+    rows = []
+    for (m, *key), figures in SORT_OF_CLEVR.items():
+        searches, selector = {32: (2, 8), 256: (4, 32), 512: (4, 16)}[m]
+        if len(key) == 1:
+            words, fields = f"softmax, {key[0]} heads", {"attention": "softmax", "heads": key[0]}
+        else:
+            words = f"{searches} searches, {key[0]} retrievals, {key[1]} scoring"
+            fields = {"attention": "compositional", "searches": searches, "retrievals": key[0], "scoring": key[1],
+                      "selector_width": selector}
+        rows.append(Row(f"width {m}: {words}", {"width": m, **fields}, (*(fraction(x, 5) for x in figures), None)))
+    return tuple(rows)
+
+
+SORT_OF_CLEVR_TABLE = Table(
+    "sort-of-clevr", "Tables 1, 7 and 8 of C, Sort-of-CLEVR: accuracy by type of question",
+    IMAGES.format("tables 1, 7 and 8", 5), "sort_of_clevr",
+    (*(Column(name, "chosen", name) for name in ("unary", "binary", "ternary")),
+     Column("train ternary", "train", "ternary")),
+    clevr_rows(), ("sort_of_clevr",), own_directories=True,
+    remarks=("Accuracy of each type is that of the test where the validation accuracy of this type is best; "
+             "\"linear\" scoring is what the paper calls MLP.",))
+COMPOSITIONAL = {"attention": "compositional", "scoring": "dot"}
+TRIANGLES = Table(
+    "triangles", "Tables 3 and 9 of C, equilateral triangles: accuracy", IMAGES.format("table 3", 3), "triangles",
+    (Column("test", "test", "accuracy"),),
+    tuple(Row(f"4 searches, {r} retrievals" if r else "softmax, 4 heads",
+              {"retrievals": r, **COMPOSITIONAL} if r else {"attention": "softmax"}, (fraction(figure, 3),))
+          for r, figure in TABLE_3_OF_C.items()),
+    ("triangles",), own_directories=True,
+    remarks=("Every image is fresh, so there is no accuracy of training apart.",
+             "Of table 9 the dot-product rows, which are those of table 3: its other rows print no numbers that could "
+             "be read."))
+MULTITASK = Table(
+    "multitask-images", "Table 2 of C, four sets of images at a time: accuracy", IMAGES.format("table 2", 3),
+    "multitask_images", tuple(Column(name, "test", name) for name in ("first", "second", "third", "triangles")),
+    tuple(Row(f"4 searches, {r} retrievals" if r else "softmax, 4 heads",
+              {"first": "cifar10", **({"retrievals": r, **COMPOSITIONAL} if r else {"attention": "softmax"})},
+              tuple(fraction(figure, 3) for figure in figures)) for r, figures in TABLE_2_OF_C.items()),
+    ("multitask_images",), own_directories=True,
+    remarks=("First, second and third are CIFAR-10, Fashion-MNIST and SVHN; runs on other sets stand in no cell.",))
 
 TABLE_1_OF_R = Table(
     "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
@@ -140,5 +198,5 @@ class Ambiguity:
 
 
 TABLES = {table.name: table for table in (
-    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, TABLE_1_OF_R, TABLE_2_OF_R,
-    HEADS, FIGURE_5C, Claims())}
+    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK, ESBN,
+    TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R, Claims())}

@@ -46,7 +46,7 @@ class FuzzyLogic:
     held_out    : fraction of the combinations of known terms that is held out, 0 <= held_out < 1, rounded down
     cover_terms : draw the split again until every known term occurs in training (the paper says so, the code does not)
     seed        : of the split
-    released    : the authors' own splits, for 4 variables, 2 terms and the seeds 0, 1, 2
+    released    : the authors' own splits, for 4 variables, 2 terms and the seeds 0, 1, 2, 2024
 
     Raises: ValueError naming the field, what was given and what is allowed.
 
@@ -186,8 +186,9 @@ def check_settings(task):
         raise ValueError(f"held_out is {task.held_out}, which leaves {train} combinations to train on, allowed with "
                          f"cover_terms are fractions that leave enough for {task.known_terms} known terms")
     if task.released and (task.variables, task.terms, task.seed in RELEASED, task.cover_terms) != (4, 2, True, False):
+        seeds = ", ".join(map(str, RELEASED))
         raise ValueError(f"released is True with variables {task.variables}, terms {task.terms}, seed {task.seed}, "
-                         f"cover_terms {task.cover_terms}, allowed are 4, 2, a seed of 0, 1, 2, and False")
+                         f"cover_terms {task.cover_terms}, allowed are 4, 2, a seed of {seeds}, and False")
 
 
 PRESETS = {"4/2": FuzzyLogic(), "5/3": FuzzyLogic(variables=5, terms=3), "3/2": FuzzyLogic(variables=3, terms=2)}

@@ -58,7 +58,7 @@ class Sraven:
     symbols  : K, 3 to 1,024: "distribute three" needs three different ones
     held_out : fraction of the rule combinations that is held out, 0 <= held_out < 1, rounded down
     seed     : of the split
-    released : the authors' own splits, for 4 features, a quarter held out and the seeds 0, 1, 2
+    released : the authors' own splits, for 4 features, a quarter held out and the seeds 0, 1, 2, 2024
 
     Raises: ValueError naming the field, what was given and what is allowed.
 
@@ -199,7 +199,7 @@ def check_settings(task):
         raise ValueError(f"held_out is {task.held_out}, which leaves none of {count} rule combinations to train on")
     if task.released and (task.features, task.held_out, task.seed in RELEASED) != (4, 0.25, True):
         raise ValueError(f"released is True with features {task.features}, held_out {task.held_out}, seed {task.seed}, "
-                         f"allowed are 4, 0.25 and a seed of 0, 1, 2")
+                         f"allowed are 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
 
 
 PRESETS = {"2/4": Sraven(2, 4), "4/4": Sraven(4, 4), "4/8": Sraven(), "4/16": Sraven(4, 16)}

@@ -1,5 +1,7 @@
 """The theorems of compositional attention."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from .. import ops, params
@@ -7,9 +9,8 @@ from ..attention.compositional import Compositional, compositional, compositiona
 from ..attention.layer import MultiHead
 from ..attention.softmax import softmax, softmax_backward
 from ..attention.value_scores import SCORINGS
-from ..feed_forward import FeedForward
-from ..models.transformer import Block, Transformer
-from ..models.universal import Universal
+from ..layers.feed_forward import FeedForward
+from ..models.transformer import universal
 from ..naive import compositional as loops
 from .statement import filled, gap, gaps, joined, passes, sizes, theorem
 
@@ -179,8 +180,8 @@ def the_key_map_moves_into_the_selector(rng):
 def a_shared_block_gets_the_sum_of_the_gradients(rng):
     b, t, i, s, r, n = sizes(rng, 6)
     attention, feed_forward = Compositional(8, s, r, 3, 4, 5), FeedForward(8, 9, "relu")
-    shared = Universal(attention, feed_forward, n, i, final_norm=True)
-    whole = Transformer(Block(attention, feed_forward, epsilon=1e-5), n, inputs=i)
+    shared = universal(attention, feed_forward, n, inputs=i, final_norm=True)
+    whole = replace(shared, stack=replace(shared.stack, shared=False))
     p, x = filled(shared, rng), rng.standard_normal((b, t, i))
     embed, block, norm, readout = map(joined, (p.embed, p.block, p.norm, p.readout))
     q = params.view(np.concatenate([embed, *[block] * n, norm, readout]), whole.parameters())

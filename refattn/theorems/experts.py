@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import ops, params
-from ..feed_forward import FeedForward
-from ..mixture_of_experts import MixtureOfExperts
+from ..layers.feed_forward import FeedForward
+from ..layers.mixture_of_experts import MixtureOfExperts
 from .statement import filled, gaps, passes, sizes, theorem
 
 

@@ -8,7 +8,7 @@ from .. import params
 from ..attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from ..attention.softmax import softmax, softmax_backward
 from ..contract import contract
-from ..feed_forward import FeedForward
+from ..layers.feed_forward import FeedForward
 from ..models.recurrent import linear_scan, linear_scan_backward
 from ..models.regular_gpt import RegularGPT, levels
 from .statement import filled, gap, gaps, passes, sizes, theorem

@@ -20,8 +20,9 @@ THEOREMS: dict[str, Theorem] = {}
 
 
 def theorem(statement: str, source: str, tolerance: float = 1e-12):
-    """Enters a function into THEOREMS under its own name."""
+    """Enters a function into THEOREMS under its own name; the statement is its docstring."""
     def enter(f):
+        f.__doc__ = f"The largest error of: {statement}."
         THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, f)
         return f
     return enter

@@ -6,15 +6,17 @@ from .. import masks, params
 from ..attention import VARIANTS
 from ..attention.layer import MultiHead
 from ..attention.tiled import tiled, tiled_backward
+from ..cases.case import normal
 from ..models.transformer import decoder
 from ..recompute import Recompute
 from .hypernetwork import inputs, layer_of
 from .statement import filled, gap, gaps, joined, passes, theorem
 
 
-def extras(rng, row, v):
-    """The extra parameter arrays of a variant: wv2 (h, e, e) where the value network is deep."""
-    return [rng.standard_normal((v.shape[2], v.shape[3], v.shape[3])) for _ in row.extras]
+def extras(rng, row, q, v):
+    """The extra arrays of a variant, by its axes."""
+    size = dict(zip("bqhd", q.shape, strict=True)) | dict(zip("bkhe", v.shape, strict=True))
+    return [normal(rng, axes, size) for axes in row.extras.values()]
 
 
 @theorem("self-attention of every variant is equivariant under permutations of the positions; without positional "
@@ -55,13 +57,14 @@ def a_fully_masked_query_contributes_nothing(rng):
         keep = rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.6
         keep[:, :, 0] = False
         bias = rng.standard_normal((q.shape[2], q.shape[1], k.shape[1]))
-        o, saved = row.forward(q, k, v, *extras(rng, row, v), keep=keep, bias=bias)
+        o, saved = row.forward(q, k, v, *extras(rng, row, q, v), keep=keep, bias=bias)
         do = rng.standard_normal(o.shape)
         dq, _, _, dbias, *_ = row.backward(saved, do)
         only = np.zeros_like(do)
         only[:, 0] = do[:, 0]
         alone = row.backward(saved, only)
-        worst = max(worst, *(float(np.abs(x).max()) for x in (o[:, 0], dq[:, 0], dbias[:, 0], *alone[:4])))
+        zeros = [o[:, 0], dq[:, 0], dbias[:, 0], *(x for x in alone if x is not None)]
+        worst = max(worst, *(float(np.abs(x).max()) for x in zeros))
     layer, p, x = layer_of(rng, "hyla")
     y = layer.forward(p, x, keep=np.zeros((1, 1), dtype=bool))[0]
     return max(worst, float(np.abs(y - p.bo).max()))
@@ -71,16 +74,20 @@ def a_fully_masked_query_contributes_nothing(rng):
          "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2")
 def tiles_equal_the_whole(rng):
     worst = 0.0
-    for page in "softmax", "linear", "hyla":
+    for row in VARIANTS.values():
+        if not row.tiles:
+            continue
         q, k, v = inputs(rng)
+        arrays = q, k, v, *extras(rng, row, q, v)
         options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
                    "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
                    "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
-        o, saved = VARIANTS[page].forward(q, k, v, **options)
+        o, saved = row.forward(*arrays, **options)
         do = rng.standard_normal(o.shape)
         for tile in 1, 2, k.shape[1], k.shape[1] + 1:
-            o2, saved2 = tiled(q, k, v, page=page, tile=tile, **options)
-            worst = max(worst, gap(o2, o), gaps(tiled_backward(saved2, do), VARIANTS[page].backward(saved, do)))
+            o2, saved2 = tiled(*arrays, page=row.name, tile=tile, **options)
+            gradients = row.backward(saved, do)[:4 + len(row.extras)]
+            worst = max(worst, gap(o2, o), gaps(tiled_backward(saved2, do), gradients))
     return worst
 
 

@@ -7,7 +7,6 @@ A recipe is anything with the methods and fields of `recipes.base.Recipe`; this 
 """
 
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +14,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .. import optim, params
+from ..xp import array_module, to_device
 from ..xp import device as find_device
-from . import curves, runs
-from .ahead import ahead
+from . import ahead, curves, runs
 from .documents import environment, write_json
 from .evaluation import evaluate, moved, stream
 from .record import NonFinite, Record, State
@@ -54,35 +53,33 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     state = State(recipe, listed := model.parameters(), xp)
     flat, p = state.flat, state.parameters
     gradient, grads = params.allocate(listed, xp=xp)
-    mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
+    mask, bounds = params.decay_mask(listed, recipe.decay_rule, xp=xp), params.bounds(listed, xp=xp)
     with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
         with stop, Record(recipe, model, state, out, progress) as record:
-            for step, batch in ahead(partial(_sample, recipe), state.step, recipe.steps):
+            for step, batch in ahead.ahead(recipe.draw, state.step, recipe.steps):
                 if stop():
                     break
-                batch = moved(batch, xp)
-                x, options = recipe.inputs(batch, stream(recipe.seed, "dropout", step))
-                y, saved = model.forward(p, x, **options)
-                loss, dy = recipe.loss(y, batch)
-                gradient[...] = 0
-                model.backward(p, saved, dy, grads)
-                record.before_update(loss, gradient)                        # watches for bad numbers
-                if recipe.clip:
-                    optim.clip_by_global_norm(gradient, recipe.clip)
-                optim.adamw_step(flat, gradient, state.moments, step=step + 1, rate=recipe.rate_at(step),
-                                 decay=recipe.decay, mask=mask)
-                record.after_update()                                       # logs, evaluates, saves
+                for update, part in enumerate(recipe.turns(batch), start=step * recipe.TURNS):
+                    part = moved(part, xp)
+                    x, options = recipe.inputs(part, stream(recipe.seed, "dropout", update))
+                    y, saved = model.forward(p, x, **options)
+                    loss, dy = recipe.loss(y, part)
+                    gradient[...] = 0
+                    model.backward(p, saved, dy, grads)
+                    record.before_update(loss, gradient)                    # watches for bad numbers
+                    if recipe.clip:
+                        optim.clip_by_global_norm(gradient, recipe.clip)
+                    optim.adamw_step(flat, gradient, state.moments, step=update + 1, rate=recipe.rate_at(step),
+                                     decay=recipe.decay, mask=mask, **recipe.ADAM)
+                    if bounds is not None:
+                        xp.clip(flat, *bounds, out=flat)
+                record.after_step()                                         # logs, evaluates, saves
             record.checkpoint()
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
         finished = state.step == recipe.steps
         metrics = _finish(recipe, model, state, out, device) if finished else {}
     return Fitted(recipe, model, p, state.step, metrics, finished)
-
-
-def _sample(recipe, step: int):
-    """The batch of a step, on the host."""
-    return recipe.sample(stream(recipe.seed, "data", step), "train", recipe.batch)
 
 
 @contextmanager
@@ -107,8 +104,15 @@ def _finish(recipe, model, state: State, out, device: str) -> dict:
         return done["metrics"]
     metrics = {split: evaluate(recipe, model, state.parameters, split) for split in recipe.SPLITS}
     if out is not None:
+        metrics |= recipe.read_off([*runs.lines(out), {"step": state.step, **metrics}])
+        best = {}
+        if Path(out, runs.BEST).exists():
+            arrays, meta = runs.load_checkpoint(out, recipe, model.parameters(), runs.BEST)
+            p = params.view(to_device(arrays["parameters"], array_module(state.flat)), model.parameters())
+            best = {"best": {"step": meta["step"], "metrics": {
+                split: evaluate(recipe, model, p, split) for split in recipe.SPLITS}}}
         write_json(Path(out, "result.json"), {
-            **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
+            **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics, **best,
             "parameters": len(state.flat), "seconds": round(state.seconds, 1),
             "cpu_seconds": round(state.cpu_seconds, 1), "device": device, **environment()})
         curves.draw(out, recipe)

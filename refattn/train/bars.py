@@ -36,6 +36,7 @@ class Bars:
         return found[-1] if found else {}
 
     def say(self, text: str) -> None:
+        """Writes a line above the bars."""
         if self.progress:
             from tqdm import tqdm
             tqdm.write(text, file=sys.stderr)
@@ -57,6 +58,7 @@ class Bars:
                 self.announce()
 
     def announce(self) -> None:
+        """Says once how long it will take, as soon as that can be told."""
         now, steps = time.monotonic(), sum(self.seen)
         if self.first is None:                              # from here on, since processes take a while to start
             self.first = now, steps
@@ -66,5 +68,6 @@ class Bars:
             self.said = True
 
     def close(self) -> None:
+        """Closes all bars."""
         for bar in self.bars:
             bar.close()

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 
@@ -58,7 +58,10 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
                              f"directory, or resuming it")
     for path, recipe in paths.items():
         runs.begin(path, recipe, resume)
-    jobs = {path: recipe for path, recipe in paths.items() if runs.result(path) is None}
+    jobs = {path: recipe for path, recipe in paths.items() if runs.result(path, recipe) is None}
+    for path, recipe in jobs.items():                       # a damaged one is refused before any run goes on
+        with suppress(FileNotFoundError):
+            runs.load_checkpoint(path, recipe, recipe.build().parameters())
     deadline = None if max_seconds is None else time.time() + max_seconds
     failed = {}
     if len(jobs) == 1 and executor is None:
@@ -71,7 +74,7 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
 
 def outcome(path, recipe, error: str | None = None) -> dict:
     """result.json of a complete run; of any other name, task, fields, the step of its checkpoint, and the error."""
-    if done := runs.result(path):
+    if done := runs.result(path, recipe):
         return {**done, "finished": True, "path": str(path)}
     try:
         step = runs.load_checkpoint(path, recipe, recipe.build().parameters())[1]["step"]
@@ -170,10 +173,13 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
                     again = hand_out(path)
                     futures[again] = path
                     waiting.add(again)
-        except KeyboardInterrupt:
+        except BaseException as error:                      # one that went wrong, or Ctrl-C
             stop_file.touch()
             running = [future for future in futures if not future.cancel()]
             bars.say("stopping the runs, each with a checkpoint")
+            if not isinstance(error, KeyboardInterrupt):
+                wait(running, timeout=60)                   # of an executor that is broken some never end
+                raise
             wait(running)
             raise Interrupted(f"{len(futures)} runs stopped") from None
         return found

@@ -37,7 +37,7 @@ def read_json(path) -> dict:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(document, dict):
             raise ValueError(f"it holds a {type(document).__name__}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a JSON object as refattn writes it ({error})") from error
     return document
 

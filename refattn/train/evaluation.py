@@ -32,22 +32,19 @@ def _module(views):
 def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None) -> dict:
     """{metric: value} of a split, over `tasks` samples (the recipe's number when None), without dropout.
 
-    In the recipe's `batches`; a split that has none has no figures.  Metrics see all predictions at once; a mean over
-    samples is the unweighted mean of batch means (H, released code) as long as the batches are of one size.
+    One batch of outputs exists at a time: what stays of it are the recipe's scores, one row for each sample or token.
+    A split that is asked nothing has no figures.
 
     Raises ValueError for an unknown split or a number of tasks below 1.
     """
     xp, tasks = _module(parameters), recipe.evaluation if tasks is None else tasks
     if not isinstance(tasks, int) or tasks < 1:
         raise ValueError(f"tasks is {tasks!r}, allowed are whole numbers of at least 1")
-    outputs, batches = [], []
-    for number, (size, further) in enumerate(recipe.batches(split, tasks)):
-        batch = recipe.sample(stream(recipe.seed, "evaluation", number), split, size, **further)
-        x, options = recipe.inputs(moved(batch, xp))
-        y, _ = model.forward(parameters, x, **options)
-        outputs.append(to_host(y))
-        batches.append(recipe.kept(batch))
-    if not batches:
+    scores = {}
+    for batch in recipe.asked(split, tasks):
+        y = to_host(recipe.predict(model, parameters, moved(batch, xp)))
+        for name, x in recipe.score(y, batch).items():
+            scores.setdefault(name, []).append(x)
+    if not scores:
         return dict.fromkeys(recipe.LABELS)
-    joined = type(batches[0])(*map(np.concatenate, zip(*batches, strict=True)))
-    return recipe.metrics(np.concatenate(outputs), joined)
+    return recipe.summary({name: np.concatenate(parts) for name, parts in scores.items()})

@@ -25,15 +25,17 @@ class State:
 
     def __init__(self, recipe, listed, xp):
         self.flat, self.parameters = params.allocate(listed, xp=xp)
-        params.initialise(self.flat, listed, stream(recipe.seed, "init"), recipe.initialise)
+        params.initialise(self.flat, listed, stream(recipe.seed, "init"), recipe.initialise, recipe.INITIAL)
         self.moments = optim.moments(self.flat)
         self.loss_sum = xp.zeros((), dtype=self.flat.dtype)
         self.step, self.seconds, self.cpu_seconds = 0, 0.0, 0.0
 
     def arrays(self) -> dict:
+        """{name: flat array} of a checkpoint."""
         return dict(zip(runs.ARRAYS, (self.flat, *self.moments, self.loss_sum), strict=True))
 
     def restore(self, arrays: dict, meta: dict) -> None:
+        """Takes arrays, step and times from a checkpoint."""
         for name, x in self.arrays().items():
             x[...] = to_device(arrays[name], array_module(x))
         self.step, self.seconds = meta["step"], meta.get("seconds", 0.0)
@@ -54,14 +56,15 @@ def first_bad(finite, listed) -> str | None:
 class Health:
     """Whether every loss and gradient was finite so far, kept on the device: only `check` waits for it."""
 
-    def __init__(self, flat, listed, step: int):
+    def __init__(self, flat, listed, step: int, turns: int):
         xp = array_module(flat)
-        self.listed, self.start = listed, step
+        self.listed, self.start, self.turns = listed, step, turns
         self.finite = xp.ones(flat.shape, dtype=bool)       # entry by entry, of the first gradient that was not
         self.alive = xp.ones((), dtype=bool)
-        self.good = xp.zeros((), dtype=np.int64)            # steps before that one
+        self.good = xp.zeros((), dtype=np.int64)            # updates before that one
 
     def watch(self, loss, gradient) -> None:
+        """Notes whether loss and gradient are finite, without waiting for the device."""
         xp = array_module(gradient)
         self.finite &= xp.isfinite(gradient) | ~self.alive
         self.alive &= self.finite.all() & xp.isfinite(loss)
@@ -72,7 +75,7 @@ class Health:
         if not bool(self.alive):
             name = first_bad(self.finite, self.listed)
             what = "the loss" if name is None else f"the gradient of {name}"
-            raise NonFinite(f"step {self.start + int(self.good) + 1}: {what} is not finite")
+            raise NonFinite(f"step {self.start + int(self.good) // self.turns + 1}: {what} is not finite")
 
 
 class Record:
@@ -81,7 +84,7 @@ class Record:
     def __init__(self, recipe, model, state: State, out, progress: bool):
         self.recipe, self.model, self.state, self.out, self.progress = recipe, model, state, out, progress
         self.listed, self.first_step, self.saved_at = model.parameters(), state.step, state.step
-        self.health = Health(state.flat, self.listed, state.step)
+        self.health = Health(state.flat, self.listed, state.step, recipe.TURNS)
         self.every_step = array_module(state.flat) is np    # on a CPU a look costs nothing
 
     def __enter__(self):
@@ -99,26 +102,31 @@ class Record:
         self.bar.close()
 
     def say(self, text: str) -> None:
+        """Writes a line above the bar."""
         if self.progress:
             self.bar.write(text, file=sys.stderr)
 
     def fail(self, error: NonFinite) -> None:
+        """Raises NonFinite, saying which checkpoint is kept."""
         kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
         raise NonFinite(f"{self.recipe.name}, {error}; {kept}") from None
 
     def check(self) -> None:
+        """Raises NonFinite if a number was bad."""
         try:
             self.health.check()
         except NonFinite as error:
             self.fail(error)
 
     def before_update(self, loss, gradient) -> None:
+        """Takes note of loss and gradient."""
         self.health.watch(loss, gradient)
         if self.every_step:
             self.check()
         self.state.loss_sum += loss
 
-    def after_update(self) -> None:
+    def after_step(self) -> None:
+        """Counts the step; logs, evaluates and saves where it is due."""
         recipe, state = self.recipe, self.state
         state.step += 1
         self.bar.update()
@@ -127,7 +135,7 @@ class Record:
             self.say(f"{recipe.name}: about {minutes:.1f} minutes to go")
         last = state.step == recipe.steps
         if state.step % recipe.log_every == 0 or last:
-            self.log(evaluating=state.step % recipe.evaluate_every == 0 and not last)
+            self.log(evaluating=state.step % recipe.evaluate_every == 0 and not last or last and recipe.CHOSEN_BY)
         if state.step % recipe.checkpoint_every == 0:
             self.checkpoint()
 
@@ -135,7 +143,7 @@ class Record:
         """One line of metrics.jsonl; nothing in it depends on the clock."""
         self.check()
         recipe, state = self.recipe, self.state
-        loss = float(state.loss_sum) / ((state.step - 1) % recipe.log_every + 1)
+        loss = float(state.loss_sum) / (((state.step - 1) % recipe.log_every + 1) * recipe.TURNS)
         line = {"step": state.step, "loss": loss, "rate": recipe.rate_at(state.step - 1)}
         state.loss_sum[...] = 0
         if evaluating:
@@ -143,7 +151,19 @@ class Record:
                 line[split] = evaluate(recipe, self.model, state.parameters, split, tasks=recipe.probe)
         self.bar.set_postfix(loss=f"{loss:.4f}", rate=f"{line['rate']:.1e}", refresh=False)
         if self.out is not None:
+            if evaluating and recipe.CHOSEN_BY:
+                self.choose(line)
             runs.append(self.out, line)
+
+    def choose(self, line: dict) -> None:
+        """Keep the parameters as best.npz where the evaluation in this line is better than all before it."""
+        split, metric, way = self.recipe.CHOSEN_BY
+        sign = {"least": -1, "most": 1}[way]
+        before = [x[split][metric] for x in runs.lines(self.out) if x.get(split, {}).get(metric) is not None]
+        value = line[split][metric]
+        if value is not None and all(sign * value > sign * other for other in before):
+            runs.save_checkpoint(self.out, self.recipe, self.listed, {"parameters": to_host(self.state.flat)},
+                                 self.state.step, self.state.seconds, self.state.cpu_seconds, runs.BEST)
 
     def checkpoint(self) -> None:
         """Save the state, unless it is saved already; a state with a bad number raises and is never saved."""

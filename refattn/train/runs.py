@@ -3,6 +3,7 @@
     recipe.json      the settings, written before anything else
     metrics.jsonl    one line per log point: step, mean loss since the last, rate; and at evaluations the metrics
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
+    best.npz         parameters at the best evaluation, where the recipe says which that is
     result.json      final metrics, seconds, machine, versions: its presence says that the run is complete
     curves.png       where matplotlib is installed
 
@@ -11,7 +12,10 @@ checkpoint are dropped on resume.  So a run may be killed at any moment and goes
 """
 
 import json
+import math
 import os
+import reprlib
+import sys
 import time
 import zipfile
 from contextlib import contextmanager
@@ -23,11 +27,14 @@ import numpy as np
 from .. import __version__, params
 from .documents import plain, read_json, write_json
 
+__all__ = ["find", "lines", "load", "read_recipe", "result"]
+
 try:
     import fcntl
 except ImportError:            # Windows
     fcntl = None
 
+BEST = "best.npz"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
@@ -90,66 +97,105 @@ def append(path, line: dict) -> None:
         os.fsync(file.fileno())
 
 
+def number(x) -> bool:
+    """Whether it is one that a clock or a loss can have: finite, and no boolean."""
+    return type(x) in (int, float) and math.isfinite(x)
+
+
+def whole_line(text: str) -> dict | None:
+    """A line of metrics.jsonl; None if it is damaged."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(line, dict) and type(line.get("step")) is int and number(line.get("loss")) \
+        and number(line.get("rate")) and text.endswith("\n")
+    return line if whole else None
+
+
 def lines(path) -> list[dict]:
-    """The lines of metrics.jsonl up to the first that is not whole."""
-    file, found = Path(path, "metrics.jsonl"), []
-    if file.exists():
-        for text in file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-            try:
-                line = json.loads(text)
-            except ValueError:
-                break
-            if not (isinstance(line, dict) and isinstance(line.get("step"), int) and text.endswith("\n")):
-                break
-            found.append(line)
-    return found
+    """The lines of metrics.jsonl, without those that are damaged; a writer that was killed leaves half a last one."""
+    return [line for line in map(whole_line, _texts(path)) if line is not None]
+
+
+def _texts(path) -> list[str]:
+    file = Path(path, "metrics.jsonl")
+    return file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if file.exists() else []
 
 
 def tidy(path, step: int) -> None:
     """Keep the lines of metrics.jsonl up to `step`, and no temporary file of a writer that was killed."""
     for leftover in Path(path).glob("*.tmp"):
         leftover.unlink(missing_ok=True)
+    damaged = [str(n) for n, text in enumerate(_texts(path)[:-1], 1) if whole_line(text) is None]
+    if damaged:
+        print(f"refattn: {path}/metrics.jsonl, line {', '.join(damaged)}: damaged and left out", file=sys.stderr)
     kept = [line for line in lines(path) if line["step"] <= step]
     with params.whole_file(Path(path, "metrics.jsonl")) as file:
         file.writelines(json.dumps(line) + "\n" for line in kept)
 
 
 def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float,
-                    cpu_seconds: float = 0.0) -> None:
-    """Replace checkpoint.npz, or leave the old one as it is when that fails."""
-    params.save(Path(path, "checkpoint.npz"), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
+                    cpu_seconds: float = 0.0, name: str = "checkpoint.npz") -> None:
+    """Replace checkpoint.npz (or `name`), or leave the old one as it is when that fails."""
+    params.save(Path(path, name), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
                 recipe=describe(recipe))
 
 
-def load_checkpoint(path, recipe, parameters) -> tuple[dict, dict]:
-    """(arrays, meta) of checkpoint.npz: the arrays of `ARRAYS` (parameters alone for 0 steps), and step and seconds.
+def load_checkpoint(path, recipe, parameters, which: str = "checkpoint.npz") -> tuple[dict, dict]:
+    """(arrays, meta): the arrays of `ARRAYS` (parameters alone for 0 steps, and in best.npz), and step and seconds.
 
     Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
     """
-    file = Path(path, "checkpoint.npz")
+    file = Path(path, which)
     with open(file, "rb") as opened:                        # np.load would leave a broken archive open
         if not zipfile.is_zipfile(opened):
             raise ValueError(f"{file} is not a complete refattn checkpoint (its end is missing)")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
-    for name in ARRAYS if recipe.steps else ARRAYS[:1]:
+    for name in ARRAYS if recipe.steps and which != BEST else ARRAYS[:1]:
         shape = () if name == "loss_sum" else (n,)
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
             raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{file} has entries of {name} that are not finite; allowed are finite numbers")
-    step, theirs = meta.get("step"), (meta.get("recipe") or {}).get("fields")
-    if completed(recipe, theirs) != describe(recipe)["fields"]:
+    step, theirs = meta.get("step"), meta.get("recipe")
+    if completed(recipe, theirs.get("fields") if isinstance(theirs, dict) else None) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
-    if not isinstance(step, int) or not 0 <= step <= recipe.steps:
+    if type(step) is not int or not 0 <= step <= recipe.steps:
         raise ValueError(f"{file} is of step {step!r}; allowed are steps from 0 to {recipe.steps}")
+    for name in "seconds", "cpu_seconds":
+        if not number(meta.get(name, 0)) or meta.get(name, 0) < 0:
+            raise ValueError(f"{file} has {name} {meta[name]!r}; allowed are numbers from 0")
     return arrays, meta
 
 
-def result(path) -> dict | None:
-    """result.json, or None while the run is not complete."""
+def _is_metrics(x) -> bool:
+    """Whether it is {split: {metric: number or null}} with something in it."""
+    return isinstance(x, dict) and bool(x) and all(isinstance(split, dict) and split and all(
+        value is None or number(value) for value in split.values()) for split in x.values())
+
+
+RESULT = {"task": lambda x: isinstance(x, str), "name": lambda x: isinstance(x, str),
+          "fields": lambda x: isinstance(x, dict), "step": lambda x: type(x) is int and x >= 0,
+          "seconds": lambda x: number(x) and x >= 0, "metrics": _is_metrics}
+
+
+def result(path, recipe=None) -> dict | None:
+    """result.json, or None while the run is not complete.
+
+    Raises ValueError when something is missing from it, or it is of another recipe than the one given.
+    """
     file = Path(path, "result.json")
-    return read_json(file) if file.exists() else None
+    if not file.exists():
+        return None
+    found = read_json(file)
+    for name, good in RESULT.items():
+        if not good(found.get(name)):
+            raise ValueError(f"{file} is no result of a run (its {name} is {reprlib.repr(found.get(name))})")
+    if recipe is not None and completed(recipe, found["fields"]) != describe(recipe)["fields"]:
+        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+    return found
 
 
 def find(path) -> list[Path]:
@@ -174,16 +220,18 @@ def read_recipe(path):
     return recipes.from_document(read_json(file), file)
 
 
-def load(path):
+def load(path, *, best: bool = False):
     """(recipe, model, parameters) of a run directory, at its last checkpoint: `evaluate(*load(path), "held_out")`.
 
+    best : at the best of its evaluations instead, where the recipe says what that is (CHOSEN_BY)
     Raises ValueError, one line, when there is no run or its checkpoint is truncated or foreign.
     """
     recipe = read_recipe(path)
     model = recipe.build()
     listed = model.parameters()
     try:
-        arrays, _ = load_checkpoint(path, recipe, listed)
+        arrays, _ = load_checkpoint(path, recipe, listed, *[BEST] * best)
     except FileNotFoundError:
-        raise ValueError(f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
+        raise ValueError(f"{str(path)!r} has no {BEST}; none of its evaluations was kept" if best else
+                         f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
     return recipe, model, params.view(arrays["parameters"], listed)

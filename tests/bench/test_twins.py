@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from refattn import optim, positions
+from refattn import optim
+from refattn.layers import positions
 
 from . import problem as P
 from .ours import Ours, initial

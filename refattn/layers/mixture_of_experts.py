@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ops
+from .. import ops
+from ..params import Parameter, check_integers
+from ..xp import array_module
 from .feed_forward import ACTIVATIONS
-from .params import Parameter, check_integers
-from .xp import array_module
+
+__all__ = ["MixtureOfExperts", "largest"]
 
 
 class Saved(NamedTuple):
@@ -56,6 +58,7 @@ class MixtureOfExperts:
             raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
 
     def parameters(self):
+        """wg (m, x) of the gate; w1 (m, x, f), b1 (x, f), w2 (x, f, m), b2 (x, m) of the experts."""
         m, f, x = self.width, self.hidden, self.experts
         return {"wg": Parameter("mx", (m, x), m, "weight"),
                 "w1": Parameter("mxf", (m, x, f), m, "weight"), "b1": Parameter("xf", (x, f), m, "bias"),

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .params import Parameter
-from .xp import array_module
+from ..params import Parameter
+from ..xp import array_module
+
+__all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False) -> np.ndarray:
@@ -51,6 +53,7 @@ class T5:
     bidirectional: bool = False
 
     def parameters(self):
+        """table (h, w), one bias for each head and bucket."""
         return {"table": Parameter("hw", (self.heads, self.buckets), self.buckets, "table")}
 
     def forward(self, p, queries: int, keys: int):
@@ -90,6 +93,7 @@ class Rotary:
             raise ValueError(f"pairing {self.pairing!r} is unknown; allowed: interleaved, half")
 
     def parameters(self):
+        """{}: positions turn queries and keys by fixed angles."""
         return {}
 
     def forward(self, p, q, k, at=None):

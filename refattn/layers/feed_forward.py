@@ -9,8 +9,10 @@ Source: H, released code (`gelu_mlp`: GELU in the tanh form; `swiglu`: no biases
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from . import ops
-from .params import Parameter, check_integers
+from .. import ops
+from ..params import Parameter, check_integers
+
+__all__ = ["FeedForward", "SwiGLU"]
 
 ACTIVATIONS = {
     "gelu": (ops.gelu, ops.gelu_backward),
@@ -22,7 +24,8 @@ ACTIVATIONS = {
 class Saved(NamedTuple):
     x: Any
     hidden: Any                # before the activation
-    active: Any                # after it
+    active: Any                # after it and dropout
+    dropout: Any
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,27 @@ class FeedForward:
             check_integers(vars(self), "outputs")
 
     def parameters(self):
+        """w1 (m, f), b1 (f), w2 (f, m), b2 (m), or o for the last m."""
         m, f = self.width, self.hidden
         o, letter = (m, "m") if self.outputs is None else (self.outputs, "o")
         return {"w1": Parameter("mf", (m, f), m, "weight"), "b1": Parameter("f", (f,), m, "bias"),
                 "w2": Parameter(f"f{letter}", (f, o), f, "weight"), "b2": Parameter(letter, (o,), f, "bias")}
 
-    def forward(self, p, x):
-        """y (..., m or o) from x (..., m).  Returns y and Saved."""
+    def forward(self, p, x, *, dropout=None):
+        """y (..., m or o) from x (..., m); `dropout`, (..., f), already divided by 1 - p, multiplies what is active.
+
+        With relu it may as well come before the activation, as in C's image tasks.  Returns y and Saved.
+        """
         hidden = ops.linear(x, p.w1, p.b1)                      # (1)
         active = ACTIVATIONS[self.activation][0](hidden)        # (2)
-        return ops.linear(active, p.w2, p.b2), Saved(x, hidden, active)         # (3)
+        active = ops.drop(active, dropout)                      # (3)
+        return ops.linear(active, p.w2, p.b2), Saved(x, hidden, active, dropout)            # (4)
 
     def backward(self, p, saved, dy, grads):
         """dx (..., m); parameter gradients are added into `grads`."""
-        x, hidden, active = saved
-        dactive, dw2, db2 = ops.linear_backward(active, p.w2, dy)               # (3)
+        x, hidden, active, dropout = saved
+        dactive, dw2, db2 = ops.linear_backward(active, p.w2, dy)               # (4)
+        dactive = ops.drop(dactive, dropout)                    # (3)
         dhidden = ACTIVATIONS[self.activation][1](hidden, dactive)              # (2)
         dx, dw1, db1 = ops.linear_backward(x, p.w1, dhidden)    # (1)
         grads.w1 += dw1
@@ -85,6 +94,7 @@ class SwiGLU:
         check_integers(vars(self), "width", "hidden")
 
     def parameters(self):
+        """wg (m, f) of the gate, wu (m, f), wd (f, m)."""
         m, f = self.width, self.hidden
         return {"wg": Parameter("mf", (m, f), m, "weight"), "wu": Parameter("mf", (m, f), m, "weight"),
                 "wd": Parameter("fm", (f, m), f, "weight")}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..xp import array_module, to_host
-from .gap import Gap, gap
+from .agreement import Gap, gap
 
 STEP = {"complex": 1e-30, "finite": 1e-3}
 TOLERANCE = {"complex": 1e-12, "finite": 1e-9}

@@ -1,0 +1,119 @@
+"""Reading networks for images: which retrieval a question picks, who pairs with whom, what a search looks at.
+
+    by_kind    mean value score of each application, search and retrieval, by kind of question           C, figure 14
+    pairing    the same over all samples: of each search and retrieval                                   C, figure 15
+    maps       search scores of the learned token over the patches, one picture for each application and search
+    ask        an answer about a picture of one's own, with its maps; `figure` lays them over the picture
+
+Source: C, appendix C.2, C.3.  Differs: of the last application only the token that is read is computed, here too; means
+are over tokens first, then over applications, so that it weighs as much as the others.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..tasks import sort_of_clevr as task
+from ..xp import to_host
+
+__all__ = ["Answer", "ask", "by_kind", "figure", "maps", "pairing", "picture"]
+
+
+def value_scores(recipe, saved) -> np.ndarray:
+    """(b, l, s, r): value scores, their mean over tokens.  Raises ValueError for attention that has none."""
+    pages = [block.attention.attention for block in saved.stack.blocks]
+    if not hasattr(pages[0], "value_scores"):
+        raise ValueError(f"attention is {recipe.attention!r}, which has no value scores; allowed: compositional")
+    return np.stack([to_host(page.value_scores).mean(axis=1) for page in pages], axis=1)
+
+
+def observe(recipe, model, p, batch):
+    """What the network saves of a batch on the host, without dropout."""
+    x, options = recipe.inputs(batch)
+    return model.forward(p, x, **options)[1]
+
+
+def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> dict:
+    """{kind of question: (l, s, r)} of Sort-of-CLEVR; the arguments are what `refattn.load` returns."""
+    total, count = {}, {}
+    for batch in recipe.asked(split, questions):
+        scores = value_scores(recipe, observe(recipe, model, p, batch))
+        for t, k in np.ndindex(3, 3):
+            here = ((batch.type == t) & (batch.kind == k)).reshape(-1)
+            total[t, k] = total.get((t, k), 0) + scores[here].sum(axis=0)
+            count[t, k] = count.get((t, k), 0) + here.sum()
+    return {task.KINDS[t][k]: total[t, k] / max(count[t, k], 1) for t, k in total}
+
+
+def pairing(recipe, model, p, split: str = "test", samples: int = 1_000) -> np.ndarray:
+    """(s, r): mean value score over samples, tokens and applications; rows sum to 1."""
+    parts = [value_scores(recipe, observe(recipe, model, p, batch)) for batch in recipe.asked(split, samples)]
+    return np.concatenate(parts).mean(axis=(0, 1))
+
+
+def maps(saved, sample: int = 0, token: int = 0) -> np.ndarray:
+    """(l, s, rows, columns): search scores, or attention, of a learned token over the patches of one image."""
+    pages = [block.attention.attention for block in saved.stack.blocks]
+    scores = [to_host(getattr(page, "search_scores", getattr(page, "code", None)))[sample, :, token] for page in pages]
+    side = int((scores[0].shape[-1] - 1) ** 0.5)
+    return np.stack(scores)[..., -side * side:].reshape(len(pages), -1, side, side)
+
+
+class Answer(NamedTuple):
+    words: str
+    probability: dict          # of every answer
+    maps: np.ndarray           # (l, s, rows, columns)
+    saved: Any
+
+
+def picture(path, size: int = task.SIZE) -> np.ndarray:
+    """(size, size, 3) uint8 from an image file.  Raises ValueError, one line, for no image or another size."""
+    try:
+        from PIL import Image
+        with Image.open(path) as file:
+            found = np.asarray(file.convert("RGB"))
+    except (ImportError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a picture ({error})") from None
+    return checked(found, size, path)
+
+
+def checked(image, size: int, name="image") -> np.ndarray:
+    """The image as an array.  Raises ValueError unless it is (size, size, 3) of uint8."""
+    image = np.asarray(image)
+    if image.shape != (size, size, 3) or image.dtype != np.uint8:
+        raise ValueError(f"{name} has shape {image.shape} and dtype {image.dtype}; ({size}, {size}, 3) of uint8 "
+                         f"is needed")
+    return image
+
+
+def ask(recipe, model, p, image, kind: str, first: str, second: str | None = None) -> Answer:
+    """What a trained network answers to one question about a picture, `image` (75, 75, 3) uint8 or a file.
+
+    `kind`, `first` and `second` are words of tasks.sort_of_clevr (KINDS, COLOURS).  Raises ValueError, one line, for a
+    network that was trained for something else, other pictures, unknown words.
+    """
+    if recipe.TASK != "sort_of_clevr":
+        raise ValueError(f"the network was trained for {recipe.TASK}; allowed: sort_of_clevr")
+    image = checked(image, task.SIZE) if hasattr(image, "dtype") else picture(image)
+    question = task.Questions(*(np.array([x]) for x in task.ask(kind, first, second)))
+    batch = task.Batch(image[None], task.encode(question), np.zeros(1, int), question.type, question.kind)
+    x, options = recipe.inputs(type(batch)(*(x[:, None] for x in batch)))
+    y, saved = model.forward(p, x, **options)
+    shifted = np.exp(to_host(y)[0, 0] - to_host(y).max())
+    shares = dict(zip(task.ANSWERS, (shifted / shifted.sum()).tolist(), strict=True))
+    return Answer(max(shares, key=shares.get), shares, maps(saved), saved)
+
+
+def figure(image, seen: np.ndarray, title: str = ""):
+    """The picture with the maps (l, s, rows, columns) over it, a row for each application; a matplotlib Figure."""
+    from matplotlib.figure import Figure
+    layers, searches = seen.shape[:2]
+    made = Figure(figsize=(1.9 * searches + 0.6, 1.9 * layers + 0.4), layout="constrained")
+    for (n, s), axes in np.ndenumerate(made.subplots(layers, searches, squeeze=False)):
+        side = image.shape[0] / seen.shape[2]
+        axes.imshow(image, cmap="gray")
+        axes.imshow(np.kron(seen[n, s], np.ones((round(side), round(side)))), cmap="magma", alpha=0.55, vmin=0)
+        axes.set(xticks=[], yticks=[], title=f"application {n + 1}, search {s + 1}")
+        axes.title.set_fontsize(8)
+    made.suptitle(title, fontsize=9)
+    return made

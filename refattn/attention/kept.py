@@ -1,0 +1,94 @@
+"""Keys and values that are kept while tokens are decoded: a new token is projected alone and attends to all before it.
+
+    k = [kept k, x W^key + b],  v = [kept v, x W^value + b];    y = attention(x W^query + b; k, v), nothing later seen
+
+Which is the causal layer, piece by piece: `extend` gives y[:, start:] of a forward over all tokens so far.  For
+cross-attention the context is projected once, by `project_context`, and `attend` asks it as often as needed.
+Source: common to all decoders; Shazeer 2019 names its cost.  No gradients: training sees whole sequences.
+"""
+
+from typing import NamedTuple
+
+from .. import masks, ops
+from ..xp import array_module
+from .projections import maps, project
+from .shapes import check_tokens
+
+
+class Kept(NamedTuple):
+    arrays: dict               # "k" (b, room, h, d), "v" and whatever else the variant makes of keys: tokens, then room
+    length: int                # tokens
+
+    def seen(self) -> dict:
+        """The arrays without the room behind the tokens; keys as they are before any position layer."""
+        return {name: x[:, :self.length] for name, x in self.arrays.items()}
+
+    def rows(self, index):
+        """The same of some rows of the batch, in that order."""
+        return Kept({name: x[index] for name, x in self.arrays.items()}, self.length)
+
+
+def appended(kept, new: dict) -> Kept:
+    """What is kept (None: nothing yet) and further arrays (b, n, ...) behind it.
+
+    Written into the room behind what is kept, twice as much of it whenever it is full: two continuations of one Kept
+    may follow each other, not alternate.
+    """
+    if kept is None:
+        return Kept(new, new["k"].shape[1])
+    stop, arrays = kept.length + new["k"].shape[1], {}
+    for name, x in new.items():
+        old = kept.arrays[name]
+        if stop > old.shape[1]:
+            full, old = old, array_module(x).empty((len(x), 2 * stop, *x.shape[2:]), dtype=x.dtype)
+            old[:, :kept.length] = full[:, :kept.length]
+        old[:, kept.length:stop] = x
+        arrays[name] = old
+    return Kept(arrays, stop)
+
+
+class Keeping:
+    """What an attention layer gains from two members of its own:
+
+    maps()                                           the names of what the queries' x is projected to, and the keys'
+    asked(p, arrays, at, bias, keep, dropout)        y, and what a backward needs; queries stand at the range `at`
+    """
+
+    def extend(self, p, x, kept=None, *, bias=None, keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
+
+        `bias` and `keep` broadcast to (b, h, n, length), the new queries and all keys; no query sees later tokens.
+        """
+        check_tokens(self.width, x=x)
+        of_queries, of_keys = self.maps()
+        arrays = named(of_queries + of_keys, project(p, x, None, None, of_queries, of_keys))
+        kept = appended(kept, {name: arrays[name] for name in of_keys})
+        n = x.shape[1]
+        if n > 1:                                       # one token sees all
+            causal = masks.causal(n, kept.length, array_module(x))
+            keep = causal if keep is None else keep & causal
+        at = range(kept.length - n, kept.length)
+        return self.asked(p, arrays | kept.seen(), at, bias, keep, None)[0], kept
+
+    def project_context(self, p, context) -> Kept:
+        """The keys and values of a context (b, k, m), for `attend`."""
+        check_tokens(self.width, context=context)
+        _, of_keys = self.maps()
+        return Kept(named(of_keys, ops.linears(context, *maps(p, of_keys))), context.shape[1])
+
+    def attend(self, p, x, kept, *, bias=None, keep=None):
+        """y (b, q, m) of tokens x (b, q, m) that all see the whole context that is kept, but for `keep`.
+
+        Raises ValueError for a layer with positions, which would have to know where the tokens stand.
+        """
+        check_tokens(self.width, x=x)
+        if getattr(self, "position", None) is not None:
+            raise ValueError(f"position is {self.position!r}; attending to a kept context needs a layer without one")
+        of_queries, _ = self.maps()
+        arrays = named(of_queries, ops.linears(x, *maps(p, of_queries)))
+        return self.asked(p, arrays | kept.seen(), None, bias, keep, None)[0]
+
+
+def named(names, arrays) -> dict:
+    """{name: array}."""
+    return dict(zip(names, arrays, strict=True))

@@ -1,0 +1,45 @@
+"""refattn write: what a trained model says after a prompt, piece by piece."""
+
+import sys
+from inspect import signature
+from pathlib import Path
+
+from .options import Parser, Usage, flag, number, whole
+
+OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500)"),
+           "temperature": (number, "T", "scores are divided by it; 0: always the likeliest (default: 1)"),
+           "top_k": (whole, "K", "draw from the K likeliest; 0: from all (default: 0)"),
+           "seed": (whole, "S", "of what is drawn (default: 0)"),
+           "stop": (str, "TEXT", "end before the first token of this text")}
+
+
+def run(argv) -> int:
+    """Write on; the prompt first."""
+    from ..train import runs
+    parser = Parser("refattn write", "What the model of a run directory says after a prompt, as it comes.")
+    parser.add_argument("run", metavar="RUN", help="a run directory of a recipe that writes")
+    parser.add_argument("prompt", metavar="PROMPT", help="the beginning")
+    for name, (parse, metavar, words) in OPTIONS.items():
+        parser.add_argument(flag(name), type=parse, metavar=metavar, help=words)
+    parser.add_argument("--last", action="store_true", help="ask the last parameters, not the best that were kept")
+    options = parser.parse(argv)
+    path, prompt, last = options.pop("run"), options.pop("prompt"), options.pop("last", False)
+    try:
+        path, *more = runs.find(path)
+        if more:
+            raise Usage(f"RUN holds {len(more) + 1} runs; allowed is one of them, such as {path}")
+        recipe, model, p = runs.load(path, best=not last and Path(path, runs.BEST).exists())
+        if not hasattr(recipe, "write"):
+            raise Usage(f"RUN is of {recipe.TASK}, which says nothing; allowed are runs of recipes that write")
+        for name in options:
+            if name not in signature(recipe.write).parameters:
+                raise Usage(f"{flag(name)} cannot go with {recipe.TASK}")
+        for piece in recipe.write(model, p, prompt, **options):
+            print(piece, end="", flush=True)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    print()
+    return 0

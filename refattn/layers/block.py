@@ -1,0 +1,158 @@
+"""The residual block: attention, attention to a context where there is one, feed-forward.
+
+    pre     x <- x + layer(LN(x))          H; C: images, language; R's text
+    post    x <- LN(x + layer(x))          C: ESBN, SCAN; R's code
+    none    x <- x + layer(x)              weights that are set by hand
+
+Source: Vaswani et al. 2017, section 3 (post); H, appendix C (pre).  Differs: not at all; epsilon must be said, since
+the papers' codes differ in it (1e-6 in H, 1e-5 in C and R).
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
+
+from .norm import LayerNorm
+from .protocol import Gradients
+
+__all__ = ["Block"]
+
+NORMS = "pre", "post", "none"
+
+
+class BlockSaved(NamedTuple):
+    attention: Any             # the layer's Saved: `.attention.code` is the latent code
+    cross: Any
+    feed_forward: Any
+    norms: tuple               # what the LayerNorm of each sub-layer saved, in order
+    position: Any
+    residual: tuple            # the dropout of each sub-layer's output, or None, in order
+    read: slice | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sub-layers in a residual stream; `position` makes the attention's additive bias, `cross` looks at the context."""
+    attention: Any
+    feed_forward: Any
+    position: Any = None
+    norm: str = "pre"
+    cross: Any = None
+    _: KW_ONLY
+    epsilon: float
+
+    def __post_init__(self):
+        if self.norm not in NORMS:
+            raise ValueError(f"norm is {self.norm!r}; allowed: {', '.join(NORMS)}")
+        for name, layer, _ in self.sub_layers:
+            for width in layer.width, getattr(layer, "outputs", None) or layer.width:
+                if width != self.width:
+                    raise ValueError(f"{name} has width {width} in a block of width {self.width}; one width is needed")
+
+    @property
+    def width(self) -> int:
+        return self.attention.width
+
+    @property
+    def sub_layers(self):
+        """(name, layer, name of its norm) in order."""
+        cross = () if self.cross is None else (("cross", self.cross, "norm_cross"),)
+        return ("attention", self.attention, "norm1"), *cross, ("feed_forward", self.feed_forward, "norm2")
+
+    def parameters(self):
+        """Those of the sub-layers and their norms in the order of use, the position's after the attention's."""
+        names, normed = {}, LayerNorm(self.width).parameters()
+        for name, layer, norm in self.sub_layers:
+            own = {name: layer.parameters()}
+            if name == "attention" and self.position is not None:
+                own["position"] = self.position.parameters()
+            names |= {"pre": {norm: normed, **own}, "post": {**own, norm: normed}, "none": own}[self.norm]
+        return names
+
+    def forward(self, p, x, *, context=None, keep=None, context_keep=None, dropout=None, context_dropout=None,
+                residual=None, hidden=None, read=None):
+        """y (b, q, m) from x (b, t, m) and, with `cross`, context (b, k, m).  Returns y and BlockSaved.
+
+        `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
+        one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
+        (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
+        queries.  Raises ValueError where context and `cross` do not go together.
+        """
+        if (context is None) != (self.cross is None):
+            raise ValueError(f"context is {'missing' if context is None else 'given'} but cross is "
+                             f"{'not ' * (self.cross is None)}set; allowed: both or neither")
+        norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
+        if self.position is not None:
+            bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
+        options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
+                   "cross": {"context": context, "keep": context_keep,
+                             "dropout": _read((context_dropout,), read, 1)[0]},
+                   "feed_forward": {} if hidden is None else {"dropout": _read((hidden,), read, 1)[0]}}
+        saved, norms, drops = {"cross": None}, [], _read(residual, read, len(self.sub_layers))
+        for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
+            n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
+            y, saved[name] = layer.forward(p[name], n, **options[name])                         # (2)
+            if drop is not None:
+                y *= drop                                                                       # (3)
+            y += x if read is None or name != "attention" else x[:, read]                       # (4)
+            x, kept = norm.forward(p[norm_name], y) if self.norm == "post" else (y, kept)       # (5)
+            norms.append(kept)
+        return x, BlockSaved(**saved, norms=tuple(norms), position=at, residual=drops, read=read)
+
+    def backward(self, p, saved, dy, grads):
+        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
+        norm, dcontext = LayerNorm(self.width, self.epsilon), None
+        for (name, layer, norm_name), kept, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
+                                                        strict=True):
+            if self.norm == "post":
+                dy = norm.backward(p[norm_name], kept, dy, grads[norm_name])                    # (5)
+            dropped = dy if drop is None else dy * drop                                         # (3)
+            back = layer.backward(p[name], getattr(saved, name), dropped, grads[name])          # (2)
+            dx = getattr(back, "x", back)
+            if self.norm == "pre":
+                dx = norm.backward(p[norm_name], kept, dx, grads[norm_name])                    # (1)
+            if name == "attention" and saved.read is not None:
+                dx[:, saved.read] += dy                                                         # (4)
+            else:
+                dx += dy                                                                        # (4)
+            if name == "cross":
+                dcontext = back.context
+            if name == "attention" and self.position is not None:
+                self.position.backward(p.position, saved.position, back.bias, grads.position)
+            dy = dx
+        return Gradients(dy, dcontext)
+
+    def extend(self, p, x, kept=(None, None), *, keep=None, context_keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), none of which sees a later one, and what is now kept.
+
+        kept : keys and values of the tokens so far (None: of none) and of the context, as `keep_context` begins them
+        keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
+        """
+        own, context = kept
+        norm, bias, length = LayerNorm(self.width, self.epsilon), None, x.shape[1] + (own.length if own else 0)
+        if self.position is not None:
+            bias = self.position.forward(p.position, length, length)[0][..., length - x.shape[1]:, :]
+        for name, layer, norm_name in self.sub_layers:
+            n = norm.forward(p[norm_name], x)[0] if self.norm == "pre" else x
+            if name == "attention":
+                y, own = layer.extend(p[name], n, own, bias=bias, keep=keep)
+            elif name == "cross":
+                y = layer.attend(p[name], n, context, keep=context_keep)
+            else:
+                y, _ = layer.forward(p[name], n)
+            y += x
+            x = norm.forward(p[norm_name], y)[0] if self.norm == "post" else y
+        return x, (own, context)
+
+    def keep_context(self, p, context):
+        """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
+        return None, None if self.cross is None else self.cross.project_context(p.cross, context)
+
+
+def _read(residual, read, layers: int) -> tuple:
+    """The dropout of each sub-layer at the positions that are read; None for each where there is none."""
+    if residual is None:
+        return (None,) * layers
+    if len(residual) != layers:
+        raise ValueError(f"residual has {len(residual)} arrays; one for each of {layers} sub-layers is needed")
+    whole = read is None
+    return tuple(x if whole or x is None or x.ndim < 2 or x.shape[-2] == 1 else x[..., read, :] for x in residual)

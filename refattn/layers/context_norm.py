@@ -1,0 +1,60 @@
+"""Temporal context normalisation: each feature by its mean and spread over the positions of a segment.
+
+    y[t] = scale n[t] + shift,   n[t] = (x[t] - mean) / sqrt(var + epsilon),   var = sum (x - mean)^2 / (positions - 1)
+
+Source: Webb et al. 2020; C, section 4.5 and released code.  Differs: not from the code, whose variance is unbiased.
+Two positions give n = +-sqrt(1/2) in each feature where they differ and 0 where they are equal: a pair says by its size
+alone whether it is of one kind.  Where a feature is constant the slope is 1 / sqrt(epsilon), 10,000.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..params import Parameter, check_integers
+from ..xp import array_module
+
+__all__ = ["ContextNorm"]
+
+
+class Saved(NamedTuple):
+    n: Any                     # (b, g, t, m): segment, position in it
+    r: Any                     # (b, g, 1, m): 1 / sqrt(var + epsilon)
+
+
+@dataclass(frozen=True)
+class ContextNorm:
+    """y (b, t, m) from x (b, t, m), normalised in `segments` equal parts of the positions, at least two in each."""
+    width: int
+    segments: int = 1
+    epsilon: float = 1e-8
+
+    def __post_init__(self):
+        check_integers(vars(self), "width", "segments")
+
+    def parameters(self):
+        """scale (m), shift (m)."""
+        m = self.width
+        return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
+
+    def forward(self, p, x):
+        """y like x.  Returns y and Saved.  Raises ValueError for positions that do not divide into such segments."""
+        b, t, m = x.shape
+        if t % self.segments or t < 2 * self.segments:
+            raise ValueError(f"x has {t} positions, allowed are multiples of segments, {self.segments}, two in each")
+        x = x.reshape(b, self.segments, -1, m)
+        c = x - x.mean(axis=2, keepdims=True)                                           # (1)
+        variance = (c * c).sum(axis=2, keepdims=True) * (1 / (x.shape[2] - 1))          # (2)
+        r = 1 / array_module(x).sqrt(variance + self.epsilon)                           # (3)
+        n = c * r                                                                       # (4)
+        return (n * p.scale + p.shift).reshape(b, t, m), Saved(n, r)                    # (5)
+
+    def backward(self, p, saved, dy, grads):
+        """dx = r (dn - mean dn - n sum(dn n) / (positions - 1)); parameter gradients are added into `grads`."""
+        n, r = saved
+        dy = dy.reshape(n.shape)
+        grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
+        grads.shift += dy.sum(axis=(0, 1, 2))
+        dn = dy * p.scale
+        spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (n.shape[2] - 1))           # (4) (3) (2)
+        dx = (dn - dn.mean(axis=2, keepdims=True) - n * spread) * r                     # (1)
+        return dx.reshape(len(n), -1, n.shape[3])

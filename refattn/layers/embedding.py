@@ -1,0 +1,148 @@
+"""Into the residual stream and out of it: embedding of tokens, read-out.
+
+    h = E[x] or x W + b,  times sqrt(m) where scaled,  plus a table of positions where wanted
+    y = h W + b  or  h E^T
+
+Source: Vaswani et al. 2017, section 3.4 and 3.5; the papers' codes.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from .. import ops
+from ..params import Parameter, check_integers
+from ..xp import array_module
+from . import positions
+
+__all__ = ["Embedding", "Readout"]
+
+TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
+
+
+@lru_cache(maxsize=32)
+def position_table(xp, name: str, length: int, width: int, dtype: str):
+    """The table of a name, (length, width), in the module `xp`."""
+    return xp.asarray(TABLES[name](length, width).astype(dtype))
+
+
+class EmbeddingSaved(NamedTuple):
+    x: Any
+    dropout: Any
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """h (b, t, m) from token ids (b, t), where a `vocabulary` is given, or from continuous tokens (b, t, i).
+
+    scale    : the embedding times sqrt(width)
+    table    : of positions, added after that: "none", "image", "interleaved", "halves"
+    unplaced : how many tokens at the beginning have no position (a class token)
+    """
+    width: int
+    inputs: int | None = None
+    vocabulary: int | None = None
+    scale: bool = False
+    table: str = "none"
+    unplaced: int = 0
+
+    def __post_init__(self):
+        if (self.inputs is None) == (self.vocabulary is None):
+            raise ValueError("exactly one of inputs (width of continuous tokens) and vocabulary must be given; "
+                             f"inputs is {self.inputs}, vocabulary {self.vocabulary}")
+        check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
+        check_integers(vars(self), "unplaced", least=0)
+        if self.table not in ("none", *TABLES):
+            raise ValueError(f"table is {self.table!r}; allowed: none, {', '.join(TABLES)}")
+        if self.table != "none":
+            TABLES[self.table](1, self.width)
+
+    def parameters(self):
+        """table (v, m) of a vocabulary, else w (i, m) and b (m)."""
+        m, i, v = self.width, self.inputs, self.vocabulary
+        if i is None:
+            return {"table": Parameter("vm", (v, m), m, "table")}
+        return {"w": Parameter("im", (i, m), i, "weight"), "b": Parameter("m", (m,), i, "bias")}
+
+    def forward(self, p, x, *, dropout=None, start=0):
+        """h (b, t, m); ids whose embeddings are given, (b, t, m), are taken as they are.  Returns h and EmbeddingSaved.
+
+        `dropout`, already divided by 1 - p, multiplies the sum; `start` is the position of the first token.
+        """
+        if self.vocabulary is None:
+            h = ops.linear(x, p.w, p.b)                                                         # (1)
+        else:
+            h = ops.embedding(p.table, x) if x.ndim == 2 else x                                 # (1)
+        if self.scale:
+            h = h * self.width ** 0.5                                                           # (2)
+        if self.table != "none":
+            stop = start + h.shape[1] - self.unplaced
+            room = stop if start == 0 else 1 << (stop - 1).bit_length()                         # few tables are made
+            table = position_table(array_module(h), self.table, room, self.width, h.dtype.char.lower())
+            h = h.copy() if h is x else h
+            h[:, self.unplaced:] += table[start:stop]                                                   # (3)
+        return h if dropout is None else h * dropout, EmbeddingSaved(x, dropout)                # (4)
+
+    def backward(self, p, saved, dh, grads):
+        """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
+        x, dropout = saved
+        if dropout is not None:
+            dh = dh * dropout                                                                   # (4)
+        if self.scale:
+            dh = dh * self.width ** 0.5                                                         # (2)
+        if self.vocabulary is None:
+            dx, dw, db = ops.linear_backward(x, p.w, dh)                                        # (1)
+            grads.w += dw
+            grads.b += db
+            return dx
+        if x.ndim == 3:
+            return dh                                                                           # (1)
+        grads.table += ops.embedding_backward(p.table, x, dh)                                   # (1)
+        return None
+
+
+@dataclass(frozen=True)
+class Readout:
+    """y = h w + b; or, `tied`, y = h E^T m^-1/2 + b with the table E of an embedding.
+
+    scale : the factor m^-1/2 of a tied one (H); without it 1
+    bias  : there unless said otherwise; for a tied one only where said (H and C's language model: none; SCAN: b)
+    """
+    width: int
+    outputs: int
+    tied: bool = False
+    bias: bool | None = None
+    scale: bool = True
+
+    def __post_init__(self):
+        if self.bias is None:
+            object.__setattr__(self, "bias", not self.tied)
+        check_integers(vars(self), "width", "outputs")
+
+    def parameters(self):
+        """w (m, o) unless tied, b (o) where there is one."""
+        m, o = self.width, self.outputs
+        names = {} if self.tied else {"w": Parameter("mo", (m, o), m, "weight")}
+        return names | ({"b": Parameter("o", (o,), m, "bias")} if self.bias else {})
+
+    def forward(self, p, h, table=None):
+        """y (b, q, o) from h (b, q, m) and, if tied, the table (o, m).  Returns y and h."""
+        y = ops.linear(h, table.T if self.tied else p.w)                                        # (1)
+        if self.tied and self.scale:
+            y *= self.width ** -0.5                                                             # (2)
+        if self.bias:
+            y += p.b                                                                            # (3)
+        return y, h
+
+    def backward(self, p, saved, dy, grads, table=None, dtable=None):
+        """dh (b, q, m); parameter gradients are added into `grads`, the table's into `dtable`."""
+        dh, dw, db = ops.linear_backward(saved, table.T if self.tied else p.w, dy)              # (1)
+        if self.bias:
+            grads.b += db                                                                       # (3)
+        if not self.tied:
+            grads.w += dw                                                                       # (1)
+            return dh
+        scale = self.width ** -0.5 if self.scale else 1.0                                       # (2)
+        dtable += scale * dw.T                                                                  # (1)
+        dh *= scale
+        return dh

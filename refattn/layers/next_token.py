@@ -1,0 +1,81 @@
+"""The loss of every token over a large vocabulary, without an array of batch x time x vocabulary.
+
+    z[i, v] = scale h_i . table_v;      y_i = ln sum_v exp(z[i, v]) - z[i, target_i]
+    dz[i, v] = (exp(z[i, v]) / sum - [v = target_i]) dy_i;      dh = scale dz table;      dtable = scale dz^T h
+
+Some tokens at a time: a tile's scores are made, used, and forgotten; the backward makes them again, one product in
+four more.  Source: R, C and H read out with the embedding's table; H's scale is 1/sqrt(m), the others' 1.
+Units: nats for each token, so that bits are y / ln 2 and the perplexity exp of their mean.
+"""
+
+from typing import Any, NamedTuple
+
+from ..ops import rows_of
+from ..xp import array_module
+
+__all__ = ["next_token", "next_token_backward"]
+
+
+class Saved(NamedTuple):
+    h: Any                     # (n, m), the tokens in a row
+    table: Any                 # (v, m)
+    target: Any                # (n)
+    log_total: Any             # (n), ln sum_v exp z
+    hit: Any                   # bool, like the targets: whether the target has the greatest score
+    scale: float
+    rows: int
+
+
+def _tiles(saved):
+    """For each tile: its rows, its scores, and where the targets stand in them, counted in the order of memory."""
+    n, v = saved.h.shape[0], saved.table.shape[0]
+    for start in range(0, n, saved.rows):
+        tile = slice(start, min(start + saved.rows, n))
+        z = saved.h[tile] @ saved.table.T
+        if saved.scale != 1:
+            z *= saved.scale
+        yield tile, z, array_module(z).arange(0, z.size, v, dtype=saved.target.dtype) + saved.target[tile]
+
+
+def next_token(h, table, target, scale: float = 1.0, rows: int | None = None):
+    """y[b, t] = -ln softmax_v(scale h . table_v)[target], `rows` tokens at a time.  Returns y and Saved.
+
+    Shapes
+    ------
+    h       : b t m
+    table   : v m
+    target  : b t          (integers in 0 .. v - 1)
+    returns : b t
+
+    Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.
+    """
+    xp, (v, n) = array_module(h), (table.shape[0], target.size)
+    rows = max(128, (1 << 21) // v) if rows is None else rows
+    saved = Saved(rows_of(h), table, target.reshape(-1), xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool),
+                  scale, rows)
+    y = xp.empty(target.shape, dtype=h.dtype)
+    flat, hit = y.reshape(-1), saved.hit.reshape(-1)
+    for tile, z, at in _tiles(saved):                                           # (1)
+        top, mine = z.real.max(axis=-1), z.reshape(-1)[at]                      # (2)
+        hit[tile] = mine.real == top
+        z -= top[:, None]
+        saved.log_total[tile] = xp.log(xp.exp(z, out=z).sum(axis=-1)) + top     # (3)
+        flat[tile] = saved.log_total[tile] - mine                               # (4)
+    return y, saved
+
+
+def next_token_backward(saved, dy):
+    """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
+    h, table, target, log_total, hit, scale, rows = saved
+    xp, dy = array_module(h, dy), dy.reshape(-1, 1)
+    dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // table.shape[1])
+    for tile, z, at in _tiles(saved):                                           # (1) again
+        z -= log_total[tile, None]
+        xp.exp(z, out=z)                                                        # (4), (3)
+        z.reshape(-1)[at] -= 1                                                  # (4), (2)
+        z *= dy[tile] * scale                                                   # (1)
+        dh[tile] = z @ table                                                    # (1)
+        for start in range(0, table.shape[0], slab):        # the product itself would be a second table
+            part = slice(start, start + slab)
+            dtable[part] += z[:, part].T @ h[tile]                              # (1)
+    return dh.reshape(*hit.shape, -1), dtable

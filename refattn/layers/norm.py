@@ -1,0 +1,37 @@
+"""LayerNorm.
+
+    y = scale (x - mean) / sqrt(var + epsilon) + shift,   mean and variance over the last axis
+
+Source: Ba et al. 2016.  Differs: not at all; epsilon is 1e-6 in H's code (Flax), 1e-5 in C's and R's (PyTorch, Haiku).
+"""
+
+from dataclasses import dataclass
+
+from .. import ops
+from ..params import Parameter
+
+__all__ = ["LayerNorm"]
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """y = scale (x - mean) / sqrt(var + epsilon) + shift over the last axis, divided by m."""
+    width: int
+    epsilon: float = 1e-6
+
+    def parameters(self):
+        """scale (m), shift (m)."""
+        m = self.width
+        return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
+
+    def forward(self, p, x):
+        """y like x.  Returns y and what the backward needs."""
+        y, *saved = ops.layer_norm(x, p.scale, p.shift, self.epsilon)
+        return y, saved
+
+    def backward(self, p, saved, dy, grads):
+        """dx; parameter gradients are added into `grads`."""
+        dx, dscale, dshift = ops.layer_norm_backward(*saved, p.scale, dy)
+        grads.scale += dscale
+        grads.shift += dshift
+        return dx

@@ -1,0 +1,45 @@
+"""What a layer is.
+
+A layer is a frozen dataclass of hyper-parameters: it holds no array and changes nothing that it is given but `grads`.
+
+    parameters()                    the one list of its arrays: {name: Parameter}, nested for a layer made of layers
+    forward(p, x, **options)        y, Saved             `p`: views of those arrays; Saved: what the backward needs
+    backward(p, saved, dy, grads)   dx, or Gradients     parameter gradients are ADDED into `grads`, views like `p`
+
+A gradient enters its view by `+=` alone, `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
+So one layer may be used many times in a network, and every use adds its part.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["Attention", "Gradients", "Layer"]
+
+
+class Gradients(NamedTuple):
+    """Of the inputs of an attention layer or a block; None for what was not given."""
+    x: Any
+    context: Any = None
+    bias: Any = None
+
+
+class Layer(Protocol):
+    """Any layer; one that attends takes more than x and returns Gradients."""
+
+    def parameters(self) -> dict: ...
+
+    def forward(self, p, x, /, **options) -> tuple[Any, Any]: ...
+
+    def backward(self, p, saved, dy, grads) -> Any: ...
+
+
+class Attention(Layer, Protocol):
+    """What a block takes as attention; an argument that a layer cannot honour is a ValueError.
+
+    Keys and values come from `context` (b, k, m) where given, else from x (b, t, m); `bias`, `keep` and `dropout`
+    broadcast to (b, h, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read] at their cost alone.
+    """
+    width: int
+
+    def forward(self, p, x, /, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Any]: ...
+
+    def backward(self, p, saved, dy, grads) -> Gradients: ...

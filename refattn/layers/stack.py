@@ -1,0 +1,110 @@
+"""Blocks one after the other: each its own, or one applied again and again; then a LayerNorm where wanted.
+
+    h <- block_n(h),  n = 0 .. layers - 1;      h <- LN(h)
+
+Source: Vaswani et al. 2017 (own blocks); Dehghani et al. 2018, C and R (shared ones).  Differs from Dehghani et al. as
+C's code does: no halting and no code for the step.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..params import check_integers
+from ..recompute import Recompute
+from .block import Block
+from .norm import LayerNorm
+from .protocol import Gradients
+
+__all__ = ["Stack"]
+
+INTO_THE_STREAM = "wo", "w2", "wd"         # names of the maps whose outputs add up in the residual stream
+
+
+class StackSaved(NamedTuple):
+    blocks: tuple              # one entry for each application
+    norm: Any
+    schedule: tuple            # (block, number of its parameters, read) of each application
+    h: Any                     # (b, q, m), the output
+
+
+@dataclass(frozen=True)
+class Stack:
+    """`layers` applications of a block; `shared`: all with the same parameters, `p.block`, instead of `p.blocks`.
+
+    recompute : keep of each application its inputs only, and repeat its forward in the backward
+    """
+    block: Block
+    layers: int
+    shared: bool = False
+    final_norm: bool = False
+    recompute: bool = False
+
+    def __post_init__(self):
+        check_integers(vars(self), "layers")
+
+    @property
+    def width(self) -> int:
+        return self.block.width
+
+    def parameters(self):
+        """`blocks`, or `block` where one is shared, then `norm` where there is a last one."""
+        many, own = len(self.block.sub_layers) * self.layers, self.block.parameters()
+        for name, _, _ in self.block.sub_layers:
+            own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM else x for n, x in own[name].items()}
+        names = {"block": own} if self.shared else {"blocks": (own,) * self.layers}
+        return names | ({"norm": LayerNorm(self.width).parameters()} if self.final_norm else {})
+
+    def forward(self, p, h, *, dropout=None, context_dropout=None, residual=None, hidden=None, read=None,
+                schedule=None, **options):
+        """h (b, q, m) from h (b, t, m).  Returns it and StackSaved.
+
+        `dropout`, `context_dropout`, `residual` and `hidden` have one entry for each application, None where it has
+        none; `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed;
+        other options (context, keep, context_keep) go to every block.  `schedule` replaces what is applied: (block,
+        number of its parameters, read) of each application.
+        """
+        if schedule is None:
+            schedule = ((self.block, n, read if n == self.layers - 1 else None) for n in range(self.layers))
+        schedule, blocks = tuple(schedule), []
+        for n, (block, place, at) in enumerate(schedule):                                       # (1)
+            h, saved = self._layer(block).forward(
+                self._of(p, place), h, read=at, **options, **{name: x[n] for name, x in (
+                    ("dropout", dropout), ("context_dropout", context_dropout), ("residual", residual),
+                    ("hidden", hidden)) if x is not None})
+            blocks.append(saved)
+        norm = None
+        if self.final_norm:
+            h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)              # (2)
+        return h, StackSaved(tuple(blocks), norm, schedule, h)
+
+    def backward(self, p, saved, dh, grads):
+        """Gradients(x, context), the context's summed over all blocks; parameter gradients are added into `grads`."""
+        dcontext = None
+        if self.final_norm:
+            dh = LayerNorm(self.width, self.block.epsilon).backward(p.norm, saved.norm, dh, grads.norm)     # (2)
+        for (block, place, _), each in zip(reversed(saved.schedule), reversed(saved.blocks), strict=True):  # (1)
+            dh, more, _ = self._layer(block).backward(self._of(p, place), each, dh, self._of(grads, place))
+            dcontext = more if dcontext is None else dcontext + more
+        return Gradients(dh, dcontext)
+
+    def keep_context(self, p, context=None) -> tuple:
+        """What `extend` needs before the first token: a shared block projects the context once for all applications."""
+        if self.shared:
+            return (self.block.keep_context(p.block, context),) * self.layers
+        return tuple(self.block.keep_context(own, context) for own in p.blocks)
+
+    def extend(self, p, h, kept, **options):
+        """h (b, n, m) after all blocks of n further tokens, and what is now kept; options go to every block."""
+        now = []
+        for n, each in enumerate(kept):
+            h, each = self.block.extend(self._of(p, n), h, each, **options)
+            now.append(each)
+        if self.final_norm:
+            h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)
+        return h, tuple(now)
+
+    def _layer(self, block):
+        return Recompute(block) if self.recompute else block
+
+    def _of(self, p, place: int):
+        return p.block if self.shared else p.blocks[place]

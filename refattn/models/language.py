@@ -1,0 +1,158 @@
+"""Language models: an embedding, a causal stack, and the read-out through which each next token is predicted.
+
+    h = E[x] (+ a table of positions);   h <- stack(h), nothing later seen;   z = scale h E^T;   p(next) = softmax(z)
+
+With `target` the output is the loss of every token, z being made a tile at a time; without it, z itself.  `extend` says
+z of further tokens from what was kept of those before.
+Of RegularGPT all positions are read, each level at dilation C^l; at least the levels of the training `length` are
+applied, whatever the length, so that a short prompt meets the depth that was trained.
+Source: H, section 5; C, section 4.7; R, section 6; nanoGPT (a learned table, embeddings not scaled).  Differs: R does
+not say how its models generate.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from .. import masks, ops
+from ..attention.sliding_dilated import SlidingDilated
+from ..layers.embedding import Embedding
+from ..layers.next_token import next_token, next_token_backward
+from ..layers.norm import LayerNorm
+from ..layers.stack import Stack, StackSaved
+from ..layers.text_positions import LearnedTable
+from ..params import Parameter, check_integers
+from ..xp import array_module
+from .regular_gpt import levels
+
+__all__ = ["KeptText", "Language"]
+
+
+class Saved(NamedTuple):
+    embedding: Any
+    at: Any                    # of the learned table
+    dropout: Any
+    stack: StackSaved
+    loss: Any                  # what `next_token` saved: `.hit`; None without a target
+
+
+class KeptText(NamedTuple):
+    applied: tuple             # what each application of a block keeps
+    h: Any                     # (b, t, m) before the last norm, where a longer text may need a further level
+    length: int
+
+
+@dataclass(frozen=True)
+class Language:
+    """y (b, q, v), scores of the next token, from token ids (b, t); with `target` (b, t) its loss y (b, q), in nats.
+
+    tied    : read out with the embedding's table, else with one of its own
+    scale   : scores times m^-1/2 (H)
+    learned : length of a learned table of positions, 0 for none
+    length  : of RegularGPT: the length that it is trained at
+    """
+    embedding: Embedding
+    stack: Stack
+    tied: bool = True
+    scale: bool = False
+    learned: int = 0
+    length: int = 1
+
+    def __post_init__(self):
+        check_integers(vars(self), "learned", least=0)
+        check_integers(vars(self), "length")
+        if self.embedding.vocabulary is None or self.embedding.width != self.stack.width:
+            raise ValueError(f"the embedding has vocabulary {self.embedding.vocabulary} and width "
+                             f"{self.embedding.width}; token ids, and the stack's width {self.stack.width}, are needed")
+
+    @property
+    def positions(self) -> LearnedTable:
+        return LearnedTable(self.learned, self.stack.width)
+
+    @property
+    def sliding(self) -> bool:
+        """Whether this is RegularGPT."""
+        return isinstance(self.stack.block.attention, SlidingDilated)
+
+    @property
+    def factor(self) -> float:
+        return self.stack.width ** -0.5 if self.scale else 1.0
+
+    def parameters(self):
+        names, v, m = {"embed": self.embedding.parameters()}, self.embedding.vocabulary, self.stack.width
+        if self.learned:
+            names["positions"] = self.positions.parameters()
+        names |= self.stack.parameters()
+        return names if self.tied else names | {"readout": {"table": Parameter("vm", (v, m), m, "table")}}
+
+    def applications(self, length: int, read=None):
+        """(block, number of its parameters, read) of each application for a text of this length, in order."""
+        block, n = self.stack.block, self.stack.layers
+        many = levels(max(length, self.length), block.attention.chunk) if self.sliding else 1
+        for i in range(many * n):
+            one = block if not self.sliding else replace(block, attention=replace(
+                block.attention, dilation=block.attention.chunk ** (i // n)))
+            yield one, i % n, read if i == many * n - 1 else None
+
+    def forward(self, p, x, *, target=None, embedding_dropout=None, dropout=None, residual=None, read=None):
+        """y (b, q, v) or (b, q), and Saved.  With `read`, a slice of positions, y[:, read] is computed.
+
+        `dropout` and `residual` have one entry for each application of a block, as in `Stack`.
+        """
+        h, embedding = self.embedding.forward(p.embed, x)                                       # (1)
+        at = None
+        if self.learned:
+            h, at = self.positions.forward(p.positions, h)                                      # (2)
+        if embedding_dropout is not None:
+            h = h * embedding_dropout                                                           # (3)
+        keep = {} if self.sliding else {"keep": masks.causal(x.shape[1], xp=array_module(h))}
+        h, stack = self.stack.forward(p, h, dropout=dropout, residual=residual,
+                                      schedule=self.applications(x.shape[1], read), **keep)     # (4)
+        saved, table = Saved(embedding, at, embedding_dropout, stack, None), self._table(p)
+        if target is None:
+            return self._scores(p, h), saved                                                    # (5)
+        y, loss = next_token(h, table, target if read is None else target[:, read], self.factor)            # (5)
+        return y, saved._replace(loss=loss)
+
+    def backward(self, p, saved, dy, grads):
+        """None; parameter gradients are added into `grads`."""
+        table, dtable = self._table(p), self._table(grads)
+        if saved.loss is not None:
+            dh, d = next_token_backward(saved.loss, dy)                                         # (5)
+            dtable += d
+        else:
+            dh, d, _ = ops.linear_backward(saved.stack.h, table.T, dy * self.factor)            # (5)
+            dtable += d.T
+        dh = self.stack.backward(p, saved.stack, dh, grads).x                                   # (4)
+        if saved.dropout is not None:
+            dh = dh * saved.dropout                                                             # (3)
+        if self.learned:
+            dh = self.positions.backward(p.positions, saved.at, dh, grads.positions)            # (2)
+        return self.embedding.backward(p.embed, saved.embedding, dh, grads.embed)               # (1)
+
+    def extend(self, p, x, kept: KeptText | None = None):
+        """Scores y (b, n, v) after each of n further tokens x (b, n), and the KeptText that includes them."""
+        xp, n = array_module(p.embed.table), x.shape[1]
+        start = 0 if kept is None else kept.length
+        h, _ = self.embedding.forward(p.embed, x, start=start)
+        if self.learned:
+            h, _ = self.positions.forward(p.positions, h, start)
+        parts = []
+        for i, (block, place, _) in enumerate(self.applications(start + n)):
+            past = kept.applied[i] if kept is not None and i < len(kept.applied) else (None, None)
+            if kept is not None and i == len(kept.applied):         # a level that the text was too short for so far
+                h = xp.concatenate([kept.h, h], axis=1)
+            h, part = block.extend(p.block if self.stack.shared else p.blocks[place], h, past)
+            parts.append(part)
+        whole = h
+        if self.sliding and kept is not None and h.shape[1] == n:
+            whole = xp.concatenate([kept.h, h], axis=1)
+        h = h[:, -n:]
+        if self.stack.final_norm:
+            h, _ = LayerNorm(self.stack.width, self.stack.block.epsilon).forward(p.norm, h)
+        return self._scores(p, h), KeptText(tuple(parts), whole if self.sliding else None, start + n)
+
+    def _table(self, p):
+        return p.embed.table if self.tied else p.readout.table
+
+    def _scores(self, p, h):
+        return ops.linear(h, self._table(p).T) * self.factor

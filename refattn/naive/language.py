@@ -1,0 +1,56 @@
+"""Language models whole, by loops: causal blocks, or RegularGPT's levels, between a table and its transpose."""
+
+from functools import partial
+
+import numpy as np
+
+from .arguments import exact
+from .block import block, normed
+from .layer import multi_head, part
+from .next_token import next_token
+from .ops import embedding
+from .positions import halves_table
+from .regular_gpt import depth
+from .sliding_dilated import layer as sliding
+
+
+def language(p, x, *, target=None, layers=None, chunk=None, least=1, variant="softmax", attention=None, norm="pre",
+             activation="gelu", halves=False, embedding_scale=False, scale=False, embedding_dropout=None, dropout=None,
+             residual=None):
+    """z_v = h . table_v, over sqrt(m) with `scale`, and with a target the loss -log softmax(z)_target of each token.
+
+    layers    : how often p.block is applied; p.blocks, one after the other, if there are several
+    chunk     : of RegularGPT: the blocks stand in levels, level l at dilation chunk^l, for max(t, least) tokens
+    attention : a function (p, x, keep) in place of multi-head attention
+    Shapes: x, target (b, t) integers; p.embed.table (v, m), p.positions.table (t, m) or none, p.readout.table or none,
+    p.norm or none; embedding_dropout broadcasts to (b, t, m), dropout and residual to one entry for each application;
+    returns (b, t, v), with a target (b, t).
+    """
+    table = part(part(p, "embed"), "table")
+    h, steps = embedding(table, x), np.shape(x)[1]
+    if embedding_scale:
+        h = h * np.sqrt(h.shape[-1])
+    if halves:
+        h = h + halves_table(steps, h.shape[-1])
+    if part(p, "positions") is not None:
+        h = h + exact(part(part(p, "positions"), "table"))[:steps]
+    if embedding_dropout is not None:
+        h = h * embedding_dropout
+    before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
+    blocks = part(p, "blocks") or (part(p, "block"),) * layers
+    levels = 1 if chunk is None else depth(max(steps, least), chunk)
+    for number in range(levels * len(blocks)):
+        drop = {} if dropout is None else {"dropout": dropout[number]}
+        if chunk is not None:
+            look = partial(sliding, dilation=chunk ** (number // len(blocks)), **drop)
+        else:
+            look = partial(attention or partial(multi_head, variant=variant), keep=before, **drop)
+        h = block(blocks[number % len(blocks)], h, look, norm=norm, activation=activation,
+                  residual=None if residual is None else residual[number])
+    h = h if part(p, "norm") is None else normed(part(p, "norm"), h)
+    own = part(part(p, "readout"), "table") if part(p, "readout") is not None else table
+    factor = h.shape[-1] ** -0.5 if scale else 1.0
+    if target is not None:
+        return next_token(h, own, target, factor)
+    return np.array([[[factor * np.dot(h[b, t], row) for row in exact(own)] for t in range(steps)]
+                     for b in range(len(h))])

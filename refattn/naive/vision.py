@@ -1,0 +1,71 @@
+"""The networks of Compositional Attention's image tasks, whole, as the authors' code has them."""
+
+from functools import partial
+
+import numpy as np
+
+from . import positions
+from .arguments import exact
+from .block import block
+from .convolution import convolution
+from .feed_forward import layer as feed_forward
+from .layer import part
+from .ops import linear
+from .universal import attention
+
+
+def stack(p, h, layers, scoring, residual, hidden):
+    """The block p.block applied `layers` times, pre-LN, relu."""
+    for n in range(layers):
+        given = {"residual": None if residual is None else residual[n], "hidden": None if hidden is None else hidden[n]}
+        look = partial(attention, scoring=scoring, keep=None, dropout=None)
+        h = block(part(p, "block"), h, look, norm="pre", **given)
+    return h
+
+
+def class_token(p, x, *, question=None, size, layers, scoring=None, residual=None, hidden=None):
+    """y of one class token before the patches; a question, made as wide as a patch, stands beside every token.
+
+    Source: Compositional Attention, appendix C.2 and C.3, and the authors' code.
+
+    Shapes
+    ------
+    x        : (b, g, j, i) images, cut into patches of `size` pixels a side
+    question : (b, q) or None
+    p        : patch.k .b  token (1, e)  question.w .b  join.w .b (both with questions only)  block  readout.w .b
+    returns  : (b, 1, o)
+    """
+    h = convolution(x, part(part(p, "patch"), "k"), part(part(p, "patch"), "b"), stride=size)
+    h = h.reshape(len(h), -1, h.shape[-1])
+    h = h + positions.image_table(*h.shape[1:])
+    h = np.stack([np.concatenate([exact(part(p, "token")), each]) for each in h])
+    if question is not None:
+        asked = linear(question, part(part(p, "question"), "w"), part(part(p, "question"), "b"))
+        h = np.stack([[np.concatenate([token, words]) for token in each] for each, words in zip(h, asked, strict=True)])
+        h = linear(h, part(part(p, "join"), "w"), part(part(p, "join"), "b"))
+    h = stack(p, h, layers, scoring, residual, hidden)
+    return linear(h[:, :1], part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+
+
+def task_tokens(p, x, *, task, size, layers, scoring=None, residual=None, hidden=None):
+    """y of each image at the token of its task; tokens are patches that are learned.
+
+    Source: Compositional Attention, appendix C.4, and the authors' code.
+
+    Shapes
+    ------
+    x       : (b, g, j, i) images, cut into patches of `size` pixels a side, read row by row, channels fastest
+    task    : (b, tasks), one-hot
+    p       : encoder.w1 .b1 .w2 .b2  tokens (tasks, size size i)  block  heads.w1 .b1 .w2 .b2
+    returns : (b, o)
+    """
+    x, task = exact(x), np.asarray(task)
+    corners = [(g, j) for g in range(0, x.shape[1], size) for j in range(0, x.shape[2], size)]
+    rows = np.stack([[each[g:g + size, j:j + size].ravel() for g, j in corners] for each in x])
+    rows = np.stack([np.concatenate([exact(part(p, "tokens")), each]) for each in rows])
+    h = feed_forward(part(p, "encoder"), rows, "relu")
+    learned = task.shape[1]
+    h[:, learned:] = h[:, learned:] + positions.image_table(len(corners), h.shape[2])
+    h = stack(p, h, layers, scoring, residual, hidden)
+    own = np.stack([each[list(which).index(1)] for each, which in zip(h, task, strict=True)])
+    return feed_forward(part(p, "heads"), own, "relu")

@@ -1,0 +1,139 @@
+"""What recipes of language models share: which model, made of which parts.
+
+Source: H, section 5 (attention variants); C, section 4.7 (compositional, one block applied again and again); R, section
+6 (regular_gpt).  Differs: each layer has its own T5 table or KERPLE numbers (authors' code: one for all).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..attention import VARIANTS
+from ..attention.compositional import Compositional
+from ..attention.layer import MultiHead
+from ..attention.sliding_dilated import SlidingDilated
+from ..layers.block import Block
+from ..layers.embedding import TABLES, Embedding
+from ..layers.feed_forward import ACTIVATIONS, FeedForward, SwiGLU
+from ..layers.positions import T5, Rotary
+from ..layers.stack import Stack
+from ..layers.text_positions import ALiBi, Kerple
+from ..models.language import Language
+from ..params import XAVIER_UNIFORM, Init, count
+from ..xp import array_module, to_device
+from .base import Recipe, setting
+
+IN_HEADS = {"rotary": lambda heads: Rotary(), "alibi": ALiBi, "kerple_log": Kerple,
+            "kerple_power": lambda heads: Kerple(heads, "power")}
+POSITIONS = "none", "learned", *TABLES, "t5", *IN_HEADS
+ATTENTIONS = *VARIANTS, "compositional", "regular_gpt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRecipe(Recipe):
+    """Beside the methods of Recipe a subclass has length, tokens of a window, and symbols(): how many there are."""
+
+    attention: str = setting("softmax", "variant, or model", choices=ATTENTIONS)
+    position: str = setting("learned", "where tokens stand, of all but regular_gpt", choices=POSITIONS)
+    layers: int = setting(4, "blocks; of regular_gpt the sub-layers of a level", least=1, most=1_024)
+    shared: bool = setting(False, "one block applied again and again (C)")
+    width: int = setting(128, "of the model", least=1, most=16_384)
+    heads: int = setting(4, "of each attention layer, or searches", least=1, most=1_024)
+    hidden: int = setting(0, "width of the feed-forward layers; 0: 4 widths, and of compositional so many that it has "
+                          "the parameters of softmax", least=0, most=65_536)
+    activation: str = setting("gelu", "of the feed-forward layers", choices=(*ACTIVATIONS, "swiglu"))
+    retrievals: int = setting(0, "of compositional; 0: as many as searches (C: 8 and 8)", least=0, most=1_024)
+    selector: int = setting(32, "width of its selectors", least=1, most=16_384)
+    chunk: int = setting(16, "keys of each query of regular_gpt; R: 32, 64, 128, 256", least=2, most=1_024)
+    biases: bool = setting(True, "of the maps of attention")
+    tied: bool = setting(True, "read out with the table of the embedding")
+    scaled: bool = setting(False, "scores over the root of the width (H)")
+    embedding_scale: bool = setting(False, "embeddings times the root of the width (C)")
+    attention_dropout: float = setting(0.0, "probability that a query-key pair is dropped", least=0.0, most=0.99)
+    dropout: float = setting(0.0, "probability that a feature of the embedding or of a sub-layer's output is dropped",
+                             least=0.0, most=0.99)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % self.heads or self.attention == "compositional" and self.width % self.memories:
+            raise ValueError(f"width is {self.width}, allowed are multiples of heads, {self.heads}, and of retrievals, "
+                             f"{self.memories}")
+        if self.attention == "compositional" and self.position in IN_HEADS:
+            raise ValueError(f"position is {self.position!r}, allowed with compositional are "
+                             f"{', '.join(x for x in POSITIONS if x not in IN_HEADS)}")
+
+    @property
+    def memories(self) -> int:
+        return self.retrievals or self.heads
+
+    @property
+    def name(self) -> str:
+        kind = f"chunk{self.chunk}" if self.attention == "regular_gpt" else self.position
+        return f"{self.attention}-{kind}-seed{self.seed}"
+
+    @property
+    def INITIAL(self) -> dict:
+        """KERPLE's numbers, from 0.01 to 1 or 2; with scheme pytorch C's maps of attention and embeddings."""
+        found = {}
+        if self.position.startswith("kerple") and self.attention in VARIANTS:
+            found = {f"*.attention.position.{name}": lambda rng, p, most=most: rng.uniform(0.01, most, p.shape)
+                     for name, most in (("a", 1), ("p", 2))}
+        if self.initialise == "pytorch":
+            found |= {"embed.table": Init("normal"), "*.attention.wo": XAVIER_UNIFORM}
+            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5)
+                      for name in ("qkvsr" if self.attention == "compositional" else "qkv")}
+        return found
+
+    def least_bytes(self) -> int:
+        """With what every block keeps for its backward."""
+        tokens, m = self.batch * self.length, self.width
+        applied = len(list(self.build().applications(self.length)))
+        pairs = self.heads * (self.chunk if self.attention == "regular_gpt" else self.length)
+        return super().least_bytes() + 4 * applied * tokens * (10 * m + pairs)
+
+    def build(self) -> Language:
+        hidden = self.hidden or (8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width)
+        if self.attention != "compositional" or self.hidden:
+            return self.model(hidden)
+        wanted = count(replace(self, attention="softmax", hidden=hidden).build().parameters())
+        more, less = (count(self.model(n).parameters()) for n in (hidden, hidden - 1))
+        return self.model(max(1, hidden - round((more - wanted) / (more - less))))
+
+    def model(self, hidden: int) -> Language:
+        """The model with this width of feed-forward layers."""
+        m, h, d, own = self.width, self.heads, self.width // self.heads, self.attention == "regular_gpt"
+        if own:
+            layer = SlidingDilated(m, h, d, self.chunk, biases=self.biases, out_of_range="mask")
+        elif self.attention == "compositional":
+            layer = Compositional(m, h, self.memories, d, m // self.memories, self.selector, biases=self.biases)
+        else:
+            position = IN_HEADS[self.position](h) if self.position in IN_HEADS else None
+            layer = MultiHead(m, h, d, variant=self.attention, position=position, biases=self.biases)
+        table = T5(h, 32, 128) if self.position == "t5" and not own else None
+        rest = SwiGLU(m, hidden) if self.activation == "swiglu" else FeedForward(m, hidden, self.activation)
+        stack = Stack(Block(layer, rest, table, epsilon=1e-5), self.layers, self.shared and not own, True)
+        embedding = Embedding(m, vocabulary=self.symbols(), scale=self.embedding_scale,
+                              table=self.position if self.position in TABLES and not own else "none")
+        return Language(embedding, stack, self.tied, self.scaled,
+                        self.length if self.position == "learned" and not own else 0, self.length)
+
+    def inputs(self, batch, rng=None):
+        """Token ids and targets; of a longer length the last token is asked about.  Dropout is drawn from rng."""
+        options, (b, t) = {"target": batch.target}, batch.tokens.shape
+        if t > self.length:
+            options["read"] = slice(t - 1, None)
+        if rng is None:
+            return batch.tokens, options
+        blocks, xp = list(self.build().applications(t)), array_module(batch.tokens)
+
+        def drawn(probability, *shape):
+            keep = rng.random(shape, np.float32) >= probability
+            return to_device(keep * np.float32(1 / (1 - probability)), xp)
+
+        if self.attention_dropout:
+            keys = self.chunk if self.attention == "regular_gpt" else t
+            options["dropout"] = [drawn(self.attention_dropout, b, self.heads, t, keys) for _ in blocks]
+        if self.dropout:
+            options["embedding_dropout"] = drawn(self.dropout, b, t, self.width)
+            options["residual"] = [[drawn(self.dropout, b, t, self.width) for _ in range(2)] for _ in blocks]
+        return batch.tokens, options

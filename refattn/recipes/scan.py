@@ -1,0 +1,185 @@
+"""SCAN's commands to actions, trained up to a length and asked beyond: table 4.
+
+One encoder block and one decoder block, each applied three times, post-LN, around softmax or compositional attention;
+the read-out is the actions' embedding, with a bias.
+Source: C, section 4.6, table 4, appendix F, and the released code: Adam at a constant rate, global norm 5, batches of
+256 drawn with replacement, dropout 0.1 of embeddings, sub-layers, hidden features and, of softmax attention only, of
+pairs.  Linear scoring, which the query cannot change, is what ran; the text presents dot scoring.
+Differs: accuracy is of the last step, as published; evaluation decodes as many tokens as the longest answer has.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod, sqrt
+
+import numpy as np
+
+from .. import masks
+from ..attention import VARIANTS
+from ..attention.compositional import Compositional
+from ..attention.layer import MultiHead
+from ..attention.value_scores import SCORINGS
+from ..layers.block import Block
+from ..layers.embedding import Embedding, Readout
+from ..layers.feed_forward import FeedForward
+from ..layers.stack import Stack
+from ..losses import cross_entropy
+from ..models.encoder_decoder import EncoderDecoder
+from ..params import XAVIER_UNIFORM, Init
+from ..tasks import scan as task
+from ..train.decoding import greedy
+from ..train.evaluation import stream
+from ..xp import array_module, to_device, to_host
+from . import published
+from .base import ConstantRateRecipe, FiniteRecipe, setting
+
+PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
+LEVELS = 1 << 16               # of which dropout keeps a share: its probability is a multiple of 1 / LEVELS
+
+
+def dropouts(rng, rate: float, shapes, xp) -> list:
+    """For each shape an array of 0, with probability `rate`, and else of 1 / (1 - rate), all from one draw."""
+    sizes = [prod(shape) for shape in shapes]
+    below = round(rate * LEVELS)
+    kept = to_device(rng.integers(LEVELS, size=sum(sizes), dtype=np.uint16) >= below, xp)
+    factors, ends = xp.multiply(kept, LEVELS / (LEVELS - below), dtype=np.float32), np.cumsum(sizes)
+    return [factors[end - size:end].reshape(shape) for end, size, shape in zip(ends.tolist(), sizes, shapes,
+                                                                               strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
+    """Commands become sequences of actions, trained on short sequences and asked for long ones."""
+
+    TASK = "scan"
+    SOURCE = "Mittal et al. 2022, section 4.6"
+    SPLITS = task.SPLITS
+    COMPARED = "softmax", "compositional"
+    LABELS = {"accuracy": "sequences exactly right"}
+    TABLE = (("train", "train", "accuracy"), ("held out", "held_out", "accuracy"), ("longer", "longer", "accuracy"))
+    PUBLISHED = published.scan(26, 1)
+    SCALES = {
+        "quick": {"steps": 1_500, "width": 64, "hidden": 128, "batch": 64, "evaluate_every": 500, "evaluation": 512,
+                  "probe": 128, "dropout": 0.0},
+        "fifth": {"steps": 10_000, **PAPER},
+        "paper": {"steps": 50_000, **PAPER},
+    }
+    INITIAL = {"*.w[qkvo]": XAVIER_UNIFORM, "*.feed_forward.w1": Init("uniform", "mean", sqrt(2)),
+               "*.feed_forward.w2": XAVIER_UNIFORM, "readout.b": 0.0}
+
+    batch: int = setting(256, "commands per step", least=1, most=2**20)
+    rate: float = setting(1e-3, "learning rate, constant", least=0.0, most=1e3)
+    clip: float = setting(5.0, "largest global norm of the gradient; 0 for no clipping", least=0.0, most=1e30)
+    initialise: str = setting("pytorch", "scheme of what the code leaves as it is: selector and its scores, biases of "
+                              "the feed-forward layers, embeddings", choices=("pytorch", "lecun_normal"))
+    evaluation: int = setting(4_096, "commands per split at the end, as far as there are", least=1, most=10**9)
+    evaluation_batch: int = setting(256, "commands at a time in an evaluation", least=0, most=2**20)
+    probe: int = setting(512, "commands per split during training", least=1, most=10**9)
+    log_every: int = setting(100, "steps per log line", least=1, most=10**9)
+
+    attention: str = setting("compositional", "variant", choices=("compositional", *VARIANTS))
+    cutoff: int = setting(26, "most actions in training; C: 22, 24 to 30, of which 28 and 29 are one", least=2, most=47)
+    width: int = setting(128, "of the model", least=2, most=16_384)
+    heads: int = setting(8, "heads or searches", least=1, most=1_024)
+    retrievals: int = setting(1, "of compositional attention; C: 1, 2, 4, 8", least=1, most=1_024)
+    selector_width: int = setting(16, "of retrieval queries and keys", least=1, most=1_024)
+    scoring: str = setting("linear", "how compositional attention scores retrievals; text: dot",
+                           choices=tuple(SCORINGS))
+    hidden: int = setting(256, "width of the feed-forward layers", least=1, most=65_536)
+    layers: int = setting(3, "applications of the encoder's block, and of the decoder's", least=1, most=1_024)
+    dropout: float = setting(0.1, "probability, everywhere", least=0.0, most=0.99)
+    attention_dropout: bool = setting(True, "drop pairs too, of attention other than compositional")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % self.heads or self.width % 2:
+            raise ValueError(f"width is {self.width}, allowed are even multiples of heads, {self.heads}")
+
+    @classmethod
+    def published(cls, settings: dict):
+        return published.scan(settings["cutoff"], settings["retrievals"])
+
+    @property
+    def name(self) -> str:
+        attention = self.attention
+        if attention == "compositional":
+            attention += f"-{self.scoring}-{self.retrievals}"
+        return f"{self.cutoff}-{attention}-seed{self.seed}"
+
+    def data(self) -> task.Scan:
+        """The task with this cut-off."""
+        return task.Scan(self.cutoff)
+
+    def build(self):
+        m, s = self.width, self.heads
+        if self.attention == "compositional":
+            layer = Compositional(m, s, self.retrievals, m // s, m // s, self.selector_width, self.scoring,
+                                  biases=False, selector_biases=True)
+        else:
+            layer = MultiHead(m, s, m // s, variant=self.attention, biases=False)
+        embeddings = [Embedding(m, vocabulary=n, table="interleaved") for n in (task.START + 1, task.END + 1)]
+        encoder, decoder = (Stack(Block(layer, FeedForward(m, self.hidden, "relu"), norm="post", cross=cross,
+                                        epsilon=1e-5), self.layers, shared=True) for cross in (None, layer))
+        return EncoderDecoder(embeddings[0], encoder, embeddings[1], decoder,
+                              Readout(m, task.END + 1, tied=True, bias=True, scale=False))
+
+    def size(self, split):
+        """How many commands a split has."""
+        return self.data().size(split)
+
+    def take(self, split, index):
+        """The commands of a split with these numbers, and their actions."""
+        return self.data().take(split, index)
+
+    def draw(self, step: int):
+        """Drawn with replacement, as the code does: there are no epochs."""
+        return self.data().sample(stream(self.seed, "data", step), self.batch)
+
+    def loss_terms(self, batch):
+        return float((batch.length + 1).sum())
+
+    def inputs(self, batch, rng=None):
+        """The command and the actions before each action, END before the first; dropout where rng is given."""
+        xp = array_module(batch.target)
+        said = xp.concatenate([xp.full((len(batch.target), 1), task.END, dtype=batch.target.dtype),
+                               batch.target[:, :-1]], axis=1)
+        options = {"target": said, "source_keep": masks.padding(batch.source_length, batch.source.shape[1])}
+        return batch.source, options | (self.drops(rng, batch, xp) if rng is not None and self.dropout else {})
+
+    def drops(self, rng, batch, xp) -> dict:
+        """The model's options that drop embeddings, sub-layers, hidden features and, as the fields say, pairs."""
+        (b, s), t, n = batch.source.shape, batch.target.shape[1], self.layers
+        shapes = {"source": {"": (b, s, self.width)}, "target": {"": (b, t, self.width)},
+                  "encoder": {"residual": (n, 2, b, s, self.width), "hidden": (n, b, s, self.hidden)},
+                  "decoder": {"residual": (n, 3, b, t, self.width), "hidden": (n, b, t, self.hidden)}}
+        if self.attention != "compositional" and self.attention_dropout:
+            shapes["encoder"] |= {"dropout": (n, b, self.heads, s, s)}
+            shapes["decoder"] |= {"dropout": (n, b, self.heads, t, t), "context_dropout": (n, b, self.heads, t, s)}
+        drawn = iter(dropouts(rng, self.dropout, [x for part in shapes.values() for x in part.values()], xp))
+        found = {part: {name: next(drawn) for name in names} for part, names in shapes.items()}
+        return {"source_dropout": found["source"][""], "target_dropout": found["target"][""],
+                "encoder": found["encoder"], "decoder": found["decoder"]}
+
+    def loss(self, y, batch):
+        """Cross-entropy of the actions and of the first END, mean over all of them."""
+        xp = array_module(y)
+        weight = (xp.arange(y.shape[1]) <= batch.length[:, None]).astype(y.dtype)
+        return cross_entropy(y, batch.target, weight)
+
+    def predict(self, model, p, batch):
+        """The actions, decoded greedily."""
+        x, options = self.inputs(batch)
+        state = model.begin(p, x, options["source_keep"])
+        return greedy(partial(model.extend, p), state, options["target"][:, :1], batch.target.shape[1], task.END)
+
+    def write(self, model, p, prompt, tokens=task.LONGEST + 1):
+        """The actions of a command, as one piece."""
+        table = p.target.table
+        xp = array_module(table)
+        source = to_device(np.array([task.tokens(prompt)]), xp)
+        state = model.begin(p, source, masks.padding(xp.full(1, source.shape[1]), source.shape[1]))
+        said = greedy(partial(model.extend, p), state, xp.full((1, 1), task.END), tokens, task.END)
+        yield task.spoken(to_host(said)[0].tolist())
+
+    def score(self, y, batch):
+        return {"accuracy": task.correct(y, batch.target)}

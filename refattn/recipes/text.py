@@ -1,0 +1,193 @@
+"""Language models on any text: attention variants, compositional attention and RegularGPT, and their positions.
+
+Source: H, section 5 and figure 6; C, section 4.7 and figure 7; R, section 6 and table 3; nanoGPT's example for a CPU.
+Differs: the corpora are other ones (C4, WikiText-103 and OpenWebText2 are not at hand) and tokens are bytes, characters
+or words, not subwords; float32, where H, C and R trained in half precision or bfloat16; all blocks of nanoGPT's scale
+have biases in feed-forward and LayerNorm, which that example leaves out.  H does not say the length, nor R the dropout,
+the schedule and what keys before the first are: here the latter do not exist ("mask").
+At scale quick and small nothing is the papers'.  Scale paper is H's, paper_c and paper_r are C's and R's.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar
+
+import numpy as np
+
+from ..tasks import text as task
+from ..tasks import text_windows
+from ..train.writing import streamed, written
+from ..xp import array_module
+from .base import setting
+from .language import LanguageRecipe
+from .published.source import Published
+
+__all__ = ["TextRecipe"]
+
+NANO = {"unit": "characters", "text": "tiny_shakespeare.txt", "steps": 2_000, "batch": 12, "rate": 1e-3, "warmup": 100,
+        "beta2": 0.99, "clip": 1.0, "evaluate_every": 500, "checkpoint_every": 500}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRecipe(LanguageRecipe):
+    """A causal model reads a text and predicts every next token."""
+
+    TASK = "text"
+    SOURCE = "Schug et al. 2025, section 5; Mittal et al. 2022, section 4.7; Chi et al. 2023, section 6"
+    SPLITS: ClassVar = ("validation", "test")
+    COMPARED = "softmax", "linear", "hyla"
+    COUNTED = "windows per split"
+    LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy",
+                        "unknown": "share of tokens that training does not have"}
+    TABLE = (("bits per token", "test", "bits"), ("perplexity", "test", "perplexity"),
+             ("accuracy", "test", "accuracy"), ("validation bits", "validation", "bits"))
+    CHOSEN_BY = "validation", "bits", "least"
+    PUBLISHED = Published("none", "the papers trained on other corpora", {}, {})
+    SCALES: ClassVar = {
+        "quick": {"steps": 1_000, "batch": 16, "rate": 2e-3, "warmup": 50, "clip": 1.0, "layers": 2, "width": 64,
+                  "evaluate_every": 500, "probe": 100},
+        "small": NANO,
+        "paper": {"layers": 6, "width": 512, "heads": 8, "batch": 256, "length": 512, "activation": "gelu",
+                  "position": "rotary", "scaled": True, "schedule_length": "released", "warmup": 1_000,
+                  "steps": 495_911, "initialise": "lecun_normal", "beta2": 0.999},
+        "paper_c": {"layers": 6, "shared": True, "width": 512, "heads": 8, "batch": 64, "length": 512, "context": 400,
+                    "activation": "relu", "position": "halves", "embedding_scale": True, "unit": "words",
+                    "steps": 50_000, "rate": 2e-3, "warmup": 4_000, "schedule": "inverse_root", "decay": 0.01,
+                    "dropout": 0.1, "beta2": 0.98, "epsilon_first": True, "decay_rule": "all",
+                    "initialise": "pytorch", "hidden": 2_048},
+        "paper_r": {"layers": 6, "width": 768, "heads": 12, "batch": 32, "length": 512, "chunk": 128, "rate": 6e-4,
+                    "attention": "regular_gpt", "steps": 50_000, "warmup": 2_000, "clip": 1.0, "beta2": 0.95,
+                    "biases": False, "longest": 8_192, "chunks": 1_000},
+    }
+
+    steps: int = setting(2_000, "updates", least=1, most=10**9)
+    batch: int = setting(16, "windows per step", least=1, most=2**20)
+    schedule_length: str = setting("text", "cosine over steps - 2 warmup (released) or steps - warmup (text)",
+                                   choices=("released", "text"))
+    decay_rule: str = setting("released", "which arrays decay; released: what is no vector; all: C",
+                              choices=("released", "text", "all", "none"))
+    schedule: str = setting("cosine", "of the rate after the warm-up; C: inverse_root",
+                            choices=("cosine", "inverse_root"))
+    initialise: str = setting("gpt2", "scheme of the initial weights",
+                              choices=("gpt2", "lecun_normal", "pytorch", "haiku"))
+    evaluation: int = setting(10**9, "windows per split at the end, as far as there are", least=1, most=10**9)
+    probe: int = setting(64, "windows per split during training", least=1, most=10**9)
+    beta2: float = setting(0.99, "of Adam; H 0.999, C 0.98, nanoGPT 0.95 and 0.99", least=0.0, most=0.999999)
+    epsilon_first: bool = setting(False, "Adam adds epsilon before it corrects the moments (C)")
+    text: str = setting("documentation", "documentation, library (of this Python), or a file or directory")
+    test: str = setting("", "another file or directory as the test split")
+    unit: str = setting("bytes", "what a token is", choices=task.UNITS)
+    vocabulary: int = setting(0, "words at most, 0 for all of the training text", least=0, most=10**8)
+    length: int = setting(64, "tokens of a window", least=1, most=1_000_000)
+    context: int = setting(0, "of them not scored in evaluation, but for the first window's; C: 400 of 512", least=0,
+                           most=1_000_000)
+    longest: int = setting(0, "score the last token of windows of length, twice that, ... up to this; 0: do not",
+                           least=0, most=1_000_000)
+    chunks: int = setting(100, "windows of the longest, two for each of half of it; R: 1,000 of each", least=1,
+                          most=10**9)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.context >= self.length:
+            raise ValueError(f"context is {self.context:,}, allowed are numbers below length, {self.length:,}")
+        if self.longest and self.position == "learned" and self.attention != "regular_gpt":
+            raise ValueError(f"longest is {self.longest:,}, but a learned table ends at {self.length:,}; allowed "
+                             f"are other positions")
+        object.__setattr__(self, "SPLITS", (*self.SPLITS, *self.lengths))
+
+    @property
+    def lengths(self) -> dict:
+        """{split: length} of those in which the last token is scored, as R does: once, twice, ... the length."""
+        many = int(math.log2(self.longest / self.length)) + 1 if self.longest >= self.length else 0
+        return {f"times_{1 << n}": self.length << n for n in range(many)}
+
+    @property
+    def name(self) -> str:
+        kind = "" if self.unit == "bytes" else f"{self.unit}-"
+        return f"{kind}{'shared-' * self.shared}{super().name}"
+
+    @property
+    def ADAM(self) -> dict:
+        return {"beta2": self.beta2, "epsilon_first": self.epsilon_first}
+
+    def rate_at(self, step: int) -> float:
+        """C: warm-up from 1e-7, then the rate times sqrt(warmup / step); otherwise a cosine."""
+        if self.schedule == "cosine":
+            return super().rate_at(step)
+        if step < self.warmup:
+            return 1e-7 + (self.rate - 1e-7) * step / self.warmup
+        return self.rate * math.sqrt(max(1, self.warmup) / max(1, step))
+
+    def symbols(self) -> int:
+        """How many different tokens there are."""
+        return self.corpus().vocabulary
+
+    def corpus(self) -> task.Corpus:
+        """The tokens of the text."""
+        return task.corpus(self.text, self.unit, self.test, self.vocabulary)
+
+    def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
+        """Windows at random places; those from number `first` on, which are asked about; or of a longer length."""
+        size, ids = size or self.batch, self.corpus().ids
+        if first is not None:
+            return text_windows.windows(ids[split], self.length, self.context, first, size)
+        if split not in self.lengths:
+            return text_windows.sample(rng, ids[split], size, self.length)
+        drawn = text_windows.sample(rng, ids["test"], size, self.lengths[split])
+        last = np.zeros_like(drawn.weight)
+        last[:, -1] = 1
+        return drawn._replace(weight=last)
+
+    def batches(self, split: str, tasks: int):
+        """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
+
+        The latter only at the end, where there is time for all of them; of shorter ones as many as cost the same.
+        """
+        if split in self.lengths:
+            own, longest = self.lengths[split], max(self.lengths.values())
+            size, many = max(1, self.batch * self.length // own), self.chunks * (longest // own)
+            many *= tasks >= self.chunks
+            yield from ((min(size, many - n), {}) for n in range(0, many, size))
+            return
+        step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
+        whole = min(tasks, 1 + max(0, -(-(last - self.length) // step)))
+        yield from ((min(self.batch, whole - n), {"first": n}) for n in range(0, whole, self.batch))
+
+    def predict(self, model, p, batch):
+        """(b, q, 2): the loss of each token in nats, and whether it has the greatest score."""
+        tokens, options = self.inputs(batch)
+        y, saved = model.forward(p, tokens, **options)
+        return array_module(y).stack([y, saved.loss.hit.astype(y.dtype)], axis=-1)
+
+    def write(self, model, p, prompt, tokens=500, temperature=1.0, top_k=0, seed=0, stop=""):
+        """The prompt, then its continuation piece by piece.  Raises ValueError for what cannot be."""
+        if tokens < 0 or top_k < 0 or seed < 0:
+            raise ValueError(f"tokens {tokens}, top_k {top_k} and seed {seed} must be whole numbers from 0 on")
+        corpus = self.corpus()
+        ids = corpus.encode(prompt)
+        said = written(model, p, ids, tokens, temperature=temperature, top_k=top_k, seed=seed,
+                       stop=corpus.encode(stop)[:1])
+        return streamed(corpus, chain(ids.tolist(), said))
+
+    def loss(self, y, batch):
+        """The mean over all tokens."""
+        share = batch.weight / batch.weight.sum()
+        return (y * share).sum(), share
+
+    def loss_terms(self, batch):
+        return batch.weight.sum()
+
+    def score(self, y, batch) -> dict:
+        """Sums over each window: nats, right answers, unknown tokens, tokens."""
+        weight, target = (x[:, -y.shape[1]:] for x in (batch.weight, batch.target))
+        unknown = (target == 0) & (self.unit in ("characters", "words"))
+        return {name: (x * weight).sum(axis=1) for name, x in (
+            ("nats", y[..., 0]), ("right", y[..., 1]), ("unknown", unknown), ("tokens", 1))}
+
+    def summary(self, scores) -> dict:
+        nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in (
+            "nats", "right", "unknown", "tokens"))
+        return {"bits": nats / tokens / math.log(2), "perplexity": math.exp(min(nats / tokens, 700)),
+                "accuracy": right / tokens, "unknown": unknown / tokens}
+

@@ -1,0 +1,77 @@
+"""Equilateral triangles with softmax or compositional attention.
+
+Source: C, section 4.3, tables 3 and 9, and the released code: 200 epochs of 50,000 fresh images in batches of 64, Adam
+whose rate follows half a cosine, epoch by epoch; pixels of 0 or 255 as they are; accuracy on 10,000 after the last.
+Differs: as the code where the text is vague (one convolution for patches, raw pixels, fresh data).  Every batch is
+whole.  Scale small has images of 32 x 32, width 64, and 2 applications; small and quick divide pixels by 255.
+"""
+
+from dataclasses import dataclass
+from math import cos, pi
+
+import numpy as np
+
+from ..layers.convolution import Conv
+from ..losses import binary_cross_entropy
+from ..models.vision import ClassToken
+from ..tasks import triangles as task
+from . import published
+from .base import setting
+from .vision import VisionRecipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrianglesRecipe(VisionRecipe):
+    """Whether three clusters of dots make an equilateral triangle."""
+
+    TASK = "triangles"
+    SOURCE = "Mittal et al. 2022, section 4.3"
+    SPLITS = ("test",)                  # fresh images all: those of training are no others
+    LABELS = {"accuracy": "accuracy"}
+    TABLE = (("test accuracy", "test", "accuracy"),)
+    PUBLISHED = published.triangles(2, "dot")
+    SMALL = {"size": 32, "width": 64, "layers": 2, "retrievals": 4, "divisor": 255.0, "rate": 1e-3}
+    SCALES = {
+        "quick": {**SMALL, "steps": 3_000, "epoch": 100, "evaluation": 3_200, "probe": 640},
+        "small": {**SMALL, "steps": 31_280, "log_every": 391, "evaluate_every": 1_564, "checkpoint_every": 1_564},
+        "paper": {"steps": 156_400, "log_every": 391, "evaluate_every": 3_910, "checkpoint_every": 782},
+    }
+
+    evaluation: int = setting(10_000, "images per split at the end", least=1, most=10**9)
+    probe: int = setting(1_280, "images per split during training", least=1, most=10**9)
+    size: int = setting(64, "pixels of a side", least=8, most=1_024)
+    patch: int = setting(4, "pixels of a patch's side", least=1, most=1_024)
+    divisor: float = setting(1.0, "of pixels of 0 and 255; C: 1", least=1e-6, most=1e6)
+    epoch: int = setting(782, "steps that share a rate; the cosine falls from one to the next", least=1, most=10**9)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.size % self.patch:
+            raise ValueError(f"size is {self.size}, allowed are multiples of patch, {self.patch}")
+
+    @classmethod
+    def published(cls, settings: dict):
+        return published.triangles(settings["retrievals"], settings["scoring"])
+
+    def build(self):
+        return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)
+
+    def sample(self, rng, split="train", size=None):
+        return task.Triangles(self.size).sample(rng, size or self.batch, split)
+
+    def inputs(self, batch, rng=None):
+        x = batch.image.astype(np.float32) * np.float32(1 / self.divisor)
+        return x, {"pixels": False, **self.dropped(rng, x, len(x), 1 + (self.size // self.patch) ** 2, 1)}
+
+    def loss(self, y, batch):
+        """Binary cross-entropy of "not equilateral"."""
+        value, dy = binary_cross_entropy(y[:, 0, 0], batch.target)
+        return value, dy[:, None, None]
+
+    def score(self, y, batch):
+        """Whether the class that is likelier than 1/2 is right."""
+        return {"accuracy": (y[:, 0, 0] > 0) == (batch.target > 0.5)}
+
+    def rate_at(self, step: int) -> float:
+        """Half a cosine from `rate` to 0, the same for all steps of an epoch."""
+        return self.rate * 0.5 * (1 + cos(pi * (step // self.epoch) * self.epoch / self.steps))

@@ -1,0 +1,77 @@
+"""What C's three experiments with images share: attention, the weight-shared stack, dropout of its feed-forward layer.
+
+Every width is the released code's: heads and searches share the model's width, retrievals are as wide as searches.
+Source: C, section 4.2 to 4.4, appendix C.2 to C.4, and the released code (Adam at a constant rate unless a recipe says
+otherwise, no decay or clipping).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..attention import VARIANTS
+from ..attention.compositional import Compositional
+from ..attention.layer import MultiHead
+from ..attention.value_scores import SCORINGS
+from ..layers.block import Block
+from ..layers.feed_forward import FeedForward
+from ..layers.stack import Stack
+from ..xp import array_module
+from .base import ConstantRateRecipe, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionRecipe(ConstantRateRecipe):
+    """A shared pre-LN block, applied `layers` times to the tokens of an image."""
+
+    COMPARED = "softmax", "compositional"
+
+    batch: int = setting(64, "images per step", least=1, most=2**20)
+    rate: float = setting(1e-4, "learning rate", least=0.0, most=1e3)
+    initialise: str = setting("pytorch", "scheme of the initial weights", choices=("pytorch", "lecun_normal"))
+
+    attention: str = setting("compositional", "variant", choices=("compositional", *VARIANTS))
+    width: int = setting(256, "of the model", least=2, most=16_384)
+    heads: int = setting(4, "of other attention than compositional", least=1, most=1_024)
+    searches: int = setting(4, "of compositional attention", least=1, most=1_024)
+    retrievals: int = setting(2, "of compositional attention; C: 1 to 4", least=1, most=1_024)
+    selector_width: int = setting(32, "of the retrieval query", least=1, most=16_384)
+    scoring: str = setting("dot", "how compositional attention scores retrievals", choices=tuple(SCORINGS))
+    layers: int = setting(4, "applications of the block", least=1, most=1_000)
+    dropout: float = setting(0.1, "of the feed-forward layer, inside and after it", least=0.0, most=0.99)
+
+    def __post_init__(self):
+        super().__post_init__()
+        name = "searches" if self.attention == "compositional" else "heads"
+        if self.width % getattr(self, name):
+            raise ValueError(f"width is {self.width}, allowed are multiples of {name}, {getattr(self, name)}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.attention}-seed{self.seed}"
+
+    def stack(self) -> Stack:
+        """The block and how often it is applied."""
+        m, s = self.width, self.searches
+        if self.attention == "compositional":
+            layer = Compositional(m, s, self.retrievals, m // s, m // s, self.selector_width, self.scoring)
+        else:
+            layer = MultiHead(m, self.heads, m // self.heads, variant=self.attention)
+        return Stack(Block(layer, FeedForward(m, 2 * m, "relu"), epsilon=1e-5), self.layers, shared=True)
+
+    def dropped(self, rng, like, images: int, tokens: int, read: int) -> dict:
+        """The stack's options for dropout on the device of `like`; the last application has `read` tokens only.
+
+        Dropped with probability round(65,536 p) / 65,536, from two random bytes for each number: a third of the time.
+        """
+        if rng is None or not self.dropout:
+            return {}
+        xp, limit, scale = array_module(like), round(65_536 * self.dropout), np.float32(1 / (1 - self.dropout))
+
+        def mask(positions, features):
+            shape = images, positions, features
+            drawn = np.frombuffer(rng.bytes(2 * images * positions * features), dtype=np.uint16) >= limit
+            return xp.asarray(drawn.reshape(shape)) * scale
+
+        at = [tokens] * (self.layers - 1) + [read]
+        return {"residual": [(None, mask(t, self.width)) for t in at], "hidden": [mask(t, 2 * self.width) for t in at]}

@@ -1,0 +1,50 @@
+"""Published figures and tables of language models, on corpora that are at hand: only an order can be compared."""
+
+from ..recipes.published import FIGURE_7, TABLE_3
+from .table import Column, Row, Table
+
+CHARACTERS = {"text": "tiny_shakespeare.txt", "unit": "characters"}
+WORDS = {"text": "wikitext2_valid.txt", "test": "wikitext2_test.txt", "unit": "words"}
+CORPORA = {"characters": CHARACTERS, "words": WORDS}
+COLUMNS = (Column("test perplexity", "test", "perplexity"), Column("test bits", "test", "bits"),
+           Column("validation bits", "validation", "bits"))
+OTHER = ("Characters of tiny Shakespeare; words of WikiText-2, trained on its validation file and tested on its test "
+         "file, since its training file is not at hand: small corpora, which the papers do not use.",
+         "Everything is float32; the papers trained in half precision or bfloat16.")
+
+FIGURE_6 = Table(
+    "figure-6", "Figure 6 of H, language modelling: attention variants at equal parameters",
+    "Schug et al. 2025, Attention as a Hypernetwork, figure 6: curves without numbers, C4, 50M parameters", "text",
+    COLUMNS, tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False,
+                                          "position": "learned"}, (None,) * 3)
+                   for unit, fields in CORPORA.items()
+                   for attention in ("softmax", "linear", "hyla", "compositional")),
+    ("text_models",), own_directories=True, default_scale="small", remarks=OTHER)
+
+FIGURE_7_OF_C = Table(
+    "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
+    "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean ± deviation over 3 seeds", "text",
+    COLUMNS, tuple(Row(attention, {**WORDS, "attention": attention, "shared": True}, (FIGURE_7[attention], None, None))
+                   for attention in ("softmax", "compositional")),
+    ("text_shared",), "paper_c", digits=1, default_scale="small", remarks=OTHER)
+
+TIMES = 1, 2, 4, 8, 16, 32
+
+
+def length_rows() -> tuple:
+    """The baselines and RegularGPT with the paper's chunks, then RegularGPT with chunks for shorter windows."""
+    rows = [Row(label, {**CHARACTERS, **fields}, (*((figure, None) for figure in figures), None))
+            for label, (fields, figures) in TABLE_3.items()]
+    own = [(f"RegularGPT, chunk {chunk}", {"attention": "regular_gpt", "chunk": chunk}) for chunk in (8, 16)]
+    own += [(words, {"attention": "softmax", "position": position}) for words, position in (
+        ("KERPLE, power", "kerple_power"), ("rotary", "rotary"), ("sinusoidal", "interleaved"))]
+    return (*rows, *(Row(label, {**CHARACTERS, **fields}, (None,) * len(TIMES)) for label, fields in own))
+
+
+TABLE_3_OF_R = Table(
+    "table-3", "Table 3 of R, language modelling beyond the training length: perplexity of the last token",
+    "Chi et al. 2023, RegularGPT, table 3: OpenWebText2, trained at 512 tokens, mean of 3 seeds", "text",
+    tuple(Column(f"{n} x", f"times_{n}", "perplexity") for n in TIMES), length_rows(), ("text_lengths",), "paper_r",
+    digits=2, own_directories=True, default_scale="small",
+    remarks=(OTHER[1], "Multiples are of the training length; ours are perplexities of characters, so only the order "
+             "and the growth can be compared."))

@@ -1,0 +1,42 @@
+"""Figures 6 and 17 and table 4 of C: relations between objects never seen, and commands longer than any in training."""
+
+from ..recipes.published import TABLE_4
+from ..recipes.published.compositional import CUTOFFS, sequences_accuracy
+from .table import Column, Row, Table
+
+ATTENTION = {"softmax": {"attention": "softmax"},
+             **{f"{r} retrieval{'s' * (r > 1)}": {"attention": "compositional", "retrievals": r} for r in (1, 4)}}
+ESBN = Table(
+    "esbn", "Figures 6 and 17 of C, ESBN's tasks: accuracy on objects never seen in training",
+    "Mittal et al. 2022, Compositional Attention, section 4.5: curves without numbers, 10 runs", "esbn",
+    (Column("held-out accuracy", "held_out", "accuracy"), Column("train accuracy", "train", "accuracy")),
+    tuple(Row(f"{problem.replace('_', ' ')}, m = {m}: {words}", {"problem": problem, "hold_out": m, **fields},
+              (None, None))
+          for problem in ("same_different", "rmts", "distribution_of_three", "identity_rules") for m in (50, 95)
+          for words, fields in ATTENTION.items()),
+    ("esbn",), own_directories=True,
+    remarks=("m of 100 objects are kept for the test. The pictures are ours, not the paper's.",))
+
+
+def scan_rows() -> tuple:
+    """Table 4, and beside it dot scoring, which the paper's text presents and its code never ran."""
+    rows = []
+    for cutoff in CUTOFFS:
+        for r in TABLE_4:
+            fields = {"retrievals": r, "attention": "compositional", "scoring": "linear"} if r else {
+                "attention": "softmax"}
+            words = f"{r} retrieval{'s' * (r > 1)}, linear scoring" if r else "softmax, 8 heads"
+            rows.append(Row(f"cut-off {cutoff}: {words}", {"cutoff": cutoff, **fields},
+                            (sequences_accuracy(cutoff, r), None, None)))
+    return (*rows, Row("cut-off 26: 2 retrievals, dot scoring", {
+        "cutoff": 26, "attention": "compositional", "retrievals": 2, "scoring": "dot"}, (None, None, None)))
+
+
+TABLE_4_OF_C = Table(
+    "table-4", "Table 4 of C, SCAN: sequences exactly right beyond the trained lengths",
+    "Mittal et al. 2022, Compositional Attention, table 4: probably 50,000 steps, 5 runs, mean and standard error",
+    "scan", (Column("longer", "longer", "accuracy"), Column("held out", "held_out", "accuracy"),
+             Column("train", "train", "accuracy")),
+    scan_rows(), ("scan_10000",), own_directories=True, default_scale="fifth",
+    remarks=("The cut-offs 28 and 29 are one experiment: no command has 29 actions. Their difference in the paper is "
+             "the spread of its runs.", "Linear scoring cannot see the query; it is what the released code ran."))

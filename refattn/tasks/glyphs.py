@@ -1,0 +1,73 @@
+"""A hundred pictures of 32 x 32 pixels, black on white, the same on every machine: the objects of ESBN's tasks.
+
+A picture is the exclusive or of one to three primitives (ellipse, ring, filled box, outline, bar), each turned; it is
+taken when 4 to 50 % of it is ink and its squared distance to all before it is at least 18.
+Source: C, section 4.5; Webb et al. 2021, whose pictures are Unicode symbols.
+Differs: fonts look different from version to version; these are drawn with whole numbers alone, so that no rounding
+depends on a machine, from a generator whose numbers NumPy has frozen.
+Symbols: u, v = a pixel's place along and across the primitive, in sixteenths of a pixel times the turn's length.
+"""
+
+from functools import cache
+from zlib import crc32
+
+import numpy as np
+
+SIZE, COUNT, SEED = 32, 100, 1
+FINE = 4                                        # each pixel is the mean of 4 x 4 points
+CHECKSUM = 1078569423
+LEAST_DISTANCE = 18
+
+
+def primitive(rng, x, y):
+    """Where (boolean, like x and y) a random primitive is; x and y are integers, eight for each pixel."""
+    kind = rng.randint(5)
+    centre = rng.randint(9 * 8, 23 * 8 + 1, size=2)
+    a, b = rng.randint(4 * 8, 11 * 8 + 1, size=2)                   # radii
+    stroke = rng.randint(10, 25)                                    # 1.2 to 3 pixels
+    c, s = rng.randint(-12, 13, size=2)
+    c = int(c) if c or s else 1
+    length = c * c + s * s                                          # of the turn, squared
+    x, y = x - centre[0], y - centre[1]
+    u, v = c * x + s * y, c * y - s * x                             # turned, and longer by the root of `length`
+
+    def ellipse(a, b):
+        return u * u * (b * b) + v * v * (a * a) <= length * (a * a) * (b * b)
+
+    def box(a, b):
+        return (u * u <= length * a * a) & (v * v <= length * b * b)
+
+    if kind == 0:
+        return ellipse(a, b)
+    if kind == 1:
+        return ellipse(a, a) & ~ellipse(a - stroke, a - stroke)
+    if kind == 2:
+        return box(a, b)
+    if kind == 3:
+        return box(a, b) & ~box(a - stroke, b - stroke)
+    return box(a, stroke)
+
+
+@cache
+def glyphs() -> np.ndarray:
+    """(100, 32, 32) float32 from 0, ink, to 1, paper, in sixteenths.  Raises RuntimeError if they are other ones.
+
+    >>> glyphs().shape, float(glyphs().min()), float(glyphs().max())
+    ((100, 32, 32), 0.0, 1.0)
+    """
+    rng = np.random.RandomState(SEED)
+    points = 2 * np.arange(SIZE * FINE) + 1                         # eighths of a pixel: the middle of each quarter
+    x, y = points[None, :].astype(np.int64), points[:, None].astype(np.int64)
+    found = np.zeros((0, SIZE, SIZE), dtype=np.int64)               # ink, 0 to 16
+    while len(found) < COUNT:
+        shape = np.zeros((SIZE * FINE, SIZE * FINE), dtype=bool)
+        for _ in range(rng.randint(1, 4)):
+            shape ^= primitive(rng, x, y)
+        ink = shape.reshape(SIZE, FINE, SIZE, FINE).sum(axis=(1, 3))
+        dark = (ink > FINE * FINE // 2).mean()
+        apart = ((found - ink) ** 2).sum(axis=(1, 2)) >= LEAST_DISTANCE * FINE**4
+        if 0.04 <= dark <= 0.5 and apart.all():
+            found = np.concatenate([found, ink[None]])
+    if crc32(found.astype(np.uint8).tobytes()) != CHECKSUM:
+        raise RuntimeError(f"the pictures have the checksum {crc32(found.astype(np.uint8).tobytes())}, not {CHECKSUM}")
+    return (1 - found / FINE**2).astype(np.float32)

@@ -1,0 +1,231 @@
+"""Text as token ids: any file or directory of text, in three splits.
+
+    bytes        a token for each byte; 256 of them
+    characters   a token for each character of the training split, 0 for any other
+    words        what stands between spaces, <eos> for a line's end; 0 is <unk>, for words that training does not have
+    tokens       ids made elsewhere: a file of whole numbers written by numpy.save, one axis
+
+Without a file: "documentation", the topics of the running Python's own help (prose), and "library", the sources of its
+standard library.  Three or more files are divided by file, an order by checksums giving a twentieth of them to
+validation and a twentieth to test; fewer are joined and cut at 90 and 95 of 100.  A file of its own can be the test.
+Ids are stored once, below `cache()`, under a checksum of the text, and memory-mapped from there.
+Source: the corpora of H, C and R are not at hand; words and <eos> as in C's released code.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import sysconfig
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .checks import check_choice, check_integer
+
+__all__ = ["OWN", "SPLITS", "UNITS", "Corpus", "corpus"]
+
+UNITS = "bytes", "characters", "words", "tokens"
+SPLITS = "train", "validation", "test"
+OWN = "documentation", "library"
+UNKNOWN, END = "<unk>", "<eos>"
+
+
+class Corpus(NamedTuple):
+    unit: str
+    ids: dict                  # split -> token ids, one axis, memory-mapped
+    symbols: tuple             # of characters and words: the text of each id; empty for bytes and tokens
+    vocabulary: int            # ids run from 0 below it
+    unknown: dict              # split -> share of its tokens that are id 0 because training does not have them
+    checksum: str              # of texts, unit and vocabulary
+    words: str                 # what the text is, with versions
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids of a text, which must be made of known symbols.  Raises ValueError naming the first unknown one."""
+        if self.unit == "tokens":
+            raise ValueError("the text was made into tokens elsewhere, so a prompt cannot be; allowed: other units")
+        pieces = text.encode() if self.unit == "bytes" else _pieces(text, self.unit)
+        known = range(256) if self.unit == "bytes" else _numbers(self.symbols)
+        for piece in pieces:
+            if piece not in known:
+                raise ValueError(f"{piece!r} is not among the {self.vocabulary:,} {self.unit} of {self.words}; allowed "
+                                 f"are texts of these")
+        return np.array([known[piece] for piece in pieces], dtype=np.int64)
+
+    def decode(self, ids) -> str:
+        """The text of token ids; numbers with spaces between them where tokens were made elsewhere."""
+        ids = [int(i) for i in ids]
+        if self.unit == "bytes":
+            return bytes(ids).decode("utf-8", errors="replace")
+        if self.unit == "tokens":
+            return " ".join(map(str, ids))
+        text = [self.symbols[i] for i in ids]
+        if self.unit == "characters":
+            return "".join(text)
+        return "\n".join(line.strip() for line in " ".join(text).split(END))
+
+
+@lru_cache(maxsize=8)
+def _numbers(symbols):
+    return {symbol: number for number, symbol in enumerate(symbols)}
+
+
+def _pieces(text, unit):
+    return list(text) if unit == "characters" else text.replace("\n", f" {END} ").split()
+
+
+def cache() -> Path:
+    """Where token files are kept: refattn/ in XDG_CACHE_HOME, or in .cache of the home directory."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "refattn")
+
+
+def found(text: str) -> Path:
+    """The file or directory of that name, here or in the directory REFATTN_DATA.  Raises ValueError without one."""
+    for path in Path(text), Path(os.environ.get("REFATTN_DATA", "."), text):
+        if path.exists():
+            return path
+    raise ValueError(f"text is {text!r}, allowed are {', '.join(OWN)}, or a file or directory that exists, here or in "
+                     f"the directory REFATTN_DATA")
+
+
+def documents(text: str) -> dict[str, bytes]:
+    """{name: content} of the files of a text, in order of name.  Raises ValueError for an empty one."""
+    if text == "documentation":
+        from pydoc_data.topics import topics
+        return {name: topics[name].encode() for name in sorted(topics)}
+    if text == "library":
+        root = Path(sysconfig.get_path("stdlib"))
+        paths = [p for p in root.rglob("*.py") if not {"site-packages", "dist-packages", "test", "tests",
+                                                       "idlelib", "lib2to3"} & set(p.relative_to(root).parts)]
+    else:
+        root = found(text)
+        paths = [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
+    read = {p.relative_to(root).as_posix() if root.is_dir() else p.name: p.read_bytes() for p in sorted(paths)}
+    if not any(read.values()):
+        raise ValueError(f"text is {text!r}, which is empty; allowed are files with text in them")
+    return read
+
+
+def divided(files: dict[str, bytes]) -> dict[str, bytes]:
+    """{split: content}: whole files in each, or, of fewer than three, the joined text cut after a line."""
+    if len(files) > 2:
+        share = -(-len(files) // 20)
+        order = sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest())
+        parts = order[2 * share:], order[:share], order[share: 2 * share]
+        return {split: b"\n".join(files[name] for name in sorted(names))
+                for split, names in zip(SPLITS, parts, strict=True)}
+    whole = b"\n".join(files.values())
+    cuts = [0, *(len(whole) * n // 20 for n in (18, 19)), len(whole)]
+    cuts[1:3] = [whole.find(b"\n", cut) + 1 or cut for cut in cuts[1:3]]
+    return {split: whole[start:stop] for split, start, stop in zip(SPLITS, cuts, cuts[1:], strict=False)}
+
+
+def _read_text(split, content):
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed are unit bytes, or files of "
+                         f"text") from None
+
+
+def _symbols(text, unit, most):
+    """Id 0, then the symbols of the training text: characters in their order, words by how often they occur."""
+    counts = Counter(_pieces(text, unit))
+    first = UNKNOWN if unit == "words" else "\ufffd"
+    counts.pop(first, None)
+    ordered = sorted(counts, key=lambda word: (-counts[word], word)) if unit == "words" else sorted(counts)
+    return (first, *(ordered[:most - 1] if most else ordered))
+
+
+def _made(parts, unit, most):
+    """(ids of all splits in a row, what else there is to know of them), from the texts."""
+    if unit == "bytes":
+        symbols, ids = (), [np.frombuffer(parts[split], dtype=np.uint8) for split in SPLITS]
+    else:
+        texts = [_read_text(split, parts[split]) for split in SPLITS]
+        symbols = _symbols(texts[0], unit, most)
+        number, kind = _numbers(symbols), np.min_scalar_type(len(symbols))
+        ids = [np.array([number.get(piece, 0) for piece in _pieces(text, unit)], dtype=kind) for text in texts]
+    unknown = {split: float((x == 0).mean()) for split, x in zip(SPLITS, ids, strict=True) if len(x) and symbols}
+    return np.concatenate(ids), {"lengths": [len(x) for x in ids], "symbols": symbols, "unknown": unknown}
+
+
+def _write(path, content):
+    """A file that appears whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb") as file:
+        content(file)
+    os.replace(temporary, path)
+
+
+def _stored(checksum, make):
+    """What `make` returns, ids memory-mapped, from a file that is written once; made anew if that was damaged."""
+    path, about = (cache() / f"{checksum[:32]}.{ending}" for ending in ("npy", "json"))
+    try:
+        known = json.loads(about.read_text(encoding="utf-8"))
+        ids = np.load(path, mmap_mode="r")
+        if known["sha256"] == hashlib.sha256(ids).hexdigest():
+            return ids, known
+    except (OSError, ValueError, KeyError):
+        pass
+    ids, known = make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, lambda file: np.save(file, ids))
+        _write(about, lambda file: file.write(json.dumps(
+            known | {"sha256": hashlib.sha256(ids).hexdigest()}).encode()))
+        return np.load(path, mmap_mode="r"), known
+    except OSError:                                         # nowhere to write: they stay in memory
+        return ids, known
+
+
+def _tokens(text, test):
+    whole = {}
+    for name in (text, test) if test else (text,):
+        try:
+            x = np.load(found(name), mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(f"text {name!r} is no file of numpy.save ({error})") from None
+        if x.ndim != 1 or x.dtype.kind not in "iu" or not len(x) or x.min() < 0:
+            raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed is one axis of whole numbers "
+                             f"from 0 on")
+        whole[name] = x
+    ids, n = whole[text], len(whole[text])
+    cut = n * 18 // 20, n * 19 // 20 if not test else n
+    parts = {"train": ids[:cut[0]], "validation": ids[cut[0]:cut[1]], "test": whole[test] if test else ids[cut[1]:]}
+    digest = hashlib.sha256(b"".join(hashlib.sha256(x).digest() for x in parts.values())).hexdigest()
+    return Corpus("tokens", parts, (), 1 + max(int(x.max()) for x in whole.values()), {}, digest, f"tokens of {text}")
+
+
+@lru_cache(maxsize=8)
+def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) -> Corpus:
+    """The tokens of a text, and of another one as its test split if `test` names one.
+
+    `vocabulary` is the greatest number of words, 0 for all.  Raises ValueError for what is not there, empty, not UTF-8,
+    or an unknown unit.
+
+    >>> made = corpus("documentation", "characters")
+    >>> made.decode(made.encode("The for statement")), min(map(len, made.ids.values())) > 1000
+    ('The for statement', True)
+    """
+    check_choice("unit", unit, UNITS)
+    check_integer("vocabulary", vocabulary, 0)
+    if vocabulary and unit != "words":
+        raise ValueError(f"vocabulary is {vocabulary:,}, but unit is {unit!r}; only words are cut to a number")
+    if unit == "tokens":
+        return _tokens(text, test)
+    parts = divided(documents(text))
+    if test:
+        validation = parts.pop("validation") + parts.pop("test") if len(documents(text)) < 3 else parts["validation"]
+        parts |= {"validation": validation, "test": b"\n".join(documents(test).values())}
+    digest = hashlib.sha256(f"1 {unit} {vocabulary}".encode())
+    for split in SPLITS:
+        digest.update(hashlib.sha256(parts[split]).digest())
+    ids, known = _stored(digest.hexdigest(), lambda: _made(parts, unit, vocabulary))
+    ends, symbols = np.cumsum(known["lengths"]), tuple(known["symbols"])
+    ids = {split: ids[end - n:end] for split, end, n in zip(SPLITS, ends, known["lengths"], strict=True)}
+    version = f" of Python {sys.version.split()[0]}" if text in OWN else ""
+    return Corpus(unit, ids, symbols, len(symbols) or 256, known["unknown"], digest.hexdigest(), f"{text}{version}")

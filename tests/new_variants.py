@@ -1,0 +1,79 @@
+"""`python -m tests.new_variants NAME ...`: everything that this repository tests about the named variants.
+
+Of all tests those run that speak of a variant by its name, or of all variants at once; then the reference vectors,
+`refattn verify` and `refattn train`.  What is tested of REFERENCE, and missing or skipped for a variant, fails.
+"""
+
+import re
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+from refattn import cli, theorems, vectors
+from refattn.attention import VARIANTS
+from refattn.bugs import BUGS
+from refattn.cases.attention import loops
+from refattn.check import gap
+from refattn.theorems import variants
+from tests.tiny import FLAGS
+
+REFERENCE = "hyla_and_softmax"                  # what is tested of this row is tested of every row,
+OWN_PAGE = r"(?<=/)hyla(?=\.py\])"              # of a row with a page of its own, each of its two files,
+TILED = r"(?<=attention/)hyla(?= in tiles)|(?<=tileable_variant_in_float32\[)hyla(?=\])"    # of one with tiles, these
+ELSEWHERE = re.compile("tests/test_check.py|test_bugs.py|table_a1")     # other people's kernels, sentences, the paper
+OF_ALL = [*(f"test_holds[{name}]" for name, t in theorems.THEOREMS.items() if t.error.__module__ == variants.__name__),
+          "::test_list_names_everything", "::test_all_rows_and_all_knobs_are_there", "_command_prints[variants]",
+          "::test_published_figures_belong_to_variants", "::test_its_counts_are_those_of_the_tables",
+          "::test_three_steps_agree_with_numpy", "::test_every_statement_has_words_and_a_source"]
+
+
+class Only:
+    """A pytest plugin: chooses the tests, and remembers which have passed."""
+
+    def __init__(self, names):
+        self.names, self.wanted, self.passed = names, set(), set()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        ids = [item.nodeid for item in items if not ELSEWHERE.search(item.nodeid)]
+        for name in self.names:
+            for pattern in rf"\b{REFERENCE}\b", OWN_PAGE, *([TILED] if VARIANTS[name].tiles else []):
+                self.wanted |= {re.sub(pattern, name, each) for each in ids if re.search(pattern, each)}
+        words = re.compile("|".join([*(rf"\b{name}\b" for name in self.names), *map(re.escape, OF_ALL)]))
+        items[:] = [item for item in items if words.search(item.nodeid) and not ELSEWHERE.search(item.nodeid)]
+        self.wanted |= {item.nodeid for item in items}
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+
+def write_vectors(names) -> None:
+    """The reference vectors of the variants: their outputs are those of the loops, and a bug is seen in them."""
+    found, bug = set(), next(bug for bug in BUGS if bug.sentence == "dq lacks 1/sqrt(d)")
+    for file, case, inputs, _ in vectors.rows():
+        row = VARIANTS.get(case.name.removeprefix("attention/"))
+        if row and row.name in names:
+            results = vectors.results(case, inputs, np.random.default_rng(0))
+            assert gap("output", results["output"], loops(row)(**inputs)) <= 1e-12 and row.formula
+            assert vectors.reveals(bug, case, inputs, results)
+            found.add(file)
+    assert found >= {f"{name}-{kind}" for name in names for kind in ("plain", "everything")}, found
+
+
+def main(names) -> int:
+    """0 if everything is there and passes."""
+    only = Only(names)
+    status = pytest.main(["-q", "-p", "no:cacheprovider", "tests"], plugins=[only])
+    if status or only.wanted - only.passed:
+        print("missing, skipped or failed:", *sorted(only.wanted - only.passed), sep="\n", file=sys.stderr)
+        return 1
+    write_vectors(names)
+    with tempfile.TemporaryDirectory() as out:
+        return cli.main(["verify", *names]) or cli.main(["train", "--attention", *names, *FLAGS, "--out", out])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

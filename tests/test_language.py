@@ -1,0 +1,234 @@
+"""Language models: writing on from what is kept, biases by distance, the loss in tiles, recipes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refattn import cli, optim, params
+from refattn.analysis.text import bits_by_position, receptive_field
+from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
+from refattn.recipes import recipe
+from refattn.tasks.text import corpus
+from refattn.tasks.text_windows import sample
+from refattn.theorems.statement import filled
+from refattn.train import fit
+from refattn.train.evaluation import moved
+from refattn.train.writing import streamed, written
+from tests import strict_cupy
+
+SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}
+MODELS = [("softmax", "learned"), ("softmax", "t5"), ("linear", "interleaved"), ("linear", "rotary"),
+          ("linear", "alibi"), ("hyla", "kerple_log"), ("hyla", "none"), ("compositional", "halves"),
+          ("regular_gpt", "none")]
+
+
+def built(attention, position, **fields):
+    """A small model of the recipe with random parameters in float64, and token ids."""
+    model = recipe("text", attention=attention, position=position, **SIZES, **fields).build()
+    return model, filled(model, np.random.default_rng(0)), np.random.default_rng(1).integers(256, size=(2, 9))
+
+
+@pytest.mark.parametrize("attention, position", MODELS)
+def test_kept_keys_and_states_equal_reading_all_again(attention, position):
+    model, p, x = built(attention, position)
+    whole, _ = model.forward(p, x)
+    for cuts in ([0, 9], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 4, 5, 9]):
+        kept, pieces = None, []
+        for start, stop in zip(cuts, cuts[1:], strict=False):
+            y, kept = model.extend(p, x[:, start:stop], kept)
+            pieces.append(y)
+        assert np.abs(np.concatenate(pieces, axis=1) - whole).max() <= 1e-12 * np.abs(whole).max()
+
+
+def test_regular_gpt_writes_beyond_the_levels_that_it_was_trained_with():
+    model, p, x = built("regular_gpt", "none")
+    model = replace(model, length=3)
+    kept = None
+    for stop in range(1, 10):
+        y, kept = model.extend(p, x[:, stop - 1:stop], kept)
+        assert np.abs(y[:, -1] - model.forward(p, x[:, :stop])[0][:, -1]).max() <= 1e-12 * np.abs(y).max()
+    assert len(kept.applied) == 2 * 4                       # levels of 9 tokens at chunk 2
+
+
+def test_linear_attention_keeps_as_much_after_any_number_of_tokens():
+    model, p, x = built("linear", "rotary")
+    sizes = set()
+    kept = None
+    for _ in range(3):
+        _, kept = model.extend(p, x, kept)
+        sizes.add(sum(own.state.size for own, _ in kept.applied))
+    assert len(sizes) == 1
+
+
+def test_slopes_are_those_of_the_paper():
+    assert slopes(8).tolist() == [2.0 ** -n for n in range(1, 9)]
+    assert slopes(12).tolist() == [*(2.0 ** -n for n in range(1, 9)), *(2.0 ** -(n + 0.5) for n in range(4))]
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic', allowed are 'log', 'power'"),
+    (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "position 3 is beyond the learned table"),
+    (lambda: recipe("text", width=30), "width is 30, allowed are multiples of heads, 4"),
+    (lambda: recipe("text", context=64), "context is 64, allowed are numbers below length, 64"),
+    (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi', allowed with"),
+    (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
+    (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere', allowed are documentation, library"),
+    (lambda: recipe("text", length=10**6).sample(np.random.default_rng(0)), "length is 1,000,000, allowed are numbers"),
+])
+def test_bad_input_gets_one_line(make, words):
+    with pytest.raises(ValueError) as error:
+        make()
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("attention, position", [("softmax", "learned"), ("linear", "rotary"), ("regular_gpt", "none")])
+def test_text_is_the_same_for_the_same_seed_and_greedy_is_the_greatest(attention, position):
+    model, p, x = built(attention, position)
+    one, again, other = (list(written(model, p, x[0, :4], 30, top_k=5, seed=seed)) for seed in (3, 3, 4))
+    assert one == again != other and len(one) == 30
+    likeliest, ids = list(written(model, p, x[0, :4], 5, temperature=0)), list(x[0, :4])
+    for token in likeliest:
+        assert token == model.forward(p, np.array([ids]))[0][0, -1].argmax()
+        ids.append(token)
+    before = likeliest[:likeliest.index(likeliest[-1])]
+    assert list(written(model, p, x[0, :4], 5, temperature=0, stop=likeliest[-1:])) == before
+
+
+def test_words_come_with_spaces_and_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("one two\nthree one\n" * 40)
+    words = corpus(str(tmp_path / "a.txt"), "words")
+    ids = words.encode("one two\nthree\n\none")
+    pieces = list(streamed(words, ids))
+    assert "".join(pieces) == words.decode(ids) == "one two\nthree\n\none" and len(pieces) > 4
+
+
+def test_half_a_character_waits_for_its_other_half():
+    bytes_ = corpus("documentation")
+    ids = list("a – b é".encode())
+    pieces = list(streamed(bytes_, ids))
+    assert "".join(pieces) == "a – b é" and "–" in pieces and "\ufffd" not in "".join(pieces)
+
+
+def test_bits_by_position_are_the_losses_and_a_window_is_all_that_a_small_chunk_sees():
+    chosen = recipe("text", attention="regular_gpt", **SIZES | {"length": 4})
+    model, p = chosen.build(), filled(chosen.build(), np.random.default_rng(0))
+    bits = bits_by_position(chosen, model, p, 7, windows=2, seed=5)
+    rng = np.random.default_rng(5)
+    losses = []
+    for _ in range(2):
+        batch = sample(rng, chosen.corpus().ids["test"], 1, 7)
+        losses.append(model.forward(p, batch.tokens, target=batch.target)[0][0])
+    np.testing.assert_allclose(bits, np.mean(losses, axis=0) / np.log(2), rtol=1e-12)
+    field = receptive_field(replace(model, stack=replace(model.stack, layers=1)), p, batch.tokens, batch.target)
+    assert field.shape == (7,) and (np.diff(field) >= 0).all() and field[-1] == pytest.approx(1)
+    wide = replace(model, length=1, stack=replace(model.stack, layers=1))
+    assert receptive_field(wide, p, batch.tokens[:, :2], batch.target[:, :2])[0] < 1
+
+
+def test_every_update_leaves_kerples_numbers_where_they_may_be():
+    for kernel, most in ("log", np.inf), ("power", 2.0):
+        done = fit(recipe("text", position=f"kerple_{kernel}", steps=4, warmup=0, rate=3.0, **SIZES), progress=False)
+        found = np.concatenate([np.concatenate([block.attention.position.a, block.attention.position.p])
+                                for block in done.parameters.blocks])
+        assert found.min() == np.float32(0.01) and max(block.attention.position.p.max()
+                                                       for block in done.parameters.blocks) <= most
+    assert params.bounds(recipe("text", **SIZES).build().parameters()) is None
+
+
+def test_adam_of_c_adds_epsilon_before_it_corrects():
+    p, g, b1, b2, eps = np.array([2.0]), np.array([0.3]), 0.9, 0.98, 0.1
+    state = optim.moments(p)
+    for step in (1, 2):
+        optim.adamw_step(p, g, state, step=step, rate=0.01, beta1=b1, beta2=b2, epsilon=eps, epsilon_first=True)
+    q, m, v = 2.0, 0.0, 0.0
+    for step in (1, 2):
+        m, v = b1 * m + (1 - b1) * 0.3, b2 * v + (1 - b2) * 0.09
+        q -= 0.01 * (1 - b2 ** step) ** 0.5 / (1 - b1 ** step) * m / (v ** 0.5 + eps)
+    assert p[0] == pytest.approx(q, rel=1e-13)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of two steps, with last tokens of longer windows."""
+    out = tmp_path_factory.mktemp("text") / "run"
+    fields = {"position": "alibi", "longest": 20, "chunks": 2, "steps": 2, "log_every": 1, "evaluate_every": 1}
+    fit(recipe("text", **SIZES, **fields, probe=1), out, progress=False)
+    return out
+
+
+def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
+    assert (run / "best.npz").exists()
+    assert cli.main(["write", str(run), "The for", "--tokens", "20", "--seed", "3"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("The for") and len(said) > 10
+    assert cli.main(["write", str(run), "The for", "--tokens", "20", "--seed", "3"]) == 0
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("words, piece", [
+    (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"), (["RUN"], "PROMPT"),
+    (["RUN", "x", "--temperature", "-1"], "temperature is -1.0, allowed are numbers from 0 on"),
+    (["RUN", "x", "--tokens", "-1"], "tokens -1"), (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
+    (["RUN", "x", "--top-k", "many"], "'many' is not a whole number")])
+def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
+    assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2
+    said = capsys.readouterr()
+    assert piece in said.err and said.err.count("\n") == 1 and not said.out
+
+
+@pytest.mark.parametrize("attention, position", [("softmax", "kerple_power"), ("hyla", "alibi"), ("linear", "rotary"),
+                                                 ("regular_gpt", "none"), ("compositional", "halves")])
+def test_a_step_on_a_device_never_waits_nor_transfers_nor_widens(attention, position):
+    chosen = recipe("text", attention=attention, position=position, **SIZES)
+    model, batch = chosen.build(), moved(chosen.sample(np.random.default_rng(0), size=2), strict_cupy)
+    listed = model.parameters()
+    (flat, p), (gradient, grads) = (params.allocate(listed, xp=strict_cupy) for _ in range(2))
+    params.initialise(flat, listed, np.random.default_rng(0), "gpt2", chosen.INITIAL)
+    state, bounds = optim.moments(flat), params.bounds(listed, xp=strict_cupy)
+
+    def step(number):
+        tokens, options = chosen.inputs(batch)
+        y, saved = model.forward(p, tokens, **options)
+        loss, dy = chosen.loss(y, batch)
+        gradient.fill(0)
+        model.backward(p, saved, dy, grads)
+        optim.adamw_step(flat, gradient, state, step=number, rate=1e-3, **chosen.ADAM)
+        if bounds is not None:
+            strict_cupy.clip(flat, *bounds, out=flat)
+        return loss
+
+    step(1)                                                 # distances and tables are uploaded once per length
+    with strict_cupy.forbid(), strict_cupy.no_float64(), strict_cupy.count() as c:
+        step(2)
+    assert c.sync == c.h2d == c.d2h == c.einsum == c.dispatches == c.pointer_gemms == 0
+
+
+def test_of_every_length_the_last_token_alone_is_scored():
+    chosen = recipe("text", position="alibi", longest=36, chunks=3, **SIZES)
+    assert chosen.lengths == {"times_1": 9, "times_2": 18, "times_4": 36}
+    assert [len(batch.tokens) for batch in chosen.asked("validation", 20)] == [16, 4]
+    for split, (length, windows) in {"times_1": (9, 12), "times_2": (18, 6), "times_4": (36, 3)}.items():
+        batches = list(chosen.asked(split, 10**9))
+        assert sum(len(batch.tokens) for batch in batches) == windows and not list(chosen.asked(split, 2))
+        for batch in batches:
+            assert batch.tokens.shape[1] == length and (batch.weight == (np.arange(length) == length - 1)).all()
+    model = chosen.build()
+    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("times_4", 10**9)))
+    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))["bits"]
+    assert found == pytest.approx(model.forward(p, batch.tokens, target=batch.target)[0][:, -1].mean() / np.log(2))
+
+
+def test_scores_are_sums_over_what_is_asked(tmp_path):
+    (tmp_path / "a.txt").write_text("one two three\n" * 60 + "one four\n" * 6)
+    chosen = recipe("text", unit="words", **SIZES | {"text": str(tmp_path / "a.txt")})
+    model = chosen.build()
+    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("test", 4)))
+    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))
+    z, _ = model.forward(p, batch.tokens)
+    losses = np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, batch.target[..., None], -1)[..., 0]
+    inside = batch.weight > 0
+    assert found["bits"] == pytest.approx(losses[inside].mean() / np.log(2))
+    assert found["perplexity"] == pytest.approx(np.exp(losses[inside].mean()))
+    assert found["accuracy"] == (z.argmax(-1) == batch.target)[inside].mean()
+    assert found["unknown"] == (batch.target == 0)[inside].mean() > 0

@@ -1,0 +1,140 @@
+"""Readers of the published archives, on small files in the same formats; sets drawn here; augmentation; refusals."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from refattn.tasks import natural_images as images
+from tests.refusals import refused
+
+RNG = np.random.default_rng(0)
+PICTURES, LABELS = RNG.integers(256, size=(6, 32, 32, 3), dtype=np.uint8), np.array([3, 9, 0, 1, 1, 7], dtype=np.uint8)
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """A function that writes an archive and enters it as the one that was published."""
+    images.load.cache_clear()
+
+    def write(name, content):
+        (tmp_path / name).write_bytes(content)
+        row = images.ARCHIVES[name]._replace(size=len(content), md5=hashlib.md5(content).hexdigest())
+        monkeypatch.setitem(images.ARCHIVES, name, row)
+        return str(tmp_path)
+
+    yield write
+    images.load.cache_clear()
+
+
+def cifar(labels=LABELS):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name in [f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"]:
+            content = b"".join(bytes([label]) + picture.transpose(2, 0, 1).tobytes()
+                               for label, picture in zip(labels, PICTURES, strict=True))
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def same(found, pictures, labels):
+    np.testing.assert_array_equal(found.image, pictures)
+    np.testing.assert_array_equal(found.label, labels)
+
+
+def test_cifar_10(known):
+    where = known("cifar-10-binary.tar.gz", cifar())
+    same(images.load("cifar10", "test", where), PICTURES, LABELS)
+    assert len(images.load("cifar10", "train", where).label) == 30
+
+
+def test_fashion_mnist(known):
+    grey = PICTURES[:, 2:30, 2:30, 0]
+    for kind, x in ("images", grey), ("labels", LABELS):
+        head = bytes([0, 0, 8, x.ndim]) + np.array(x.shape, dtype=">u4").tobytes()
+        where = known(f"t10k-{kind}-idx{x.ndim}-ubyte.gz", gzip.compress(head + x.tobytes()))
+    found = images.load("fashion_mnist", "test", where)
+    same(found._replace(image=found.image[:, 2:30, 2:30]), grey[..., None].repeat(3, axis=-1), LABELS)
+    assert not found.image[:, :2].any() and not found.image[:, :, 30:].any()
+
+
+def test_svhn(known):
+    scipy_io = pytest.importorskip("scipy.io")
+    stream, labels = io.BytesIO(), np.where(LABELS == 0, 10, LABELS)[:, None]
+    scipy_io.savemat(stream, {"X": PICTURES.transpose(1, 2, 3, 0), "y": labels})
+    same(images.load("svhn", "train", known("train_32x32.mat", stream.getvalue())), PICTURES, LABELS)
+
+
+def folder(path, classes=10, empty=()):
+    pillow = pytest.importorskip("PIL.Image")
+    with zipfile.ZipFile(path, "w") as archive:
+        for n in range(classes):
+            stream = io.BytesIO()
+            pillow.fromarray(PICTURES[n % 6]).save(stream, "png")
+            archive.writestr(f"test/class{n}/" + ("readme.txt" if n in empty else "one.png"), stream.getvalue())
+    images.load.cache_clear()
+    return str(path)
+
+
+def test_folders(tmp_path):
+    found = images.load("folders", "test", folder(tmp_path / "a.zip"))
+    same(found, PICTURES[np.arange(10) % 6], np.arange(10))
+    refused("it has 10 classes in test/, of which class3 without pictures); allowed are zips of train/CLASS/*.jpg",
+            images.load, "folders", "test", folder(tmp_path / "b.zip", empty=(3,)))
+    refused("it has 9 classes in test/", images.load, "folders", "test", folder(tmp_path / "c.zip", classes=9))
+    (tmp_path / "d.zip").write_bytes(b"PK no zip")
+    refused("d.zip cannot be read (File is not a zip file)", images.load, "folders", "test", str(tmp_path / "d.zip"))
+
+
+def test_archives_that_are_missing_or_damaged_are_refused_in_one_line(known, tmp_path):
+    source = "from www.cs.toronto.edu/~kriz"
+    refused("cannot be read (No such file or directory); allowed is the file of 170,052,171 bytes and MD5 c32a1d4a",
+            images.load, "cifar10", "test", str(tmp_path))
+    where = known("cifar-10-binary.tar.gz", cifar())
+    content = bytearray(cifar())
+    content[-1] ^= 1
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(content)
+    refused(source, images.load, "cifar10", "test", where)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(content[:-1])
+    refused(f"has {len(content) - 1:,} bytes; allowed is the file of {len(content):,} bytes", images.load, "cifar10",
+            "test", where)
+    where = known("cifar-10-binary.tar.gz", cifar(LABELS + 3))
+    refused("has labels from 3 to 12, allowed are 0 to 9", images.load, "cifar10", "test", where)
+
+
+def test_unknown_sets_and_splits_are_refused():
+    refused("images is 'mnist', allowed are 'cifar10', 'fashion_mnist'", images.load, "mnist", "test")
+    refused("split is 'held_out', allowed are 'train', 'test'", images.load, "shapes", "held_out")
+    refused("has images of shape (1, 28, 28) and uint8 for 1 labels, allowed are (1, 32, 32, 3)", images.checked_images,
+            np.zeros((1, 28, 28), np.uint8), np.zeros(1, int), "mine")
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes", "gratings"])
+def test_sets_without_an_archive_have_their_classes_and_keep_splits_apart(name):
+    if name == "digits":
+        pytest.importorskip("sklearn")
+    train, test = (images.load(name, split) for split in images.SPLITS)
+    assert np.bincount(test.label, minlength=10).min() > 20 and len(train.label) > 3 * len(test.label)
+    assert not {x.tobytes() for x in train.image} & {x.tobytes() for x in test.image}
+
+
+def test_silhouettes_have_their_areas():
+    y, x = np.mgrid[-1:1:100j, -1:1:100j]
+    areas = [float(silhouette(x, y).mean()) for silhouette in images.SILHOUETTES]
+    assert areas == pytest.approx([0.77, 0.72, 0.36, 0.51, 0.46, 0.30, 0.385, 0.44, 0.44, 0.31], abs=0.02)
+
+
+def test_augmentation_cuts_a_framed_and_perhaps_mirrored_image():
+    image = np.broadcast_to(PICTURES[:1], (400, 32, 32, 3))
+    cut = images.augment(np.random.default_rng(1), image)
+    framed = np.pad(PICTURES[0], ((4, 4), (4, 4), (0, 0)))
+    views = {framed[g:g + 32, j:j + 32][:, ::m].tobytes(): (g, j, m) for g in range(9) for j in range(9)
+             for m in (1, -1)}
+    found = np.array([views[x.tobytes()] for x in cut])
+    assert {*found[:, 0]} == {*found[:, 1]} == {*range(9)} and 150 < (found[:, 2] == 1).sum() < 250

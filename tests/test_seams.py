@@ -1,0 +1,209 @@
+"""What a recipe may say: finite sets, several updates a step, what is kept, how values begin, what is scored."""
+
+import resource
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import refattn
+from refattn import params
+from refattn.layers.feed_forward import FeedForward
+from refattn.losses import cross_entropy, log_loss, mse
+from refattn.params import KAIMING_NORMAL, KAIMING_UNIFORM, STANDARD_NORMAL, XAVIER_NORMAL, XAVIER_UNIFORM, Init
+from refattn.recipes import RECIPES, recipe
+from refattn.recipes.base import FiniteRecipe, Recipe, setting
+from refattn.recipes.published.source import Published
+from refattn.train import evaluate, fit, runs
+
+
+class Batch(NamedTuple):
+    x: np.ndarray
+    target: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(FiniteRecipe):
+    """A hundred and three points of a sine, by a feed-forward layer; `hidden` is what a comparison varies."""
+
+    TASK, SOURCE, SPLITS = "points", "nobody", ("train", "test")
+    COMPARES = "hidden"
+    LABELS, TABLE = {"loss": "loss"}, (("test loss", "test", "loss"),)
+    PUBLISHED = Published("nothing", "Nobody published it.", {}, "")
+    SCALES = {"tiny": {"steps": 26, "batch": 8, "log_every": 2, "evaluate_every": 4, "warmup": 0, "rate": 0.01,
+                       "checkpoint_every": 5, "evaluation": 50, "probe": 50}}
+
+    hidden: int = setting(5, "hidden units", least=1, most=99)
+    turned: int = setting(1, "updates of a step", least=1, most=2)
+
+    @property
+    def name(self):
+        return f"{self.hidden}-seed{self.seed}"
+
+    @property
+    def TURNS(self):
+        return self.turned
+
+    def turns(self, batch):
+        return [batch] if self.turned == 1 else [Batch(*(x[:4] for x in batch)), Batch(*(x[4:] for x in batch))]
+
+    def size(self, split):
+        return 103 if split == "train" else 30
+
+    def take(self, split, index):
+        x = (np.asarray(index, dtype=np.float32)[:, None] + (split == "test") / 2) / 16
+        return Batch(x, np.sin(x))
+
+    def build(self):
+        return FeedForward(1, self.hidden)
+
+    def inputs(self, batch, rng=None):
+        return batch.x, {}
+
+    def loss(self, y, batch):
+        return mse(y, batch.target)
+
+    def score(self, y, batch):
+        return {"loss": (y[:, 0] - batch.target[:, 0]) ** 2}
+
+
+class Chosen(Points):
+    CHOSEN_BY = "test", "loss", "least"
+
+
+@pytest.fixture
+def points(monkeypatch):
+    monkeypatch.setitem(RECIPES, "points", Points)
+    return lambda **fields: recipe("points", **fields)
+
+
+def test_an_epoch_sees_every_sample_once_and_epochs_differ(points):
+    r = points()
+    assert r.steps_per_epoch == 13 and [r.epoch_of(n) for n in (0, 12, 13, 25, 26)] == [0, 0, 1, 1, 2]
+    epochs = [np.concatenate([r.draw(step).x[:, 0] for step in range(e * 13, e * 13 + 13)]) for e in (0, 1)]
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), r.take("train", np.arange(103)).x[:, 0])
+    assert (epochs[0] != epochs[1]).any() and len(r.draw(12).x) == 103 - 12 * 8
+    dropped = points(last_batch="drop")
+    assert dropped.steps_per_epoch == 12 and len(dropped.draw(11).x) == 8
+    np.testing.assert_array_equal(dropped.draw(12).x, r.draw(13).x)         # the second epoch of each
+    with pytest.raises(ValueError, match="batch is 200, allowed with last_batch drop are numbers up to the 103 "):
+        points(last_batch="drop", batch=200).draw(0)
+
+
+def test_evaluations_read_a_split_once_in_order(points):
+    r = points(evaluation_batch=7)
+    parts = [batch.x for batch in r.asked("test", 50)]
+    assert [len(x) for x in parts] == [7, 7, 7, 7, 2]
+    np.testing.assert_array_equal(np.concatenate(parts), r.take("test", np.arange(30)).x)
+    assert [len(batch.x) for batch in r.asked("train", 10)] == [7, 3]
+
+
+def test_a_finite_run_that_stops_resumes_to_the_same_bits(points, tmp_path, monkeypatch):
+    whole = fit(points(), progress=False)
+    for steps in (7, 11):
+        import refattn.train.stop as stop
+        left = iter(range(steps))
+        monkeypatch.setattr(stop.Stop, "__call__", lambda self, left=left: next(left, None) is None)
+        assert not fit(points(), tmp_path, resume=True, progress=False).finished
+    monkeypatch.undo()
+    monkeypatch.setitem(RECIPES, "points", Points)
+    again = fit(points(), tmp_path, resume=True, progress=False)
+    np.testing.assert_array_equal(again.parameters.w1, whole.parameters.w1)
+    assert again.metrics == whole.metrics and again.metrics["test"]["loss"] > 0
+
+
+def test_updates_in_turn_are_counted_by_adam(points):
+    """Two updates of four samples each are two steps of four samples each, at the same rates."""
+    two = fit(points(turned=2, steps=1, schedule_length="text", decay=0.0), progress=False)
+    batch, p = points().draw(0), None
+    from refattn import optim
+    model = points().build()
+    flat, p = params.allocate(model.parameters())
+    params.initialise(flat, model.parameters(), refattn.train.stream(0, "init"))
+    gradient, grads = params.allocate(model.parameters())
+    moments = optim.moments(flat)
+    for number, part in enumerate((slice(4), slice(4, None)), start=1):
+        y, saved = model.forward(p, batch.x[part])
+        gradient[...] = 0
+        model.backward(p, saved, mse(y, batch.target[part])[1], grads)
+        optim.adamw_step(flat, gradient, moments, step=number, rate=points(steps=1).rate_at(0))
+    np.testing.assert_array_equal(two.parameters.w2, p.w2)
+
+
+def test_the_best_evaluation_is_kept(points, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "points", Chosen)
+    r = Chosen(**{**Points.SCALES["tiny"], "rate": 0.5})            # overshoots: the best is not the last
+    done = fit(r, tmp_path, progress=False)
+    history = {line["step"]: line["test"]["loss"] for line in runs.lines(tmp_path) if "test" in line}
+    assert r.steps in history and len(history) == 7
+    found = runs.result(tmp_path)["best"]
+    assert found["step"] == min(history, key=history.get) != r.steps
+    _, model, p = runs.load(tmp_path, best=True)
+    assert evaluate(r, model, p, "test")["loss"] == found["metrics"]["test"]["loss"] < done.metrics["test"]["loss"]
+    with pytest.raises(ValueError, match="has no best.npz"):
+        fit(Points(**Points.SCALES["tiny"]), tmp_path / "other", progress=False)
+        monkeypatch.setitem(RECIPES, "points", Points)
+        runs.load(tmp_path / "other", best=True)
+
+
+def test_a_row_of_recipes_is_all_that_the_command_line_needs(points, tmp_path, capsys):
+    from refattn import cli
+    assert cli.main(["train", "points", "--hidden", "3", "4", "--seed", "0", "1", "--out", str(tmp_path)]) == 0
+    table = capsys.readouterr().out
+    assert "hidden" in table and {path.name for path in tmp_path.glob("*-seed*")} == {
+        "3-seed0", "3-seed1", "4-seed0", "4-seed1"}
+    assert cli.main(["train", "points", "--out", str(tmp_path / "one")]) == 0
+    assert [path.name for path in (tmp_path / "one").glob("*-seed*")] == ["5-seed0"]
+    assert cli.main(["train", "points", "--attention", "hyla"]) == 2
+
+
+@pytest.mark.parametrize(("init", "deviation", "most"), [
+    (STANDARD_NORMAL, 1, 6), (KAIMING_NORMAL, (2 / 300) ** 0.5, 1), (KAIMING_UNIFORM, (2 / 300) ** 0.5, 0.02**0.5),
+    (XAVIER_NORMAL, (2 / 500) ** 0.5, 1), (XAVIER_UNIFORM, (2 / 500) ** 0.5, (6 / 500) ** 0.5),
+    (Init("truncated", "out", 3.0), 3 * 0.87963 / 200**0.5, 6 / 200**0.5)])
+def test_initial_values_by_place(init, deviation, most):
+    listed = FeedForward(300, 200, "relu", 7).parameters()
+    flat, p = params.allocate(listed, np.float64)
+    params.initialise(flat, listed, np.random.default_rng(0), "pytorch", {"w1": init, "b*": 0.25})
+    assert abs(p.w1.std() / deviation - 1) < 0.01 and np.abs(p.w1).max() <= most * (1 + 1e-12)
+    assert (p.b1 == 0.25).all() and (p.b2 == 0.25).all() and 0 < np.abs(p.w2).max() <= 200**-0.5
+    with pytest.raises(ValueError, match=r"pattern 'w3' fits no parameter; allowed are patterns of: w1, b1, w2, b2"):
+        params.initialise(flat, listed, np.random.default_rng(0), "pytorch", {"w3": init})
+    with pytest.raises(ValueError, match="fan is 'both'; allowed: in, out, mean, none"):
+        params.initialise(flat, listed, np.random.default_rng(0), "pytorch", {"w1": Init("normal", "both")})
+
+
+def test_log_loss_is_cross_entropy_of_each_entry():
+    rng = np.random.default_rng(0)
+    logits, target = 30 * rng.standard_normal((4, 5, 6)), rng.integers(6, size=(4, 5))
+    found = log_loss(logits, target)
+    assert found.shape == (4, 5) and found.mean() == pytest.approx(float(cross_entropy(logits, target)[0]), rel=1e-12)
+
+
+def test_evaluation_holds_one_batch_of_outputs():
+    """256 positions of 32,000 symbols: sixty batches of two take no more memory than one."""
+    class Words(Recipe):
+        SPLITS, LABELS = ("test",), {"loss": "nats"}
+
+        def sample(self, rng, split, size):
+            tokens = rng.integers(32_000, size=(size, 256))
+            return Batch(tokens, tokens)
+
+        def inputs(self, batch, rng=None):
+            return batch.x, {}
+
+        def score(self, y, batch):
+            return {"loss": log_loss(y, batch.target).reshape(-1)}
+
+    class Flat:
+        def forward(self, p, x):
+            y = np.zeros((*x.shape, 32_000), dtype=np.float32)
+            y[..., 0] = 1
+            return y, None
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    metrics = evaluate(Words(batch=2), Flat(), np.zeros(1), "test", tasks=12)
+    assert metrics["loss"] == pytest.approx(np.log(31_999 + np.e), rel=1e-4)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20         # KiB: under a gibibyte

@@ -1,0 +1,104 @@
+"""Text as token ids: splits, units, windows, files that are written once, and what is refused."""
+
+import numpy as np
+import pytest
+
+from refattn.tasks import text, text_windows
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """Token files of these tests, in a directory of each."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text.corpus.cache_clear()
+    yield
+    text.corpus.cache_clear()
+
+
+def write(path, content="one two\ntwo three\n" * 40):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize("unit", ["bytes", "characters", "words"])
+def test_texts_of_splits_join_to_the_whole_and_come_back(tmp_path, unit):
+    content = "".join(f"word{n % 7} 'é' last\n" for n in range(90))
+    made = text.corpus(write(tmp_path / "a.txt", content), unit)
+    back = "".join(made.decode(made.ids[split]) for split in text.SPLITS)
+    assert (back if unit != "words" else back.replace(" <eos>", "\n").replace("\n", " ").split()) == (
+        content if unit != "words" else content.split())
+    sizes = [len(made.ids[split]) for split in text.SPLITS]
+    assert sizes[0] > 8 * sizes[1] > 0 and abs(sizes[1] - sizes[2]) < sum(sizes) / 30
+    assert made.vocabulary > max(int(ids.max()) for ids in made.ids.values())
+
+
+def test_files_are_divided_whole_and_alike_on_every_machine(tmp_path):
+    for n in range(30):
+        write(tmp_path / f"{n:02}.txt", f"<{n}>\n" * 5)
+    made = text.corpus(str(tmp_path))
+    names = {split: {line for line in made.decode(ids).split("\n") if line} for split, ids in made.ids.items()}
+    assert {split: len(found) for split, found in names.items()} == {"train": 26, "validation": 2, "test": 2}
+    assert len(set.union(*names.values())) == 30
+    assert names["validation"] == {"<18>", "<20>"}          # by the checksum of the name
+
+
+def test_words_that_training_lacks_are_unknown_and_counted(tmp_path):
+    train, other = write(tmp_path / "a.txt"), write(tmp_path / "b.txt", "one new <unk> three\n")
+    made = text.corpus(train, "words", other)
+    assert made.symbols == ("<unk>", "<eos>", "two", "one", "three")
+    assert made.ids["test"].tolist() == [3, 0, 0, 4, 1] and made.unknown["test"] == 0.4
+    few = text.corpus(train, "words", other, 3)
+    assert few.symbols == ("<unk>", "<eos>", "two") and few.checksum != made.checksum
+
+
+def test_tokens_are_stored_once_and_a_damaged_file_is_made_again(tmp_path, monkeypatch):
+    file = write(tmp_path / "a.txt")
+    one = text.corpus(file, "words")
+    path, = text.cache().glob("*.npy")
+    assert isinstance(one.ids["train"], np.memmap) or isinstance(one.ids["train"].base, np.memmap)
+    monkeypatch.setattr(text, "_made", None)                # not called: the file is there
+    text.corpus.cache_clear()
+    assert np.array_equal(text.corpus(file, "words").ids["test"], one.ids["test"])
+    monkeypatch.undo()
+    expected = one.ids["train"].tolist()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    text.corpus.cache_clear()
+    assert text.corpus(file, "words").ids["train"].tolist() == expected
+
+
+def test_ids_made_elsewhere(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(100, dtype=np.uint16) % 50)
+    made = text.corpus(str(tmp_path / "a.npy"), "tokens")
+    assert made.vocabulary == 50 and [len(made.ids[s]) for s in text.SPLITS] == [90, 5, 5]
+    assert made.decode(made.ids["validation"]) == "40 41 42 43 44"
+
+
+def test_samples_are_windows_of_the_text():
+    ids = np.arange(100, dtype=np.uint8)
+    drawn = text_windows.sample(np.random.default_rng(0), ids, 500, 97)
+    assert drawn.tokens.dtype == np.int64 and (drawn.target == drawn.tokens + 1).all() and drawn.weight.all()
+    assert set(drawn.tokens[:, 0]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda d: text.corpus("nowhere.txt"), "text is 'nowhere.txt', allowed are documentation, library, or a file or"),
+    (lambda d: text.corpus(write(d / "a", "")), "which is empty"),
+    (lambda d: text.corpus(str(d / "none")), "a file or directory that exists"),
+    (lambda d: text.corpus(write(d / "a", b"\xff\xfe" * 9), "characters"), "not UTF-8 at byte 0; allowed are"),
+    (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters', allowed are 'bytes', 'characters', 'words'"),
+    (lambda d: text.corpus(write(d / "a"), "bytes", "", 9), "vocabulary is 9, but unit is 'bytes'"),
+    (lambda d: text.corpus(write(d / "a"), "words", "", -1), "vocabulary is -1, allowed are whole"),
+    (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),
+    (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
+    (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
+    (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9, allowed are numbers"),
+    (lambda d: text_windows.windows(np.arange(9), 4, 4), "context is 4, allowed are whole numbers from 0 to 3"),
+    (lambda d: text_windows.windows(np.arange(9), 0), "length is 0, allowed are whole numbers of at least 1"),
+])
+def test_bad_input_gets_one_line(tmp_path, make, words):
+    with pytest.raises(ValueError) as error:
+        make(tmp_path)
+    assert words in str(error.value) and "\n" not in str(error.value)
