@@ -25,6 +25,7 @@ TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
 OPERATIONS = [name for name in BLOCKS if "/" in name]
 PARTED = "-----\n"
+WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 
 
 class Line(NamedTuple):
@@ -55,7 +56,7 @@ def _formulas(of: str, fused) -> Formulas | None:
     if of in OPERATIONS:
         axes, name = find(of).axes, of.split("/")[1].split()[0]
         text, inputs, words = BLOCKS[of], {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
-    elif of not in PAGES:
+    elif of not in PAGES or PAGES[of].file not in WRITTEN:
         return None
     elif of.startswith("sliding"):
         pad = of.endswith("pad")

@@ -144,7 +144,7 @@ class Call:
                 *(f"d{n}" for n in extras)]
 
     def turned(self, name, x, axes):
-        """x with its axes in another order, if it is one of the four arrays that have a layout, or a gradient of one."""
+        """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
         page = self.of.arrays and name.removeprefix("d") in ("q", "k", "v", "o")
         return x.transpose(axes) if page and x.ndim == 4 else x
 
