@@ -63,7 +63,7 @@ def test_pages_are_not_called_wrong_and_an_error_of_a_thousandth_is_seen(name, d
         assert check.compare(own(Call(None, name, dtype)), name, dtype=dtype, sizes={"q": 3}).ok
         return
     assert false_alarms.worst(false_alarms.own(name, dtype), name, dtype, 1, **everything(name)) < 1
-    if dtype == "float32":
+    if dtype == "float32" and formulas(name):
         seen, total = false_alarms.planted(name, 2)
         assert seen == total > 10
 

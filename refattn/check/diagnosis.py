@@ -15,6 +15,8 @@ from .grammar import FUNCTIONS, Runner, mutants, scaled
 from .kernels import Call, Comparison
 from .rounding import UNIT
 
+__all__ = ["Diagnosis", "diagnose"]
+
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size
 
 
@@ -135,6 +137,7 @@ class Search:
         self.difference = self.flat(a, a.theirs)
 
     def flat(self, a, results):
+        """How far results are from the page, every array relative to its largest entry, in one vector."""
         x = np.concatenate([((results[n] - a.ours[n]) / self.scale[n]).ravel() for n in self.names
                             if np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
         return np.where(np.isfinite(x), x, 0)
@@ -214,6 +217,7 @@ class Search:
                 yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
 
     def report(self, worst, verdict, found, named, fit):
+        """A Diagnosis from (line, words), the plainest first; a line of None is a sentence of its own."""
         part, function = ("forward", "backward")[self.part], self.of.words[self.part]
         lines = tuple(dict.fromkeys(f"{part} ({line.tag})" for line, _ in found if line))[:3]
         sentences = []

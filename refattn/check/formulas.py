@@ -14,16 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..attention import VARIANTS
 from ..attention.pages import PAGES, page
 from ..cases import find
 from ..contract import contract
 from ..ops import unbroadcast
 
+__all__ = ["BLOCKS", "OPERATIONS", "Formulas", "Line", "formulas", "start"]
+
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
 OPERATIONS = [name for name in BLOCKS if "/" in name]
 PARTED = "-----\n"
+WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 
 
 class Line(NamedTuple):
@@ -54,7 +56,7 @@ def _formulas(of: str, fused) -> Formulas | None:
     if of in OPERATIONS:
         axes, name = find(of).axes, of.split("/")[1].split()[0]
         text, inputs, words = BLOCKS[of], {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
-    elif of not in PAGES or (PAGES[of].knobs is None and of in VARIANTS):      # a page of its own, held by its loops
+    elif of not in PAGES or PAGES[of].file not in WRITTEN:
         return None
     elif of.startswith("sliding"):
         pad = of.endswith("pad")
@@ -67,8 +69,8 @@ def _formulas(of: str, fused) -> Formulas | None:
         scoring, code = page(of).forward.keywords["scoring"], "bsqk"
         logits, backward = BLOCKS[f"scoring {scoring}"].split(PARTED)
         text = BLOCKS["compositional"].format(logits=logits, backward=backward)
-        inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | {**page(of).letters, **page(of).extras}
-        inputs = {n: x.replace("h", "s") for n, x in inputs.items()} | {"do": "bqse"}
+        inputs |= page(of).letters | page(of).extras
+        inputs = {n: x.replace("h", "s") for n, x in inputs.items()}
     else:
         text = _multi_head(page(of).knobs, of)
         inputs["wv2"] = "hef"
@@ -108,10 +110,12 @@ def _multi_head(knobs, of) -> str:
 
 
 def relu(x):
+    """max(0, x)."""
     return x * (x > 0)
 
 
 def inverse(x):
+    """1 / x, and 1 where x is 0: what a normaliser divides by where nothing is kept."""
     return 1 / np.where(x == 0, 1, x)
 
 

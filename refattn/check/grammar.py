@@ -13,6 +13,8 @@ import numpy as np
 
 from .formulas import KNOWN, Formulas
 
+__all__ = ["FUNCTIONS", "Mutant", "Runner", "mutants", "scaled"]
+
 OPTIONS = "bias", "keep", "dropout"
 
 
@@ -185,6 +187,7 @@ class Writer:
 
 
 def code_of(text):
+    """The code of an expression."""
     return compile(text, text, "eval")
 
 
@@ -244,6 +247,7 @@ def changes(of, node, original, scope, sizes):
 
 
 def binary(of, node, original):
+    """`changes` of a sum, a product or a power."""
     x, y, word_x, word_y = map(ast.unparse, (node.left, node.right, original.left, original.right))
     if isinstance(node.op, ast.Add | ast.Sub):
         sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
@@ -286,6 +290,7 @@ def binary(of, node, original):
 
 
 def calls(of, node, original, sizes):
+    """`changes` of a function."""
     name, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
     keys = tiles(sizes.get(of.code[-1], 1))
     if name in ("sum", "mean", "total"):

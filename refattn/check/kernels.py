@@ -27,6 +27,8 @@ from .. import plain
 from . import rounding
 from .subjects import Subject, drawn, subject
 
+__all__ = ["Comparison", "Entry", "compare", "pytest_params"]
+
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
 
 
@@ -134,6 +136,7 @@ class Call:
         return drawn(self.of, self.dtype, self.forms, sizes, seed, self.causal)
 
     def names(self, inputs) -> list[str]:
+        """What a kernel returns, in order."""
         if not self.of.arrays:
             return ["o", *(f"d{n}" for n, x in inputs.items() if x.dtype.kind == "f" and n not in ("do", "dropout"))]
         extras = [n for n in self.of.arrays if n not in "qkv"]
@@ -141,6 +144,7 @@ class Call:
                 *(f"d{n}" for n in extras)]
 
     def turned(self, name, x, axes):
+        """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
         page = self.of.arrays and name.removeprefix("d") in ("q", "k", "v", "o")
         return x.transpose(axes) if page and x.ndim == 4 else x
 
@@ -174,6 +178,7 @@ class Call:
         return inputs, found[0]
 
     def named(self, results, inputs) -> dict:
+        """What a kernel returned, by name, in our layout, in float64."""
         names = self.names(inputs)
         if isinstance(results, Mapping):
             unknown = [n for n in results if n not in (*names, "lse")]
@@ -200,6 +205,7 @@ class Call:
         return rounding.bars(lambda xp: self.of.run(inputs, xp, "lse" in results), self.dtype, naive=self.naive)
 
     def report(self, inputs, results, known=None) -> Comparison:
+        """The Comparison of results with ours, or with `known` ones and their error bars."""
         ours, bars = known or self.bars(inputs, results)
         entries = []
         for name, x in results.items():

@@ -16,6 +16,8 @@ from ..contract import _outer
 from ..xp import erf as exact_erf
 from ..xp import to_host
 
+__all__ = ["UNIT", "Noise", "bars"]
+
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}   # of rounding to nearest
 STEPS, HALF_STEPS = 16, 6      # units that an operation is off at most: other orders of summing, approximate exp, ...
 PAIRS = 4                      # of draws; noise of either sign shows both sides of a kink
@@ -63,6 +65,7 @@ def lift(x):
 
 
 def lifted(f):
+    """f on arrays of this module, exact: for what moves numbers but does not compute."""
     return lambda *args, **kwargs: lift(f(*map(bare, args), **{name: bare(x) for name, x in kwargs.items()}))
 
 
@@ -94,12 +97,15 @@ class Rough(NDArrayOperatorsMixin):
         return bool(self.host)
 
     def get(self):
+        """The numbers on the host."""
         return self.host
 
     def sum(self, axis=None, keepdims=False):
+        """The sum, off relative to what was added."""
         return np.add.reduce(self, axis=axis, keepdims=keepdims)
 
     def mean(self, axis=None, keepdims=False):
+        """The sum divided by the number of entries."""
         total = self.sum(axis, keepdims)
         return total * (total.size / self.size)
 
@@ -133,6 +139,7 @@ class Rough(NDArrayOperatorsMixin):
 
 
 def erf(x):
+    """erf(x)."""
     return Rough(noise.off(y := exact_erf(x.host), np.abs(y), noise.width))
 
 

@@ -8,18 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import ops, plain
-from ..attention.linear import linear, linear_backward
-from ..attention.pages import PAGES, Variant, page
+from .. import plain
+from ..attention import Variant
+from ..attention.linear_state import linear_state, linear_state_backward
+from ..attention.pages import page
 from ..attention.tiled import tiled
-from ..cases import CASES, find
+from ..cases import find
 from ..cases.case import normal, shape
-from ..contract import contract
 from ..params import layout
+
+__all__ = ["SIZES", "Subject", "drawn", "subject"]
 
 SIZES = {"b": 3, "q": 6, "k": 7, "h": 5, "d": 11, "e": 8, "r": 4, "c": 13, "f": 10, "w": 3, "1": 1}
 TILES = {"b": 2, "q": 65, "k": 127, "h": 3, "d": 16, "e": 32, "r": 2, "c": 16, "f": 32, "w": 3, "1": 1}
-OPTIONS = "bias", "keep", "dropout"
+STATE = Variant("linear_state", linear_state, linear_state_backward, "eq. 1-3", "", "linear_state.py",
+                extras={"state": "bhde"}, letters={"k": "bqhd", "v": "bqhe"})
 
 
 class Subject(NamedTuple):
@@ -35,15 +38,10 @@ def subject(name) -> Subject:
     """The subject of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, str) and "/" in name:
         return _of_case(find(name))
-    row = STATE if name == "linear_state" else page(tuple(name) if not isinstance(name, str) else name)
-    letters = {**row.axes, "o": "bqhe", "lse": "bhq", "do": "bqhe", "dend": "bhde"}
+    row = STATE if name == "linear_state" else page(name)
+    letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
     arrays = ("q", "k", "v", *row.extras)
-    return Subject(str(name), letters, arrays, partial(_draw, row, letters), partial(_run, row))
-
-
-def names() -> list[str]:
-    """All that `subject` knows by name."""
-    return [*PAGES, "linear_state", *(case.name for case in CASES)]
+    return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row))
 
 
 # --------------------------------------------------------------------------------------------------------------- pages
@@ -72,36 +70,14 @@ def _run(row, inputs, xp=np, lse=False) -> dict:
     given = {name: xp.asarray(x) for name, x in inputs.items()}
     upstream = [given.pop(name) for name in ("do", "dend") if name in given]
     arrays = [given.pop(x) for x in ("q", "k", "v", *row.extras)]
-    o, saved = row.forward(*arrays, **given)
-    found = dict(zip(("o", "end"), o, strict=True)) if isinstance(o, tuple) else {"o": o}
+    *outputs, saved = row.forward(*arrays, **given)
+    found = dict(zip(("o", "end"), outputs, strict=False))
     if upstream:
-        gradients = row.backward(saved, *upstream)
-        found |= {n: g for n, g in zip(["dq", "dk", "dv", "dbias", *(f"d{x}" for x in row.extras)], gradients,
-                                       strict=False) if g is not None}
+        names = ["dq", "dk", "dv", *["dbias"] * (row is not STATE), *(f"d{x}" for x in row.extras)]
+        found |= {n: g for n, g in zip(names, row.backward(saved, *upstream), strict=False) if g is not None}
     if lse:
         found["lse"] = tiled(*arrays, page="softmax", **given)[1].log_total[..., 0]
     return found
-
-
-def _linear_state(q, k, v, state):
-    """o and the state after the last key: o_q = sum over keys up to q of (q.k) v / sqrt(d) + q state / sqrt(d)."""
-    keep = ops.array_module(q).asarray(np.tri(q.shape[1], dtype=bool))
-    o, saved = linear(q, k, v, keep=keep)
-    o = o + contract("bqhd,bhde->bqhe", q * q.shape[-1] ** -0.5, state)
-    return (o, state + contract("bkhd,bkhe->bhde", k, v)), (saved, state)
-
-
-def _linear_state_backward(saved, do, dend):
-    saved, state = saved
-    q, k, v = saved[:3]
-    dq, dk, dv, _ = linear_backward(saved, do)
-    dq = dq + contract("bqhe,bhde->bqhd", do, state) * q.shape[-1] ** -0.5
-    dstate = dend + contract("bqhd,bqhe->bhde", q * q.shape[-1] ** -0.5, do)
-    return (dq, dk + contract("bkhe,bhde->bkhd", v, dend), dv + contract("bkhd,bhde->bkhe", k, dend), None, dstate)
-
-
-STATE = Variant("linear_state", _linear_state, _linear_state_backward, "eq. 1-3", "", "linear.py",
-                extras={"state": "bhde"}, letters={"end": "bhde", "k": "bqhd", "v": "bqhe"})
 
 
 # --------------------------------------------------------------------------------------------------------------- cases

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 from .options import Parser, Usage
 
+__all__ = ["run"]
+
 
 def function(text: str):
     """The function of MODULE:FUNCTION, looked for in the current directory too."""
