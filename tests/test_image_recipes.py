@@ -124,6 +124,8 @@ def test_the_loss_is_the_sum_over_sets_and_its_gradient_is_that_of_the_sum():
 
 def test_images_that_a_test_set_has_not_are_not_scored():
     r = recipe("multitask_images", **MULTI)
+    assert (r.take("test", [599, 600]).target[:, :3] < 0).tolist() == [[False] * 3, [True] * 3]
+    assert (r.take("train", [0, 3_000]).target >= 0).all()
     batch = r.take("train", np.arange(4))
     batch = batch._replace(target=np.where(np.arange(4)[:, None] < [4, 2, 4, 4], batch.target, -1))
     y = np.zeros((4, 4, 31))
