@@ -84,6 +84,12 @@ def test_the_rate_of_triangles_falls_epoch_by_epoch_to_zero():
         assert r.rate_at(step) == pytest.approx(0.5e-4 * (1 + cos(pi * epoch / 200)))
 
 
+def test_pixels_of_triangles_are_raw_unless_they_are_divided():
+    for divisor, value in (1.0, 255), (255.0, 1):
+        x, options = recipe("triangles", divisor=divisor, dropout=0.0).inputs(recipe("triangles").draw(0))
+        assert set(np.unique(x)) == {0, value} and options == {"pixels": False}
+
+
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     r = recipe("sort_of_clevr", dropout=0.25)
     found = r.dropped(np.random.default_rng(0), np.zeros(1, np.float32), 64, 26, 1)
