@@ -84,6 +84,12 @@ def test_the_rate_of_triangles_falls_epoch_by_epoch_to_zero():
         assert r.rate_at(step) == pytest.approx(0.5e-4 * (1 + cos(pi * epoch / 200)))
 
 
+def test_pixels_of_triangles_are_raw_unless_they_are_divided():
+    for divisor, value in (1.0, 255), (255.0, 1):
+        x, options = recipe("triangles", divisor=divisor, dropout=0.0).inputs(recipe("triangles").draw(0))
+        assert set(np.unique(x)) == {0, value} and options == {"pixels": False}
+
+
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     r = recipe("sort_of_clevr", dropout=0.25)
     found = r.dropped(np.random.default_rng(0), np.zeros(1, np.float32), 64, 26, 1)
@@ -124,6 +130,8 @@ def test_the_loss_is_the_sum_over_sets_and_its_gradient_is_that_of_the_sum():
 
 def test_images_that_a_test_set_has_not_are_not_scored():
     r = recipe("multitask_images", **MULTI)
+    assert (r.take("test", [599, 600]).target[:, :3] < 0).tolist() == [[False] * 3, [True] * 3]
+    assert (r.take("train", [0, 3_000]).target >= 0).all()
     batch = r.take("train", np.arange(4))
     batch = batch._replace(target=np.where(np.arange(4)[:, None] < [4, 2, 4, 4], batch.target, -1))
     y = np.zeros((4, 4, 31))
