@@ -72,7 +72,7 @@ def test_decay_masks():
 @pytest.mark.parametrize("call, words", [
     (lambda: params.initialise(np.zeros(3), LIST, None, "xavier"),
      "initialising scheme 'xavier' is unknown; allowed: lecun_normal, pytorch, haiku, gpt2, random"),
-    (lambda: params.decay_mask(LIST, "all"), "decay rule 'all' is unknown; allowed: released, text, none"),
+    (lambda: params.decay_mask(LIST, "some"), "decay rule 'some' is unknown; allowed: all, released, text, none"),
 ])
 def test_unknown_names(call, words):
     with pytest.raises(ValueError, match=words):
