@@ -248,3 +248,9 @@ def test_sizes_of_cs_models_are_the_papers():
         model = chosen.build()
         assert params.count(model.stack.block.parameters()) == expected
         assert params.count(model.parameters()) == expected + 256 * 512 + 1_024
+
+
+def test_memory_is_estimated_before_a_run():
+    chosen = recipe("text", "small", text="documentation", unit="bytes")
+    kept = 4 * 12 * 64 * (10 * 128 + 4 * 64)                # blocks, tokens, features and pairs of each
+    assert chosen.least_bytes() == 4 * (5 * params.count(chosen.build().parameters()) + kept)
