@@ -254,3 +254,25 @@ def test_memory_is_estimated_before_a_run():
     chosen = recipe("text", "small", text="documentation", unit="bytes")
     kept = 4 * 12 * 64 * (10 * 128 + 4 * 64)                # blocks, tokens, features and pairs of each
     assert chosen.least_bytes() == 4 * (5 * params.count(chosen.build().parameters()) + kept)
+
+
+@pytest.mark.parametrize("attention, keys", [("compositional", 64), ("regular_gpt", 16)])
+def test_dropout_is_over_what_stays_and_only_in_training(attention, keys):
+    chosen = recipe("text", attention=attention, dropout=0.25, attention_dropout=0.5)
+    batch = chosen.sample(np.random.default_rng(0))
+    _, options = chosen.inputs(batch, np.random.default_rng(1))
+    many = len(list(chosen.build().applications(64)))
+    assert [x.shape for x in options["dropout"]] == [(16, 4, 64, keys)] * many
+    assert [[x.shape for x in pair] for pair in options["residual"]] == [[(16, 64, 64)] * 2] * many
+    for x, values in (options["dropout"][-1], [0, 2]), (options["residual"][0][1], [0, 4 / 3]), (
+            options["embedding_dropout"], [0, 4 / 3]):
+        np.testing.assert_allclose(np.unique(x), values, rtol=1e-6)
+        assert x.mean() == pytest.approx(1, abs=0.02)
+    assert set(chosen.inputs(batch)[1]) == {"target"}
+
+
+def test_compositional_attention_has_the_parameters_of_softmax():
+    for fields in {}, {"shared": True}, {"activation": "swiglu"}, {"selector": 64}:
+        one, other = (params.count(recipe("text", attention=name, **fields).build().parameters())
+                      for name in ("softmax", "compositional"))
+        assert abs(one - other) < 0.01 * one
