@@ -25,8 +25,8 @@ def tiny(language="parity", **changes):
 
 
 def test_every_language_is_a_task_and_has_published_settings():
-    assert set(SHORT) == set(LANGUAGES)
-    rows = {name: recipe(name, "paper") for name in SHORT}
+    assert set(LANGUAGES) <= set(SHORT)
+    rows = {name: recipe(name, "paper") for name in LANGUAGES}
     assert {name for name, r in rows.items() if r.width == 256} == {"cycle", "even_pairs", "modular_arithmetic"}
     assert {name for name, r in rows.items() if r.max_length == 100} == {f"tomita{n}" for n in (3, 4, 5, 6)}
     steps = {name: r.steps for name, r in rows.items() if r.steps != 100_000}

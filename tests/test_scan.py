@@ -105,4 +105,6 @@ def test_other_refusals():
     refused("the command has the word 'jmp', allowed are after, and, around, jump, left, look, opposite, right, run, "
             "thrice, turn, twice, walk; did you mean jump?", scan.tokens, "jmp left")
     refused("the command has 0 words, allowed are 1 to 9", scan.tokens, "")
+    refused("the command has 10 words, allowed are 1 to 9", scan.tokens, "walk " * 10)
+    assert len(scan.tokens("walk " * 9)) == 11
     refused("batch is 0, allowed are whole numbers of at least 1", Scan().sample, np.random.default_rng(0), 0)
