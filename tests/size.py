@@ -14,7 +14,8 @@ import refattn
 
 ROOT = Path(refattn.__file__).parent
 NUMERICS = "ground floor", "attention", "layers", "models"
-CEILINGS = {"refattn": 13_000, "numerics": 3_200}       # numerics: what computes a network, without what checks it
+CEILINGS = {"refattn": 15_500, "numerics": 3_400}       # numerics: what computes a network, without what checks it
+AIMS = {"refattn": 13_000, "numerics": 3_200}           # set before images, sequences, text and diagnosis came in
 APART = "vectors.py", "strategies.py", "plain.py", "rewrite.py", "__main__.py"      # files of no room that check
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
@@ -75,5 +76,6 @@ if __name__ == "__main__":
     table = rooms()
     for name, lines in table.most_common():
         print(f"{name:<14}{lines:>7,}{' *' * (name in NUMERICS)}")
-    print(f"{'in all':<14}{table.total():>7,}, at most {CEILINGS['refattn']:,}")
-    print(f"{'* together':<14}{sum(table[name] for name in NUMERICS):>7,}, at most {CEILINGS['numerics']:,}")
+    print(f"{'in all':<14}{table.total():>7,}, at most {CEILINGS['refattn']:,}, aim {AIMS['refattn']:,}")
+    numerics = sum(table[name] for name in NUMERICS)
+    print(f"{'* together':<14}{numerics:>7,}, at most {CEILINGS['numerics']:,}, aim {AIMS['numerics']:,}")

@@ -84,6 +84,12 @@ def test_the_rate_of_triangles_falls_epoch_by_epoch_to_zero():
         assert r.rate_at(step) == pytest.approx(0.5e-4 * (1 + cos(pi * epoch / 200)))
 
 
+def test_pixels_of_triangles_are_raw_unless_they_are_divided():
+    for divisor, value in (1.0, 255), (255.0, 1):
+        x, options = recipe("triangles", divisor=divisor, dropout=0.0).inputs(recipe("triangles").draw(0))
+        assert set(np.unique(x)) == {0, value} and options == {"pixels": False}
+
+
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     r = recipe("sort_of_clevr", dropout=0.25)
     found = r.dropped(np.random.default_rng(0), np.zeros(1, np.float32), 64, 26, 1)
@@ -124,6 +130,8 @@ def test_the_loss_is_the_sum_over_sets_and_its_gradient_is_that_of_the_sum():
 
 def test_images_that_a_test_set_has_not_are_not_scored():
     r = recipe("multitask_images", **MULTI)
+    assert (r.take("test", [599, 600]).target[:, :3] < 0).tolist() == [[False] * 3, [True] * 3]
+    assert (r.take("train", [0, 3_000]).target >= 0).all()
     batch = r.take("train", np.arange(4))
     batch = batch._replace(target=np.where(np.arange(4)[:, None] < [4, 2, 4, 4], batch.target, -1))
     y = np.zeros((4, 4, 31))
@@ -185,3 +193,28 @@ def test_a_step_never_waits_for_the_device_and_agrees_with_numpy(name, attention
     for _ in range(2):
         model.backward(state.parameters, saved, r.loss(y, batch)[1], grads)
     assert np.abs(there - gradient).max() < 1e-5 * np.abs(gradient).max()
+
+
+ADAM = {"rate": 1e-4, "decay": 0.0, "clip": 0.0, "warmup": 0, "dropout": 0.1, "initialise": "pytorch"}
+PUBLISHED = {
+    ("sort_of_clevr", "paper"): {**ADAM, "steps": 153_100, "batch": 64, "width": 256, "heads": 4, "searches": 4,
+                                 "selector_width": 32, "layers": 4, "scenes": 9_800, "last_batch": "drop", "ink": 0.0,
+                                 "types": "all", "nearest": "released", "evaluation": 1_984, "probe": 1_984,
+                                 "evaluate_every": 1_531},
+    ("sort_of_clevr", "small"): {**ADAM, "steps": 153_100, "batch": 64, "width": 32, "heads": 2, "searches": 2,
+                                 "retrievals": 2, "selector_width": 8, "layers": 4, "scenes": 9_800, "ink": 0.0},
+    ("triangles", "paper"): {**ADAM, "steps": 156_400, "batch": 64, "width": 256, "heads": 4, "searches": 4,
+                             "selector_width": 32, "layers": 4, "size": 64, "patch": 4, "divisor": 1.0, "epoch": 782,
+                             "evaluation": 10_000},
+    ("triangles", "small"): {**ADAM, "rate": 1e-3, "steps": 31_280, "batch": 64, "width": 64, "heads": 4, "searches": 4,
+                             "retrievals": 4, "layers": 2, "size": 32, "divisor": 255.0, "epoch": 782},
+    ("multitask_images", "paper"): {**ADAM, "steps": 229_000, "batch": 32, "width": 256, "heads": 4, "searches": 4,
+                                    "selector_width": 16, "layers": 2, "last_batch": "keep", "first": "cifar10",
+                                    "second": "fashion_mnist", "third": "svhn"},
+}
+
+
+@pytest.mark.parametrize(("name", "scale"), PUBLISHED)
+def test_settings_are_the_published_ones(name, scale):
+    r = recipe(name, scale)
+    assert {field: getattr(r, field) for field in PUBLISHED[name, scale]} == PUBLISHED[name, scale]

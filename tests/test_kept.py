@@ -75,5 +75,9 @@ def test_refusals():
         layer.attend(p, np.ones((1, 1, 8)), layer.project_context(p, np.ones((1, 2, 8))))
     with pytest.raises(ValueError, match=r"x has shape \(1, 1, 7\); \(b, t, m\) with m = 8 is needed"):
         layer.extend(p, np.ones((1, 1, 7)))
+    plain = LAYERS["softmax"]
+    p = filled(plain, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"x has shape \(1, 7\); \(b, t, m\) with m = 8 is needed"):
+        plain.attend(p, np.ones((1, 7)), plain.project_context(p, np.ones((1, 2, 8))))
     with pytest.raises(ValueError, match="context has shape"):
         layer.project_context(p, np.ones((1, 8)))

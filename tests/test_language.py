@@ -74,7 +74,7 @@ def test_slopes_are_those_of_the_paper():
     (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi', allowed with"),
     (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
     (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere', allowed are documentation, library"),
-    (lambda: recipe("text", length=10**6).sample(np.random.default_rng(0)), "length is 1,000,000, allowed are numbers"),
+    (lambda: recipe("text", length=10**6).build(), "length is 1,000,000, allowed are numbers below the"),
 ])
 def test_bad_input_gets_one_line(make, words):
     with pytest.raises(ValueError) as error:
@@ -232,3 +232,19 @@ def test_scores_are_sums_over_what_is_asked(tmp_path):
     assert found["perplexity"] == pytest.approx(np.exp(losses[inside].mean()))
     assert found["accuracy"] == (z.argmax(-1) == batch.target)[inside].mean()
     assert found["unknown"] == (batch.target == 0)[inside].mean() > 0
+
+
+def test_rates_are_nanogpts_and_cs():
+    nano, c = recipe("text", "small"), recipe("text", "paper_c")
+    assert nano.rate_at(50) == 5e-4 and nano.rate_at(100) == 1e-3 and nano.rate_at(2_000) == pytest.approx(1e-4)
+    assert c.rate_at(0) == 1e-7 and c.rate_at(2_000) == pytest.approx(1e-3, rel=1e-4) and c.rate_at(4_000) == 2e-3
+    assert c.rate_at(16_000) == 1e-3
+
+
+def test_sizes_of_cs_models_are_the_papers():
+    """Of C's released code: the layer that is shared; the rest is the tied table and the last norm."""
+    for attention, expected in ("softmax", 3_152_384), ("compositional", 3_285_792):
+        chosen = recipe("text", "paper_c", attention=attention, unit="bytes")
+        model = chosen.build()
+        assert params.count(model.stack.block.parameters()) == expected
+        assert params.count(model.parameters()) == expected + 256 * 512 + 1_024

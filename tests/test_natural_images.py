@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import sys
 import tarfile
 import zipfile
 
@@ -113,6 +114,14 @@ def test_unknown_sets_and_splits_are_refused():
     refused("split is 'held_out', allowed are 'train', 'test'", images.load, "shapes", "held_out")
     refused("has images of shape (1, 28, 28) and uint8 for 1 labels, allowed are (1, 32, 32, 3)", images.checked_images,
             np.zeros((1, 28, 28), np.uint8), np.zeros(1, int), "mine")
+
+
+def test_a_missing_package_is_named(monkeypatch, tmp_path):
+    for module, name, package in (("sklearn.datasets", "digits", "scikit-learn"), ("PIL.Image", "folders", "Pillow")):
+        monkeypatch.setitem(sys.modules, module, None)
+        images.load.cache_clear()
+        refused(f"images is {name!r}, for which {package} is missing, allowed without it are cifar10", images.load,
+                name, "train", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["digits", "shapes", "gratings"])

@@ -236,8 +236,7 @@ assert [Scan(28).size(split) for split in ("train", "longer")] == [Scan(29).size
 # hours, see the README):
 
 # %%
-one = recipe("scan", attention="softmax", cutoff=8, steps=1_200, width=64, heads=4, layers=2, rate=2e-3,
-             evaluation=256, evaluate_every=1_200)
+one = recipe("scan", attention="softmax", cutoff=8, steps=1_200, heads=4, evaluation=256, evaluate_every=1_200)
 small = fit(one, progress=False)
 for split, found in small.metrics.items():
     print(f"{split:8}  {found['accuracy']:.3f} of sequences exactly right")

@@ -59,8 +59,8 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     TABLE = (("train", "train", "accuracy"), ("held out", "held_out", "accuracy"), ("longer", "longer", "accuracy"))
     PUBLISHED = published.scan(26, 1)
     SCALES = {
-        "quick": {"steps": 1_500, "width": 64, "hidden": 128, "batch": 64, "evaluate_every": 500, "evaluation": 512,
-                  "probe": 128, "dropout": 0.0},
+        "quick": {"steps": 2_000, "rate": 2e-3, "width": 64, "hidden": 128, "layers": 2, "batch": 64, "dropout": 0.0,
+                  "evaluate_every": 500, "evaluation": 512, "probe": 128},
         "fifth": {"steps": 10_000, **PAPER},
         "paper": {"steps": 50_000, **PAPER},
     }

@@ -124,8 +124,12 @@ class TextRecipe(LanguageRecipe):
         return self.corpus().vocabulary
 
     def corpus(self) -> task.Corpus:
-        """The tokens of the text."""
-        return task.corpus(self.text, self.unit, self.test, self.vocabulary)
+        """The tokens of the text.  Raises ValueError where it is too short for a window."""
+        made = task.corpus(self.text, self.unit, self.test, self.vocabulary)
+        if len(made.ids["train"]) <= self.length:
+            raise ValueError(f"length is {self.length:,}, allowed are numbers below the {len(made.ids['train']):,} "
+                             f"tokens of the training text")
+        return made
 
     def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
         """Windows at random places; those from number `first` on, which are asked about; or of a longer length."""

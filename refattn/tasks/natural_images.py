@@ -77,13 +77,14 @@ def in_colour(grey):
     return np.repeat(np.pad(grey, frame)[..., None], 3, axis=-1)
 
 
-def needed(module, name):
+def needed(module, name, package):
     """The module.  Raises ValueError naming the set and what to install where it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"images are {name!r}, which need {module.split('.')[0]}; install it, or allowed are other "
-                         f"sets") from None
+        others = ", ".join(x for x in SETS if x != name)
+        raise ValueError(f"images is {name!r}, for which {package} is missing, allowed without it are "
+                         f"{others}") from None
 
 
 # ---------------------------------------------------------------- the archives
@@ -109,13 +110,13 @@ def fashion_mnist(directory, split):
 
 def svhn(directory, split):
     """X (row, column, channel, n) and y (n, 1), where 10 stands for the digit 0."""
-    found = needed("scipy.io", "svhn").loadmat(io.BytesIO(checked(directory, f"{split}_32x32.mat")))
+    found = needed("scipy.io", "svhn", "SciPy").loadmat(io.BytesIO(checked(directory, f"{split}_32x32.mat")))
     return found["X"].transpose(3, 0, 1, 2), found["y"].reshape(-1) % CLASSES
 
 
 def folders(path, split):
     """Pictures of a zip of SPLIT/CLASS/NAME, in the order of their names."""
-    pillow = needed("PIL.Image", "folders")
+    pillow = needed("PIL.Image", "folders", "Pillow")
     try:
         with zipfile.ZipFile(path) as archive:
             names = sorted(name for name in archive.namelist() if name.startswith(f"{split}/"))
@@ -136,7 +137,7 @@ def folders(path, split):
 
 def digits(directory, split):
     """The handwritten digits of scikit-learn; the last fifth is for testing."""
-    found = needed("sklearn.datasets", "digits").load_digits()
+    found = needed("sklearn.datasets", "digits", "scikit-learn").load_digits()
     here = slice(0, 1_437) if split == "train" else slice(1_437, None)
     grey = np.rint(found.images[here] * (255 / 16)).astype(np.uint8)
     return in_colour(grey.repeat(4, axis=1).repeat(4, axis=2)), found.target[here]
