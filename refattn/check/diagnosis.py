@@ -189,8 +189,10 @@ class Search:
 
     def fits(self, costs):
         """(rms, largest, mistake) of those that explain every answer."""
-        near = []
-        for m in mutants(self.of, self.part, self.sizes, costs):
+        near, wrong, lines = [], {n for n in self.names if any(n in a.wrong for a in self.asked.values())}, None
+        if 0 not in costs:                                      # many: only where all that is wrong comes from
+            lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
+        for m in mutants(self.of, self.part, self.sizes, costs, lines):
             worst = 0.0
             for p in self.asked:
                 worst = max(worst, self.misfit(p, m))

@@ -357,12 +357,12 @@ def calls(of, node, original, sizes):
 # ----------------------------------------------------------------------------------------------------- all of one page
 
 
-def mutants(of: Formulas, part: int, sizes, costs=range(4)):
-    """Every mistake of the forward or of the backward; `sizes` of the letters say which tiles there may be."""
+def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
+    """Every mistake of the forward or of the backward, or of some lines; `sizes` of the letters say which tiles fit."""
     texts = {i: ast.unparse(resolved(of, line)) for i, line in enumerate(of.lines)}
     letters = dict.fromkeys([*of.code, *(x for x in sizes if x not in of.code)])
     for i, line in enumerate(of.lines):
-        if line.part != part:
+        if line.part != part or lines is not None and i not in lines:
             continue
         writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
         scope = [n for n in dict.fromkeys(["do"] * part + [n for n in of.letters if n not in {x.name for x in of.lines}]
@@ -473,6 +473,13 @@ class Runner:
         trees = [resolved(of, line) for line in of.lines]
         self.of, self.codes = of, [compile(tree, line.text, "eval") for tree, line in zip(trees, of.lines, strict=True)]
         self.uses = [{n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} for tree in trees]
+
+    def reached(self, i, names) -> set:
+        """Which of the names a line has an influence on."""
+        changed = {self.of.lines[i].name}
+        for line, uses in zip(self.of.lines[i + 1:], self.uses[i + 1:], strict=True):
+            changed |= {line.name} if changed & uses else set()
+        return changed & set(names)
 
     def shadows(self, env) -> dict:
         """Every value as it is where keep, or dropout, is ignored: what a mistaken second computation of it gives."""

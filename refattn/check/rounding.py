@@ -41,6 +41,10 @@ class Noise:
         self.rng, self.sign = np.random.default_rng(seed), sign
         return self
 
+    def held(self, x):
+        """x as half precision holds it: infinite where it is too large."""
+        return np.where(np.abs(x) > self.largest, np.inf, x)
+
     def off(self, x, size, width):
         """x, each entry off by between a half and a whole `width` times `size`."""
         u = 2 * self.rng.random(np.shape(x)) - 1
@@ -122,7 +126,7 @@ class Rough(NDArrayOperatorsMixin):
             args[0][...] = noise.off(args[0], size, noise.width)
             return None
         if product and noise.product:
-            args = [noise.off(x, np.abs(x), noise.product) for x in args]
+            args = [noise.held(noise.off(x, np.abs(x), noise.product)) for x in args]
         y = getattr(ufunc, method)(*args, **kwargs)
         if np.asarray(y).dtype.kind == "f":
             size = (np.matmul(*map(np.abs, args)) if ufunc is np.matmul else
@@ -130,8 +134,8 @@ class Rough(NDArrayOperatorsMixin):
             y = noise.off(y, size, noise.width)
             if product and noise.product:
                 y = noise.off(y, np.abs(y), noise.product)
-            if noise.naive or product:                         # a right kernel may overflow there
-                y = np.where(np.abs(y) > noise.largest, np.inf, y)
+            if noise.naive or product:          # a right kernel may overflow there
+                y = noise.held(y)
         if out is None:
             return lift(y)
         out[0].host[...] = y
