@@ -195,10 +195,10 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
     for a pattern that fits no name.
     """
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng is a {type(rng).__name__}; a numpy.random.Generator is needed")
     if scheme not in SCHEMES:
         raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng is a {type(rng).__name__}; a numpy.random.Generator is needed")
     names, places, values = [name for name, _ in entries(parameters)], places or {}, []
     for pattern in places:
         if not any(fnmatchcase(name, pattern) for name in names):
