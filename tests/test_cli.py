@@ -53,7 +53,7 @@ def snapshot(directory) -> dict:
 # --- bad input on the command line -----------------------------------------------------------------------------------
 
 BAD_LINES = [                                               # words, what the line must contain
-    ("trian", ["'trian'", "did you mean train?", "train, compile, verify, list, reproduce, write, vectors"]),
+    ("trian", ["'trian'", "did you mean train?", "train, compile, check, verify, list, reproduce, write, vectors"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
     ("train parity --language d2", ["--language is 'd2'", "task 'parity' says it already"]),

@@ -181,7 +181,7 @@ def test_a_wrong_kernel_is_told_its_mistake():
     found = check.diagnose(kernel(page("compositional"), wrong=("selector", "wr")), "compositional", bias="hqk")
     assert found.sentences[0].startswith("line (5) of compositional_backward") and "3 times" in found.sentences[0]
     found = check.diagnose(kernel(page("compositional"), wrong=("v",)), "compositional")
-    assert "dv" in found.sentences[0] and "3 times" in found.sentences[0]
+    assert "compositional_backward" in found.sentences[0] and "3 times" in found.sentences[0]
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("compositional")])
