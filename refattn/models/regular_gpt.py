@@ -15,13 +15,14 @@ last norm (text: "GPT-2"); embeddings times sqrt(D) (code) or not.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..attention.sliding_dilated import SlidingDilated
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
-from ..layers.stack import Stack, StackSaved
+from ..layers.stack import Stack
 from ..params import check_integers
+from .transformer import Saved
 
 __all__ = ["RegularGPT", "levels"]
 
@@ -36,21 +37,6 @@ def levels(length: int, chunk: int) -> int:
     while reach < length:
         number, reach = number + 1, reach * chunk
     return number
-
-
-class Saved(NamedTuple):
-    embedding: Any
-    stack: StackSaved
-
-    @property
-    def blocks(self) -> tuple:
-        """What each application of a block saved: `.attention.attention.code` is the C weights."""
-        return self.stack.blocks
-
-    @property
-    def h(self):
-        """(b, q, m), what the read-out sees."""
-        return self.stack.h
 
 
 @dataclass(frozen=True)
