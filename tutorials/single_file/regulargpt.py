@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 
 CHUNK, LONGEST = 2, 40                              # positions that a level joins; symbols of the longest trained word
 WIDTH, HEADS, HEAD, HIDDEN = 64, 8, 8, 256
-STEPS, BATCH, RATE = 1_000, 128, 3e-4
+STEPS, BATCH, RATE = 600, 128, 1e-3
 
 
 def contract(spec, a, b):
@@ -36,9 +36,6 @@ def contract(spec, a, b):
     a = a.transpose([of_a.index(x) for x in batch + left + inner]).reshape(*head, -1, n)
     b = b.transpose([of_b.index(x) for x in batch + inner + right]).reshape(*head, n, -1)
     return (a @ b).reshape([size[x] for x in made]).transpose([made.index(x) for x in result])
-
-
-# ------------------------------------------------------------------------------------------------------- parameters
 
 
 def shapes():
@@ -186,7 +183,8 @@ def main(steps=STEPS, seed=0):
     print(f"PARITY: {sum(x.size for x in p.values()):,} parameters, trained on 1 to {LONGEST} symbols, chance 0.5")
     for step in range(1, steps + 1):
         loss, g, _ = loss_and_gradients(p, *draw(rng, BATCH, rng.integers(1, LONGEST + 1)))
-        adam(p, g, first, second, step, RATE)
+        norm = sum(float((x**2).sum()) for x in g.values())**0.5
+        adam(p, {name: x / max(1, norm) for name, x in g.items()}, first, second, step, RATE)       # clipped to norm 1
         if step % max(1, steps // 12) == 0:
             asked = {n: draw(rng, 64, n) for n in lengths}
             right = {n: (forward(p, words)[0].argmax(-1) == odd).mean() for n, (words, odd) in asked.items()}
