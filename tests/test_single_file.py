@@ -10,7 +10,7 @@ import pytest
 from refattn import losses, optim, params
 from refattn.attention.layer import MultiHead
 from refattn.attention.sliding_dilated import SlidingDilated
-from refattn.check import gap
+from refattn.check import deviation
 from refattn.layers.feed_forward import FeedForward
 from refattn.models.regular_gpt import RegularGPT
 from refattn.models.transformer import decoder
@@ -88,7 +88,7 @@ def test_loss_and_gradients_are_the_librarys(name):
     batch = draw(name, one, rng)
     loss = librarys_loss(name, model, views, batch, grads)
     theirs, g, _ = one.loss_and_gradients(own, *batch)
-    assert gap("loss", np.array(theirs), np.array(loss)) < 1e-12
+    assert deviation("loss", np.array(theirs), np.array(loss)) < 1e-12
     assert set(g) == set(own)
     joined = np.concatenate([g[short].ravel() for short in listed])
     start = 0
