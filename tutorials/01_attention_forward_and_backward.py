@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Attention, forward and backward
 #
+# [all tutorials](../README.md) · after: [2](02_attention_is_a_hypernetwork.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`attention/softmax.py`](../../refattn/attention/softmax.py), [`ops.py`](../../refattn/ops.py), [`verification/naive/softmax.py`](../../refattn/verification/naive/softmax.py), [`attention/layer.py`](../../refattn/attention/layer.py) · equations: H, (1) to (3) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Write softmax attention as loops, call the library, derive its backward line by line,
 # check it to twelve digits, mask it, and train one layer with it.
 #

@@ -13,9 +13,13 @@
 # %% [markdown]
 # # HYLA: how often the code is used, and what sits between
 #
+# [all tutorials](../README.md) · before: [2](02_attention_is_a_hypernetwork.ipynb) · after: [4](04_compositional.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`attention/hyla.py`](../../refattn/attention/hyla.py), [`verification/naive/hyla.py`](../../refattn/verification/naive/hyla.py), [`attention/ablations.py`](../../refattn/attention/ablations.py), [`attention/tiled.py`](../../refattn/attention/tiled.py) · equations: H, (1), (6) and (10), table A1 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Meet hypernetwork linear attention (HYLA), derive its backward, turn three knobs from
-# softmax attention to HYLA and beyond, read the paper's ablation table against the paper's own claim, train a
-# few rows of it, and cut attention into tiles of keys.
+# softmax attention to HYLA and beyond, read the paper's ablation table against the paper's own claim, and recorded
+# runs for the claim that stands; process keys in tiles.
 #
 # **What you'll learn.** Why HYLA's code has two gradients; what the table supports and what it does not; why
 # HYLA's tiles add up as they are, while softmax has to rescale.
@@ -440,7 +444,7 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 #
 # **What HYLA costs.** Its two uses are sums over T x T x H x e products each, as softmax's one is; but z, with its relu,
 # has T x T x e entries which softmax does not have at all, and each is written and read several times. That is why HYLA
-# as a whole takes several times softmax's time (printed above), and why the gap narrows in tiles.
+# as a whole takes several times softmax's time (printed above).
 #
 # **What is not seen.** A GPU kernel. There too a softmax tile has to carry μ and ℓ along and to rescale what
 # is already summed, while a HYLA tile only adds; partial sums of HYLA can be made anywhere and added in any

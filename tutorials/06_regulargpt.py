@@ -13,6 +13,10 @@
 # %% [markdown]
 # # RegularGPT: a transformer as deep as the logarithm of its input
 #
+# [all tutorials](../README.md) · before: [5](05_lemma_1_and_automata.ipynb) · after: [7](07_sraven.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`attention/sliding_dilated.py`](../../refattn/attention/sliding_dilated.py), [`verification/naive/sliding_dilated.py`](../../refattn/verification/naive/sliding_dilated.py), [`models/regular_gpt.py`](../../refattn/models/regular_gpt.py) · equations: R, (1) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Write sliding-dilated attention as loops and as shifts; stack it until the last position sees
 # every symbol; train it on PARITY up to 40 symbols and ask about 5,000; look inside; watch it fail on Even Pairs.
 #
