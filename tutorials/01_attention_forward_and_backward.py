@@ -290,7 +290,7 @@ for name, (colour, line) in styles.items():
 axes.axhline(dropped, color="black", linewidth=1, label="a backward without epsilon")
 axes.axhspan(1e-5, 1e-3, color=GREY, alpha=0.15, linewidth=0, label="usual tolerances")
 axes.set(xlabel="step η, in units of s", ylabel="relative error of the slope", xlim=(1e-15, 1),
-         title="One directional derivative of RMSHead (8 heads, n = 20 pairs, one draw, seed 0)")
+         title="One slope of RMSHead (8 heads, n = 20 pairs, seed 0)")
 figure.legend(loc="outside right upper")
 
 # %% [markdown]
@@ -463,6 +463,8 @@ right.legend()
 # head and one size.
 #
 # ## 9. Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `FEATURES = 32`, or `PAIRS = 3`: how does the error of linear attention follow? Keys interfere less.
 # * `variant="hyla"` with `heads=4`, and with `heads=1`: what does RMSHead make of a single score? (Tutorial 2.)

@@ -368,6 +368,8 @@ figure.suptitle(f"Codes of the question attending to itself: n = {TASKS:,} tasks
 #
 # ## 7. Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * `steps=10_000` (minutes): do the clouds separate?
 # * `heads=2`: the scatter is then the code itself, turned but not projected. Is HYLA's a circle?
 # * Other seeds, the split `"train"`, `"unseen_terms"`: which of the statements above survive?

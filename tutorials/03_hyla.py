@@ -452,6 +452,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 #
 # ## 8. Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * Train: `refattn train fuzzy_logic --attention linear hyla_no_nonlinearity_no_rms_head --seed 0 1`: does the pair of
 #   section 6 come apart in the library's quick scale, too? (Minutes for each run.)
 # * `Knobs("rms_head", 2, "relu")` is HYLA; every combination works, also those without a name: `recipe` takes

@@ -458,6 +458,8 @@ assert len(seeds) == 8 and low > 0
 #
 # ## 8. Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * `"scoring": "nonlinear"` in `RUNS`: does seeing the query again help?
 # * `held_out=False`: train on all 16 pairs. Does the matrix come closer to a permutation?
 # * `retrievals=1`: multi-query attention (a theorem above). What is left of the value scores?

@@ -303,7 +303,7 @@ figure, ax = plt.subplots(figsize=(9, 3.6))
 bars = ax.bar(range(len(wrong)), wrong.values(), color=[BLUE] * 4 + [GREEN] * 2 + [ORANGE] * 3)
 for place, colour in enumerate([BLUE] * 4 + [GREEN] * 2):                       # bars of height 0 have no colour to see
     ax.plot(place, 0, marker="os"[colour == GREEN], color=colour, markersize=9, clip_on=False)
-ax.bar_label(bars, fmt="%.0f %%")
+ax.bar_label(bars, fmt="%.0f %%", padding=6)
 ax.set_xticks(range(len(wrong)), wrong, rotation=20)
 ax.set(xlabel="language", ylabel="wrong answers, %", ylim=(0, 1.15 * max(wrong.values())),
        title="Later times earlier (n = 50 words as the tasks draw them, all prefixes to 32, seed 0)")
@@ -380,6 +380,8 @@ assert most == 9
 # A larger chunk saves levels and costs units.
 #
 # ## 8. Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `from_table`: write an automaton of your own, with three classes, say. Is it exact at once?
 # * `"0110101"` in section 4: what do the matrices look like for a word of 8 symbols, and of 9?

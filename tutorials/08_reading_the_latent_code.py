@@ -298,6 +298,8 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 #
 # ## 7. Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * `"hyla_no_rms_head"` or `"linear"` instead of `"softmax"`: whose layer 1 can say something?
 # * Take another `query`, say all 0.5, where every literal has the same value. What is left to read?
 # * `seed=1` everywhere: which of the sentences above still hold? `refattn reproduce claims` says it for larger runs.

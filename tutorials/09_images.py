@@ -324,6 +324,8 @@ for s in 0, 1:
 #
 # ## 6. Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * `searches=1` in `SETTINGS`: can one search see three clusters?
 # * `attention="softmax"` for the triangles (`heads=2`): which is better after 3,000 steps, and with another `seed`?
 # * `retrievals=1`: multi-query attention. What are the value scores then?

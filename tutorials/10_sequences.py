@@ -347,6 +347,8 @@ assert short > 0.3
 # %% [markdown]
 # ## Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * Leave out the segments of RMTS (`segments=1` in `RelationNetwork`): does the network still learn, and how fast?
 # * Ask a network trained with `hold_out=50` about `distribution_of_three`.
 # * Train SCAN with `attention="compositional", scoring="dot"`, which sees the query, and with `"linear"`, which cannot:

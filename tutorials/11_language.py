@@ -218,6 +218,8 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 # %% [markdown]
 # ## Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * `attention="hyla"` or `"linear"` in the last three trainings: which of the two papers' claims about the gap to
 #   softmax shows in a minute?
 # * `attention="regular_gpt", chunk=4`: where does it break, and which power of 4 is that?

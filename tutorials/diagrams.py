@@ -123,8 +123,8 @@ def sliding_dilated(levels=3, chunk=2):
                 if source >= 0:
                     arrow(ax, (source + 0.5, level - 0.5), (i + 0.5, level + 0.5), BLUE if used else PALE[GREY],
                           width=1.6 if used else 0.8)
-        ax.text(length + 0.05, level + 0.5, "symbols" if not level else f"level {level - 1}\nD = {chunk**(level - 1)}",
-                fontsize=9, va="center", color=GREY)
+        words = f"level {level - 1}\ndilation {chunk**(level - 1)}" if level else "symbols"
+        ax.text(length + 0.05, level + 0.5, words, fontsize=9, va="center", color=GREY)
     return figure
 
 
