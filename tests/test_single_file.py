@@ -116,6 +116,6 @@ def test_a_few_steps_print_a_curve(name, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("softmax", 0.95), ("hyla", 0.4), ("regulargpt", 0.95)])
+@pytest.mark.parametrize(("name", "least"), [("softmax", 0.95), ("hyla", 0.3), ("regulargpt", 0.95)])
 def test_it_learns(name, least):
     assert module(name).main() > least

@@ -188,15 +188,15 @@ for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_t
 # ## 5. Train on 40 symbols, ask about 5,000
 #
 # PARITY, as R's code trains it: each step draws one length from 1 to 40 and 128 words of it, and only the answer after
-# the last symbol is scored. 500 steps at rate 0.001; R has 100,000 at 0.0003. Beside it a Transformer of two layers with
+# the last symbol is scored. 400 steps at rate 0.001; R has 100,000 at 0.0003. Beside it a Transformer of two layers with
 # Transformer-XL's relative positions, which sees every symbol at once, at every length.
 
 # %%
-CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 500},
-          "Transformer-XL positions": {"attention": "transformer_xl", "steps": 300, "layers": 2, "width": 32,
+CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 400},
+          "Transformer-XL positions": {"attention": "transformer_xl", "steps": 200, "layers": 2, "width": 32,
                                        "heads": 4}}
 fitted = {name: fit(recipe("regular_languages", "quick", language="parity", seed=0, rate=1e-3, evaluation=64, max_length=100,
-                           probe=4, **fields), progress=False) for name, fields in CHOSEN.items()}
+                           probe=4, evaluate_every=400, **fields), progress=False) for name, fields in CHOSEN.items()}
 
 
 def accuracy(run, length, words=256):
@@ -223,7 +223,7 @@ for (name, curve), colour, marker in zip(curves.items(), (BLUE, ORANGE), "os", s
 ax.axvspan(0, 40, color=GREY, alpha=0.12, label="trained lengths")
 ax.axhline(0.5, color=GREY, linestyle=":", label="chance")
 ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(0, 505),
-       title="PARITY: one run each (seed 0), 500 and 300 steps; n = 256 words a point")
+       title="PARITY: one run each (seed 0), 400 and 200 steps; n = 256 words a point")
 ax.legend(loc="center right", framealpha=1)
 
 # %% [markdown]
@@ -290,15 +290,15 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 # ## 7. Where it fails: Even Pairs
 #
 # Are first and last symbol equal? It needs the map of the whole word just as PARITY does, and 5 states (tutorial 5).
-# The same network, 1,000 steps at the same rate, seed 1:
+# The same network, 500 steps at rate 0.0003, seed 1:
 
 # %%
-pairs = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, steps=1_000, evaluation=64,
-                   max_length=100, probe=4), progress=False)
+pairs = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, steps=500, evaluation=64,
+                   max_length=100, probe=4, evaluate_every=500), progress=False)
 groups = {"2^n: no pad at any level": [8, 16, 32, 64, 128, 256, 512],
           "3 x 2^n: one pad, late": [6, 12, 24, 48, 96, 192, 384],
           "2^n + 1: a pad at each level but the last": [9, 17, 33, 65, 129, 257, 513]}
-found = {name: [accuracy(pairs, length, 512) for length in lengths] for name, lengths in groups.items()}
+found = {name: [accuracy(pairs, length) for length in lengths] for name, lengths in groups.items()}
 for name, values in found.items():
     print(f"{name:41s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
 
@@ -309,32 +309,39 @@ for (name, values), colour, marker in zip(found.items(), (ORANGE, GREEN, BLUE), 
 ax.axvspan(5, 40, color=GREY, alpha=0.12, label="trained lengths")
 ax.axhline(0.5, color=GREY, linestyle=":", label="chance")
 ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(5.5, 600),
-       title="Even Pairs, C = 2: one run (seed 1), 1,000 steps; n = 512 words a point")
+       title="Even Pairs, C = 2: one run (seed 1), 500 steps; n = 256 words a point")
 ax.legend(framealpha=1, fontsize=9)
-none, _, most = map(np.mean, found.values())
-assert most > 0.95 > none + 0.1
+none, late, most = (np.array(values) for values in found.values())
+assert most.min() > 0.95 and max(none.max(), late[1:].max()) < 0.7
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
-# beginning of the word, and the network reads off what came next. Where no level has a pad, at the powers of C, nothing
-# marks the first symbol, and this network is at chance: as if it had learned what stands beside a pad, and not the map
-# of a word. Such lengths are 2, 4, 8, 16 and 32 of the 40 in training, too rare to teach otherwise in 1,000 steps.
+# beginning of the word, and the network reads off what came next. Where no level has a pad, at the powers of C, or only a
+# late one, nothing beside the first symbol marks it, and this network is at chance: as if it had learned what stands beside a
+# pad, and not the map of a word.
 #
 # **What is not seen.** That training cures or does not cure it: R reports 100 at best and 89.3 on average over its
-# runs. Nor that every network fails. The same setting with seed 0:
+# runs. Nor that every network fails. The same seed at rate 0.001, 400 steps:
 
 # %%
-other = fit(recipe("regular_languages", "quick", language="even_pairs", seed=0, steps=1_000, evaluation=64,
-                   max_length=100, probe=4), progress=False)
-for name, lengths in groups.items():
-    print(f"{name:41s}", *(f" {length}: {accuracy(other, length, 512):.2f}" for length in lengths))
+other = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, steps=400, rate=1e-3, evaluation=64,
+                   max_length=100, probe=4, evaluate_every=400), progress=False)
+again = {name: [accuracy(other, length) for length in lengths] for name, lengths in groups.items()}
+for name, values in again.items():
+    print(f"{name:41s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
+trained = [value for name, values in again.items() for n, value in zip(groups[name], values, strict=True) if n <= 40]
+assert min(trained) > 0.9
 
+# %% [markdown]
+# It has learned the trained lengths of all three kinds. What it makes of the longer ones is printed above: a network that
+# is right wherever it was trained need not hold the map of a word, and only lengths that nobody trained on tell.
+#
 # %% [markdown]
 # ## 8. Change this
 #
 # (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
-# * `seed=2` in section 7, or `rate=1e-3`: which lengths fail now?
+# * `seed=2` in section 7, or 1,000 steps: which lengths fail now?
 # * `out_of_range="mask"`: no pads at all. Does PARITY still extrapolate? Does Even Pairs?
 # * `chunk=3` in section 5: how many steps does PARITY need? (R: C = 3 is worse.)
 # * `language="cycle"` in sections 5 and 6: how many clusters are there? (`PRESETS["cycle"].automaton.monoid()`)
@@ -349,4 +356,4 @@ for name, lengths in groups.items():
 # * The code's tree pads on the left at each level and, with more than one sub-layer a level, lets them change the pads:
 #   not the dense form any more. Here both forms agree for any number.
 # * The published score is a mean over lengths from 42 on, not 41, as the code slices; both are in `refattn train`.
-# * 1,000 steps instead of 100,000, one seed: no figure of this page is a reproduction.
+# * At most 500 steps instead of 100,000, one seed: no figure of this page is a reproduction.
