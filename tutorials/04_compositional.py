@@ -188,7 +188,7 @@ for h in 2, 4, 8:
 #
 # $$\mathbf{t}_{qsr} = \sum_k \mathbf{a}_{sqk}\, \mathbf{v}_{rk} \qquad\text{all } S R \text{ retrievals} \tag{10}$$
 #
-# $$\mathbf{g}_{qsr} = \operatorname{softmax}_r \big( \mathbf{selector}_{qs} \cdot (\mathbf{t}_{qsr} \mathbf{W}^{\mathrm{key}}) / \sqrt{C'} \big) \qquad\text{value scores} \tag{11–13}$$
+# $$\mathbf{g}_{qsr} = \operatorname{softmax}_r \big( \mathbf{selector}_{qs} \cdot (\mathbf{t}_{qsr} \mathbf{W}^{\mathrm{key}}) / \sqrt{C'} \big) \qquad\text{value scores} \tag{11-13}$$
 #
 # $$\mathbf{o}_{qs} = \sum_r \mathbf{g}_{qsr}\, \mathbf{t}_{qsr} \tag{13}$$
 #

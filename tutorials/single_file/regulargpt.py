@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 
 CHUNK, LONGEST = 2, 40                              # positions that a level joins; symbols of the longest trained word
 WIDTH, HEADS, HEAD, HIDDEN = 64, 8, 8, 256
-STEPS, BATCH, RATE = 360, 128, 1e-3
+STEPS, BATCH, RATE = 600, 128, 1e-3
 
 
 def contract(spec, a, b):
@@ -186,7 +186,7 @@ def main(steps=STEPS, seed=0):
         norm = sum(float((x**2).sum()) for x in g.values())**0.5
         adam(p, {name: x / max(1, norm) for name, x in g.items()}, first, second, step, RATE)       # clipped to norm 1
         if step % max(1, steps // 12) == 0:
-            asked = {n: draw(rng, *at) for n, at in {40: (64, 40), 500: (64, 500), 5_000: (8, 5_000)}.items()
+            asked = {n: draw(np.random.default_rng(n), size, n) for n, size in ((40, 64), (500, 64), (5_000, 8))
                      if n <= 500 or step == steps}
             right = {n: (forward(p, words)[0].argmax(-1) == odd).mean() for n, (words, odd) in asked.items()}
             print(f"step {step:5d}  loss {loss:.3f} nats  right at " + ", ".join(
