@@ -11,6 +11,7 @@ The same version on the same kind of machine writes the same bits.
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +124,8 @@ def write(directory) -> list[Path]:
         drawn = results(case, inputs, np.random.default_rng((SEED, len(entries))))["doutput"]
         found = results(case, inputs, doutput=plain.rounded(drawn, "bfloat16"))
         path = directory / f"{name.replace(', ', '-').replace(' ', '_')}.npz"
-        np.savez(path, **given, **found, **allowed(case, inputs, found["doutput"]))
+        arrays: dict[str, Any] = {**given, **found, **allowed(case, inputs, found["doutput"])}
+        np.savez(path, **arrays)
         row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": path.name, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",

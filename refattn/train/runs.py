@@ -32,7 +32,7 @@ __all__ = ["find", "lines", "load", "read_recipe", "result"]
 try:
     import fcntl
 except ImportError:            # Windows
-    fcntl = None
+    fcntl = None               # type: ignore[assignment]
 
 BEST = "best.npz"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint

@@ -55,8 +55,10 @@ TABLE_3_OF_C = {0: (93.8, 0.1), 1: (95.6, 1.2), 2: (96.7, 0.4), 4: (97.0, 0.3)}
 
 def fraction(figure, seeds: int):
     """(mean, standard error) as fractions, from a percentage and its deviation over so many seeds; None stays None."""
-    mean, deviation = figure or (None, None)
-    return figure and (round(mean / 100, 4), None if deviation is None else round(deviation / 100 / sqrt(seeds), 4))
+    if figure is None:
+        return None
+    mean, deviation = figure
+    return round(mean / 100, 4), None if deviation is None else round(deviation / 100 / sqrt(seeds), 4)
 
 
 def beside(softmax, compositional) -> dict:
