@@ -79,7 +79,7 @@ class Recipe:
     TURNS = 1                          # updates of a step, each of its own part of the batch
     INITIAL: ClassVar[Mapping] = {}    # pattern of a parameter's name -> params.Init, where `initialise` does not hold
     ADAM: ClassVar[Mapping] = {}       # beta1, beta2, epsilon where they are not the usual ones
-    CHOSEN_BY: ClassVar[tuple | None] = None       # (split, metric, "least" or "most"): whose best parameters are kept, best.npz
+    CHOSEN_BY: ClassVar[tuple | None] = None       # (split, metric, "least" or "most") of the parameters in best.npz
 
     seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**63 - 1)
     steps: int = setting(2_000, "updates", least=1, most=10**9)
@@ -115,11 +115,6 @@ class Recipe:
     def least_bytes(self) -> int:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
         return 5 * 4 * count(self.build().parameters())
-
-    @classmethod
-    def published(cls, settings: dict):
-        """What the paper prints for runs with these fields, as far as it does; never measured here."""
-        return cls.PUBLISHED
 
     @classmethod
     def first_scale(cls) -> str:
