@@ -1,0 +1,67 @@
+"""What is built from a checkout says its commit in every run, away from the checkout too; it has what it needs, no more."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout")]
+RUN = """
+import refattn, sys
+from refattn.recipes import recipe
+from refattn.train import fit
+assert refattn.__file__.startswith(sys.argv[1]), refattn.__file__
+fit(recipe("fuzzy_logic", steps=2, batch=4, length=8, width=8, heads=2, hidden=8, evaluation=8), "run", progress=False)
+"""
+
+
+def said(*words, cwd) -> str:
+    """What a command prints."""
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False,
+                          env={name: x for name, x in os.environ.items() if name != "PYTHONPATH"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A clone with one commit and a file that differs from it; its commit."""
+    path = tmp_path_factory.mktemp("built") / "clone"
+    said("git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(path), cwd=ROOT)
+    for name in "setup.py", "refattn/__init__.py", "refattn/train/runs.py":         # as they are here, committed or not
+        shutil.copy(ROOT / name, path / name)
+    with open(path / "refattn" / "__init__.py", "a", encoding="utf-8") as file:
+        file.write("\n# differs\n")
+    return path, said("git", "rev-parse", "HEAD", cwd=path).strip()
+
+
+def built(copy, kind: str, out: Path) -> Path:
+    """The wheel, or the sdist, of a directory, by its build backend."""
+    text = f"import setuptools.build_meta as b, sys; print(b.build_{kind}(sys.argv[1]))"
+    return out / said(sys.executable, "-c", text, str(out), cwd=copy).split()[-1]
+
+
+@pytest.mark.parametrize("way", ["wheel", "sdist, then wheel"])
+def test_a_run_from_a_wheel_has_the_commit(way, copy, tmp_path):
+    clone, commit = copy
+    if way != "wheel":
+        shutil.unpack_archive(built(clone, "sdist", tmp_path), tmp_path / "unpacked", filter="data")
+        clone, = (tmp_path / "unpacked").iterdir()
+    wheel, place, away = built(clone, "wheel", tmp_path), tmp_path / "site", tmp_path / "away"
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+        file.extractall(place)
+    assert {"refattn/COMMIT", "refattn/py.typed"} <= set(names)
+    assert all(re.match(r"refattn(-[\d.]+\.dist-info)?/", name) for name in names)
+    away.mkdir()
+    text = f"import sys; sys.path.insert(0, {str(place)!r})\n{RUN}"
+    said(sys.executable, "-c", text, str(place), cwd=away)
+    for name in "recipe.json", "result.json":
+        assert json.loads((away / "run" / name).read_text())["commit"] == f"{commit}+"
