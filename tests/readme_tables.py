@@ -34,8 +34,8 @@ def variants() -> str:
     def cells(name, source, file, row):
         tutorial = TUTORIALS.get(file.removesuffix(".py"))
         story = f"[{int(tutorial[:2])}](tutorials/rendered/{tutorial}.ipynb)" if tutorial else "–"
-        return (name, source, f"[{file}](refattn/attention/{file})", f"[loops](refattn/verification/naive/{file})", story,
-                row or "–")
+        return (name, source, f"[{file}](refattn/attention/{file})", f"[loops](refattn/verification/naive/{file})",
+                story, row or "–")
     rows = [cells(f"`{name}`", f"{PAPERS.get(x.paper, x.paper)}, {x.equation}", x.file, x.row)
             for name, x in PAGES.items()]
     rows.append(cells("any other `Knobs(normaliser, code_uses, phi)`", "H, A.1", "ablations.py", ""))

@@ -1,4 +1,4 @@
-"""What the forge reads: the workflow tests the oldest versions that setup.py allows; the citation names this version."""
+"""What the forge reads: the workflow tests the oldest versions that setup.py allows, the citation has this version."""
 
 import re
 from pathlib import Path

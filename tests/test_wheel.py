@@ -1,4 +1,4 @@
-"""What is built from a checkout says its commit in every run, away from the checkout too; it has what it needs, no more."""
+"""What is built from a checkout says its commit in every run, away from the checkout too; it has the package alone."""
 
 import json
 import os
