@@ -57,7 +57,7 @@ class Transformer:
             raise ValueError(f"tied is True, but outputs are {self.readout.outputs} and the vocabulary "
                              f"{self.embedding.vocabulary}; a read-out is tied to a table of as many token ids")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
