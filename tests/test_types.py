@@ -31,8 +31,8 @@ def test_a_program_that_uses_it_is_checked(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir",
-                           str(tmp_path / "cache"), str(tmp_path / "program.py")], cwd=ROOT, capture_output=True, text=True,
-                          check=False)
+                           str(tmp_path / "cache"), str(tmp_path / "program.py")], cwd=ROOT, capture_output=True,
+                          text=True, check=False)
     said = [line.split(": ", 1)[1] for line in done.stdout.splitlines() if "program.py" in line]
     revealed = [line.split('"')[1] for line in said if "Revealed type" in line]
     assert [x.replace("builtins.", "") for x in revealed[1:]] == [
