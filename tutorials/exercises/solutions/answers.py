@@ -164,7 +164,7 @@ def explain_6():
 
 def derive_7():
     """Returns how many 3 x 3 grids of K = 3 values each rule makes: K^3 if one cell gives a row, K^6 if two do."""
-    from refattn.naive.sraven import explains
+    from refattn.verification.naive.sraven import explains
     grids = [[list(cells[n:n + 3]) for n in (0, 3, 6)] for cells in itertools.product(range(3), repeat=9)]
     return [sum(explains(rule, grid, 3) for grid in grids) for rule in (0, 1, 5, 7)]
 
