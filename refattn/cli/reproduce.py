@@ -18,6 +18,7 @@ def parser() -> Parser:
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
     made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
+    made.add_argument("--plot", metavar="FILE", help="draw it too (.png, .svg, .pdf); needs the extra plots")
     made.add_argument("--format", choices=tuple(FORMATS), help="default: text")
     made.add_argument("--json", action="store_true", help="the same as --format json")
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
@@ -52,6 +53,7 @@ def run(argv) -> int:
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
+        draw(table, sheet, options.get("plot"))
     except ValueError as error:
         raise Usage(str(error)) from None
     except BrokenExecutor as error:
@@ -62,6 +64,20 @@ def run(argv) -> int:
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def draw(table, sheet, file) -> None:
+    """Write the table's picture, if a file is named.  Raises Usage for a table that has none, or a file of no use."""
+    if file is None:
+        return
+    if not hasattr(table, "plot"):
+        raise Usage(f"--plot cannot go with {table.name}, which has no picture")
+    try:
+        table.plot(sheet).savefig(file, dpi=150)
+    except (OSError, ValueError) as error:
+        raise Usage(f"--plot is {file!r}: {str(error).splitlines()[0]}") from None
+    except ImportError:
+        raise Usage("--plot needs matplotlib and scikit-learn; allowed: after pip install 'refattn[plots]'") from None
 
 
 def from_fresh(table, options) -> tuple[list[dict], list[dict]]:

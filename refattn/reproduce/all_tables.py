@@ -3,6 +3,7 @@
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.json_files import read_json
 from .claims import Claims
+from .figures import FIGURES
 from .finished_table import NEVER, Sheet, chosen, shown
 from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
 from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
@@ -190,4 +191,5 @@ class Ambiguity:
 
 TABLES = {table.name: table for table in (
     TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK, ESBN,
-    TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R, Claims())}
+    TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R,
+    *FIGURES, Claims())}

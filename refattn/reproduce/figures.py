@@ -63,13 +63,15 @@ FIGURE_4 = Table(
           for size, fields in SIZES.items()}, 3), ("sraven_sizes",), own_directories=True, default_scale="paper",
     axis="instances of training")
 FIGURE_5D = Table(
-    "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features", SCHUG.format("figure 5D") + CURVES,
-    "sraven", tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
+    "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
+    SCHUG.format("figure 5D") + CURVES, "sraven",
+    tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_features"),
     own_directories=True, axis="features M")
 FIGURE_A5 = Table(
-    "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out", SCHUG.format("figure A5") + CURVES,
-    "sraven", tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
+    "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
+    SCHUG.format("figure A5") + CURVES, "sraven",
+    tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_fractions"),
     own_directories=True, axis="rule combinations held out")
 
@@ -113,7 +115,8 @@ class Curves:
             at = [len(found) * quarter // 4 - 1 for quarter in (1, 2, 3, 4)]
             texts.append([row.label, *(shown(found[i].mean, found[i].standard_error) if found else NEVER for i in at),
                           str(len(mine))])
-        return Sheet(self.name, self.title, self.source, ["", "1/4 of the steps", "1/2", "3/4", "all", "n"], texts, data,
+        headings = ["", "1/4 of the steps", "1/2", "3/4", "all", "n"]
+        return Sheet(self.name, self.title, self.source, headings, texts, data,
                      [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."])
 
     def plot(self, sheet):
@@ -158,13 +161,12 @@ class Picture:
         rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
         return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
                      [{"name": run["name"], "path": str(run["path"])} for run in runs],
-                     ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it from there."])
+                     ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it there."])
 
     def plot(self, sheet):
         """Of the first network."""
         if not sheet.data:
-            raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE, with --out DIR "
-                             f"for a network that is there already")
+            raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE")
         run, model, parameters = load(sheet.data[0]["path"])
         return self.draw(run, model, parameters, stream(run.seed, "evaluation", 1_000_000))
 
@@ -174,14 +176,15 @@ def codes_of_terms(run, model, parameters, rng):
     context = rng.random((run.length - 1, run.variables))
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, context=context)
     return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), {
-        "target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]}, f"{run.attention}, n = 1,500")
+        "target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]},
+        f"{run.attention}, 1,500 held-out tasks")
 
 
 def codes_of_rules(run, model, parameters, rng):
     """The same of SRAVEN: by target and by rule."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500)
     return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), {
-        "target": seen.target, "rule": seen.labels["rule"]}, f"{run.attention}, n = 1,500")
+        "target": seen.target, "rule": seen.labels["rule"]}, f"{run.attention}, 1,500 held-out instances")
 
 
 def cosines_of_rules(run, model, parameters, rng):
@@ -207,20 +210,30 @@ def field(run, model, parameters, rng):
     return drawing.field(regular.receptive_field(model, parameters, drawn.tokens, drawn.target), run.name)
 
 
-PICTURES = tuple(Picture(name, title, SCHUG.format(f"figure {name[7:].upper()}"), task, {"attention": attention, **more}, draw)
-                 for name, title, task, attention, more, draw in (
-    ("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by target and terms", "fuzzy_logic", "hyla", {}, codes_of_terms),
-    ("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by target and rule", "sraven", "hyla", {}, codes_of_rules),
-    ("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", "sraven", "hyla", {}, cosines_of_rules),
-    ("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", "sraven", "softmax", {"layers": 16},
-     codes_of_rules),
-    ("figure-a8", "Figure A8 of H, SRAVEN: cosines of the rules' codes, softmax attention", "sraven", "softmax", {},
-     cosines_of_rules))) + tuple(
-    Picture(name, title, CHI.format(name.replace("-", " ")), "regular_languages",
-            {"language": language, "attention": "sliding_dilated"}, draw) for name, title, language, draw in (
-        ("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
-        ("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
-        ("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field)))
+def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
+    """A picture of SRAVEN's codes."""
+    return Picture(name, title, SCHUG.format(f"figure {name[7:].upper()}"), "sraven",
+                   {"attention": attention, **more}, draw)
+
+
+def of_regular(name, title, language, draw) -> Picture:
+    """A picture of a RegularGPT."""
+    return Picture(name, title, CHI.format(name.replace("-", " ")), "regular_languages",
+                   {"language": language, "attention": "sliding_dilated"}, draw)
+
+
+PICTURES = (
+    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by target and terms",
+            SCHUG.format("figures 2D and A2"), "fuzzy_logic", {"attention": "hyla"}, codes_of_terms),
+    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by target and rule", codes_of_rules),
+    of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", cosines_of_rules),
+    of_sraven("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", codes_of_rules, "softmax",
+              layers=16),
+    of_sraven("figure-a8", "Figure A8 of H, SRAVEN: cosines of the rules' codes, softmax attention", cosines_of_rules,
+              "softmax"),
+    of_regular("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
+    of_regular("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
+    of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
 
 
 class Counts:
@@ -244,9 +257,9 @@ class Counts:
                  "instances": {k: instances(m, k) for k in (4, 8, 16)}} for m in range(1, 7)]
         rows = [[f"M = {row['features']}", f"{row['tasks']:,}", f"{row['paper']:,}",
                  *(f"{n:.3g}" for n in row["instances"].values())] for row in data]
-        return Sheet(self.name, self.title, self.source, ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8",
-                                                          "K = 16"], rows, data,
-                     ["The paper's formula takes off M permutations, which is not explained, and leaves no task at M = 1."])
+        headings = ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"]
+        return Sheet(self.name, self.title, self.source, headings, rows, data,
+                     ["The paper's formula takes off M permutations, unexplained, and leaves no task at M = 1."])
 
     def plot(self, sheet):
         """Both numbers by M, on a logarithmic scale."""

@@ -11,6 +11,8 @@ LEVEL = 0.05
 SHOWN, SMALLER, SUGGESTED = "shown at the paper's scale", "shown smaller", "suggested"
 OPEN, OPPOSITE, AGAINST = "not supported at this scale", "suggests the opposite", "contradicted at this scale"
 REFUTED, EXACT, NEVER = "refuted", "holds exactly", "never run"
+ALL = SHOWN, EXACT, SMALLER, SUGGESTED, OPEN, OPPOSITE, AGAINST, REFUTED, NEVER
+NORMAL = 1.959964              # the normal quantile of a 95 % interval
 RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
         f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {EXACT}: `refattn "
@@ -69,5 +71,5 @@ def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, marg
 
 def limited(number: float, error: float, most: float) -> str:
     """The verdict on a count against what the paper allows at most: its 95 % interval, of a normal distribution."""
-    half = 1.959964 * error
+    half = NORMAL * error
     return OPEN if abs(number - most) <= half and half else REFUTED if number > most else SHOWN
