@@ -11,6 +11,7 @@ SRAVEN: {"second panel, layer 1": {"rule": ...}, ...} for each key that the last
 Regular languages: {"layer outputs": {"purity", "count", "most frequent"}}, how far the outputs of all levels are one
 cluster for each map of words, means over WORDS words of LENGTH symbols; of PARITY also {"receptive field": {"first
 half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracies where ones have that probability.
+D_n: {"member margin": {"64": ...}}, by how much the right answer leads, of members of so many symbols.
 Contextual retrieval: {"specialisation": {"trained"}}, the value score of the retrieval that is asked for, and
 {"pairing": {"asked", "all"}}, how unequal value scores are given what is asked, and over everything.
 "untrained" stands before the same number of the network as it was initialised.
@@ -29,6 +30,7 @@ from . import records
 COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
 WHAT = (f"logistic regression from {COUNT:,} latent codes of training tasks, scored on {COUNT:,} of held-out tasks by "
         "macro-F1")
+POWERS = 16, 32, 64, 128, 256, 512
 
 
 def initial(recipe, model):
@@ -53,6 +55,8 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
         drawn = recipe.sample(again(), "longer", FIELD_WORDS, LENGTH)
         share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
         return {"first half": float(1 - share[LENGTH // 2 - 1])}
+    if recipe.language.startswith("d"):
+        return {"member margin": margins(recipe, model, trained)}
     found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(), WORDS, LENGTH), trained,
                                    untrained)}
     if recipe.language != "parity":
@@ -61,6 +65,16 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
                                       range(20, LENGTH + 1, 40), words=128, seed=recipe.seed)
     return {**found, "receptive field": {**both(half, trained, untrained), "one half": 0.5},
             "probability": {f"ones {p:g}": x for p, x in shift.items()}}
+
+
+def margins(recipe, model, p) -> dict:
+    """{length: by how much the right answer leads, mean over 64 members}, at powers of 2, where a tree needs no pad."""
+    rng, found = stream(recipe.seed, "evaluation", 1_000_000), {}
+    for length in POWERS:
+        tokens, member = recipe.data().sample(rng, 128, length)
+        y = model.forward(p, tokens[member == 1], tree=True)[0][:, 0]
+        found[str(length)] = float((y[:, 1] - y[:, 0]).mean())
+    return found
 
 
 def retrieval_codes(recipe, model, trained, untrained) -> dict:

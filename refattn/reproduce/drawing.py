@@ -50,10 +50,10 @@ def lines(sheet, axis: str, measure: str):
     return made
 
 
-def legend(axes):
+def legend(axes, **place):
     """One, or a word where nothing was run."""
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, **place)
     else:
         axes.text(0.5, 0.5, "never run", transform=axes.transAxes, ha="center")
 
@@ -75,7 +75,7 @@ def dots(sheet):
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
         axes.set_xlabel(f"{headings[number]}\nmean ± standard error", fontsize=8)
         axes.grid(axis="x", alpha=0.3)
-        legend(axes)
+        legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.6 / (0.24 * len(labels))))
     made.axes[0].invert_yaxis()
     made.suptitle(sheet.title, fontsize=10)
     return made

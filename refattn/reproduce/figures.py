@@ -9,6 +9,7 @@ from ..recipes import recipe
 from ..tasks.sraven_ambiguity import instances, tasks
 from ..train import load, stream
 from . import drawing, records
+from .codes import POWERS
 from .finished_table import NEVER, Sheet, chosen, shown
 from .published_table import Column, Row, Table, matches
 from .statistics import mean
@@ -74,6 +75,15 @@ FIGURE_A5 = Table(
     tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_fractions"),
     own_directories=True, axis="rule combinations held out")
+
+
+COLLAPSE = Table(
+    "collapse", "D_3 beyond the trained lengths: by how much the right answer leads for members, by length",
+    "", "regular_languages", tuple(Column(str(n), "member margin", str(n)) for n in POWERS),
+    grid({f"trained to {n} symbols": {"language": "d3", "attention": "sliding_dilated", "train_length": n}
+          for n in (40, 160)}, len(POWERS)), ("regular_languages_collapse_codes",), axis="symbols of the member",
+    remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
+             "Below 0 every member is said to be none. Both rows saw about as many symbols.",))
 
 
 @dataclass(frozen=True)
@@ -266,4 +276,4 @@ class Counts:
         return drawing.counts(sheet)
 
 
-FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, *PICTURES, Counts())
+FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, COLLAPSE, *PICTURES, Counts())

@@ -64,19 +64,19 @@ STATEMENTS = (
     Statement("Retrieval scores depend on the query, with MLP scoring too", "C, appendix B.7", Exact(
         "with the released code's one linear map the query cancels", ("linear_scoring_cannot_see_the_query",),
         refutes=True)),
-    Statement("It is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
               released("held-out loss, beside 4 heads", "held_out", True)),
-    Statement("It is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
               retrieval("held-out loss, beside 4 heads", "held_out", True)),
-    Statement("It is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
               retrieval("held-out loss where the training loss first is 0.57", "held_out", True,
                         ("train.loss", 0.57))),
-    Statement("It is better in-distribution", "C, section 4.1, table 6, figure 8",
+    Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
               released("loss, beside 4 heads", "held_out", False)),
-    Statement("It is better in-distribution", "C, section 4.1, table 6, figure 8",
+    Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
               retrieval("loss, beside 4 heads", "train", False)),
-    Statement("It converges faster", "C, figure 10", retrieval("training loss at half of the steps", "train", False,
-                                                               ("step", 2500))),
+    Statement("Compositional attention converges faster", "C, figure 10", retrieval(
+        "training loss at half of the steps", "train", False, ("step", 2500))),
     Statement("Retrievals specialise", "C, section 4.1, figures 5, 11", read(
         "value score of the retrieval asked for, minus that of the untrained network", "specialisation", "trained",
         "untrained")),
@@ -85,29 +85,29 @@ STATEMENTS = (
         "all")),
     Statement("With 1 search and 4 retrievals specialisation sometimes fails", "C, appendix B.8, figure 12", None,
               "8 runs of 10 CPU seconds: refattn train contextual-retrieval --searches 1 --retrievals 4"),
-    Statement("It is better whatever the number of heads", "C, figures 8, 9, table 6", None,
+    Statement("Compositional attention is better whatever the number of heads", "C, figures 8, 9, table 6", None,
               "16 runs of 10 CPU seconds with 2 and 8 heads; at the paper's scale half an hour each"),
-    Statement("It is better at every task size and width", "C, figures 8, 9, table 6", None,
+    Statement("Compositional attention is better at every task size and width", "C, figures 8, 9, table 6", None,
               "7 cells of table 6, 1 to 20 core-hours a run: refattn reproduce table-6"),
     Statement("Fewer retrievals than searches do as well", "C, section 4, appendix B.7", None,
               "with Sort-of-CLEVR's rows: refattn reproduce sort-of-clevr"),
-    Statement("It is better on Sort-of-CLEVR", "C, section 4.2, tables 1, 7", accuracy(
+    Statement("Compositional attention is better on Sort-of-CLEVR", "C, section 4.2, tables 1, 7", accuracy(
         "accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, "sort_of_clevr", "small"),
         "16 runs of an hour of one core: docs/unfinished_runs/README.md"),
-    Statement("It is better on equilateral triangles", "C, section 4.3, table 3", accuracy(
+    Statement("Compositional attention is better on equilateral triangles", "C, section 4.3, table 3", accuracy(
         "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), "triangles", "small"),
         "16 runs of half an hour of one core"),
-    Statement("It is better on four sets of images at a time", "C, section 4.4, table 2", None,
+    Statement("Compositional attention is better on four sets of images at a time", "C, section 4.4, table 2", None,
               "6 runs of about a day at the paper's scale; the pictures of SVHN and Fashion-MNIST are not at hand"),
-    Statement("It is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
+    Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
         "accuracy, mean of four tasks, 1 retrieval, m = 95", "esbn", esbn(95), "esbn", "paper"),
         "24 runs, 10 core-hours in all: docs/unfinished_runs/README.md"),
-    Statement("It is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
+    Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
         "accuracy, mean of four tasks, 1 retrieval, m = 50", "esbn", esbn(50), "esbn", "paper"), "the same runs"),
     Statement("The more objects are held out, the larger its lead (ESBN)", "C, section 4.5, figure 6", accuracy(
         "half of its lead at m = 95 minus that at m = 50", "esbn",
         (*esbn(95), *(pair[::-1] for pair in esbn(50))), "esbn", "paper"), "the same runs"),
-    Statement("It is better on longer commands (SCAN)", "C, section 4.6, table 4", accuracy(
+    Statement("Compositional attention is better on longer commands (SCAN)", "C, section 4.6, table 4", accuracy(
         "whole commands, cut-off 26, linear scoring, 1 and 2 retrievals, 10,000 steps", "scan", tuple(
             (scan(scoring="linear", retrievals=r), BESIDE) for r in (1, 2)), "scan_10000", "fifth"),
         "16 runs of an hour of one core: docs/unfinished_runs/README.md"),
@@ -115,7 +115,7 @@ STATEMENTS = (
         "whole commands, cut-off 26: dot minus linear scoring, 2 retrievals", "scan",
         ((scan(scoring="dot", retrievals=2), scan(scoring="linear", retrievals=2)),), "scan_10000",
         "fifth")._replace(margin=0.05), "the same runs"),
-    Statement("It predicts text better and learns it faster", "C, section 4.7, figure 7", Comparison(
+    Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", Comparison(
         "bits a character", "text", sides(OURS, "test", "bits", text="tiny_shakespeare.txt", unit="characters",
                                           position="learned", length=64), ("text_models",), "small", less=True),
         "6 runs of 20 core-minutes on characters; WikiText-103 at the paper's size is not at hand"),
