@@ -73,7 +73,9 @@ def dots(sheet):
                               xerr=[x["standard_error"] or 0 for _, x in found], fmt=mark, color=colour, capsize=2,
                               markersize=4, label=told)
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
-        axes.set_xlabel(f"{headings[number]}\nmean ± standard error", fontsize=8)
+        errors = any(found and found["standard_error"] for row in sheet.data
+                     for found in (row["cells"][number]["ours"],))
+        axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)
         axes.grid(axis="x", alpha=0.3)
         legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.6 / (0.24 * len(labels))))
     made.axes[0].invert_yaxis()
