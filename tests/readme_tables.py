@@ -19,7 +19,8 @@ from refattn.verification import theorems
 from tests import planted
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
+DOCUMENTS = README, PUBLIC, VERDICTS = (ROOT / "README.md", ROOT / "docs" / "public_api.md",
+                                        ROOT / "docs" / "verdicts.md")
 BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|public) -->\n)(.*?)(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",

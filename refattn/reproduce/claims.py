@@ -91,8 +91,9 @@ class Claims:
                 for record in [records.load(name)] for run in record["runs"]]
 
     def labelled(self) -> dict:
-        """{source, words and measure: statement}."""
-        return {f"{one.source}: {one.words}: {getattr(one.evidence, 'measured', '')}": one for one in self.statements}
+        """{paper, source, words and measure: statement}."""
+        return {f"paper {one.paper}; {one.source}: {one.words}: {getattr(one.evidence, 'measured', '')}": one
+                for one in self.statements}
 
     def chosen(self, only=()) -> dict:
         """{label: statement} of those whose label contains one of `only`; all without any."""
