@@ -56,7 +56,8 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
         share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
         return {"first half": float(1 - share[LENGTH // 2 - 1])}
     if recipe.language.startswith("d"):
-        return {"member margin": margins(recipe, model, trained)}
+        wide = params.view(trained.readout.w.base.astype(np.float64), model.parameters())      # base: all of them
+        return {"member margin": margins(recipe, model, trained), "float64 member margin": margins(recipe, model, wide)}
     found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(), WORDS, LENGTH), trained,
                                    untrained)}
     if recipe.language != "parity":

@@ -79,9 +79,11 @@ FIGURE_A5 = Table(
 
 COLLAPSE = Table(
     "collapse", "D_3 beyond the trained lengths: by how much the right answer leads for members, by length",
-    "", "regular_languages", tuple(Column(str(n), "member margin", str(n)) for n in POWERS),
+    "", "regular_languages",
+    (*(Column(str(n), "member margin", str(n)) for n in POWERS),
+     Column("512, float64", "float64 member margin", "512")),
     grid({f"trained to {n} symbols": {"language": "d3", "attention": "sliding_dilated", "train_length": n}
-          for n in (40, 160)}, len(POWERS)), ("regular_languages_collapse_codes",), axis="symbols of the member",
+          for n in (40, 160)}, len(POWERS) + 1), ("regular_languages_collapse_codes",), axis="symbols of the member",
     remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
              "Below 0 every member is said to be none. Both rows saw about as many symbols.",))
 
