@@ -33,7 +33,7 @@ FIGURE_2C = Table(
     SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
     tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in EXAMPLES),
     grid(LOGIC, len(EXAMPLES)), ("fuzzy_logic_short", "fuzzy_logic_grid"), own_directories=True,
-    axis="examples in the context, the query included", default_scale="short")
+    axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
     "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
     "fuzzy_logic", (Column("R² of known terms", "held_out", "r2_per_task"), Column("trained", "train", "r2_per_task"),
@@ -52,7 +52,7 @@ FIGURE_5F = Table(
     SCHUG.format("figure 5F") + CURVES, "sraven",
     tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("sraven_codes",),
-    axis="layer")
+    axes=("layer", "macro-F1 of the rule"))
 ACCURACY = "held_out", "panel_accuracy"
 SIZES = {"width x 1": {}, "width x 2": {"wider": 2}, "width x 4": {"wider": 4}, "depth 8": {"layers": 8},
          "depth 16": {"layers": 16}}
@@ -62,19 +62,19 @@ FIGURE_4 = Table(
     tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
           for size, fields in SIZES.items()}, 3), ("sraven_sizes",), own_directories=True, default_scale="paper",
-    axis="instances of training")
+    axes=("instances of training", "held-out accuracy"))
 FIGURE_5D = Table(
     "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
     SCHUG.format("figure 5D") + CURVES, "sraven",
     tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_features"),
-    own_directories=True, axis="features M")
+    own_directories=True, axes=("features M", "held-out accuracy"))
 FIGURE_A5 = Table(
     "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
     SCHUG.format("figure A5") + CURVES, "sraven",
     tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_fractions"),
-    own_directories=True, axis="rule combinations held out")
+    own_directories=True, axes=("rule combinations held out", "held-out accuracy"))
 
 
 COLLAPSE = Table(
@@ -83,7 +83,8 @@ COLLAPSE = Table(
     (*(Column(str(n), "member margin", str(n)) for n in POWERS),
      Column("512, float64", "float64 member margin", "512")),
     grid({f"trained to {n} symbols": {"language": "d3", "attention": "sliding_dilated", "train_length": n}
-          for n in (40, 160)}, len(POWERS) + 1), ("regular_languages_collapse_codes",), axis="symbols of the member",
+          for n in (40, 160)}, len(POWERS) + 1), ("regular_languages_collapse_codes",),
+    axes=("symbols of the member", "lead of the right answer (logits)"),
     remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
              "Below 0 every member is said to be none. Both rows saw about as many symbols.",))
 

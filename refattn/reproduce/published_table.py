@@ -44,7 +44,7 @@ class Table:
     own_directories: bool = False      # names of runs are unique only within a row
     remarks: tuple = ()
     default_scale: str = "quick"       # of fresh runs
-    axis: str = ""                     # what goes from column to column, where that is a quantity
+    axes: tuple = ()                   # what goes from column to column, where that is a quantity, and what is measured
 
     def cells(self, only=()):
         """(row, column, recipe fields) of every cell; of rows whose label contains one of `only`."""
@@ -95,7 +95,7 @@ class Table:
 
     def plot(self, sheet):
         """The table as a picture: lines over the columns where they are one quantity, else a panel for each."""
-        return drawing.lines(sheet, self.axis, self.columns[0].metric) if self.axis else drawing.dots(sheet)
+        return drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet)
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""
