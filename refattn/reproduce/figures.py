@@ -86,7 +86,7 @@ COLLAPSE = Table(
           for n in (40, 160)}, len(POWERS) + 1), ("regular_languages_collapse_codes",),
     axes=("symbols of the member", "lead of the right answer (logits)"),
     remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
-             "Below 0 every member is said to be none. Both rows saw about as many symbols.",))
+             "Below 0 a member is said to be none.",))
 
 
 @dataclass(frozen=True)
