@@ -33,7 +33,7 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
     """{seed: number} of a side; of seeds that have not learned what is `given`, or never got where `at` is, none."""
     mine = [run for run in runs if matches(run, comparison.task, side.fields)
             and (side.split in run["metrics"] or side.at is not None)]
-    homogeneous(mine, f"{comparison.measured}: {side.words}")
+    homogeneous(mine, f"{comparison.measured}: {side.words(side)}")
     if comparison.given:
         split, metric, least = comparison.given
         mine = [run for run in mine if run["metrics"][split][metric] >= least]
@@ -153,7 +153,7 @@ class Claims:
         made = self.made(evidence, mine, evidence.pairs)
         return {**known, **row_of(evidence.measured, *made, evidence.margin),
                 "papers_scale": at_the_papers_scale(made[1], evidence),
-                "pairs": [row_of(f"{a.words} − {b.words}", *self.made(evidence, mine, ((a, b),)))
+                "pairs": [row_of(f"{a.words(b)} − {b.words(a)}", *self.made(evidence, mine, ((a, b),)))
                           for a, b in evidence.pairs] if len(evidence.pairs) > 1 else []}
 
     @staticmethod
@@ -178,7 +178,8 @@ class Claims:
         notes = ["Verdicts: " + ", ".join(f"{n} {name}" for name, n in counted.items() if n) + ".", verdicts.RULE,
                  "Effect: mean over seeds of the paired difference, positive as claimed, with Student's 95 % interval; "
                  "of counts the fraction, and at most what the paper allows. n: seeds, * where setting and seeds were "
-                 "fixed before the runs. Rows below a statement: its pairs, all that there are. Seconds: of one core.",
+                 "fixed before the runs. Rows below a statement: its pairs, all that there are. Seconds: of one core, in "
+                 "older records wall clock.",
                  *([f"Made of {made_of(used.values())}."] if used else [])]
         return Sheet(self.name, self.title, self.source, ["", "source", "verdict", "effect", "95 % interval",
                                                           "adjusted p", "n", "seconds a run", "measured here"],

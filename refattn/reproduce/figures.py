@@ -83,7 +83,8 @@ COLLAPSE = Table(
     (*(Column(str(n), "member margin", str(n)) for n in POWERS),
      Column("512, float64", "float64 member margin", "512")),
     grid({f"trained to {n} symbols": {"language": "d3", "attention": "sliding_dilated", "train_length": n}
-          for n in (40, 160)}, len(POWERS) + 1), ("regular_languages_collapse_codes",),
+          for n in (40, 160)}, len(POWERS) + 1),
+    ("regular_languages_collapse_codes", "regular_languages_collapse_160_codes"),
     axes=("symbols of the member", "lead of the right answer (logits)"),
     remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
              "Below 0 a member is said to be none.",))

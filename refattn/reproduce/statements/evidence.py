@@ -15,12 +15,11 @@ class Side(NamedTuple):
     metric: str
     at: tuple | None = None    # ("step", n) or ("train.loss", x): where in the history the first point has reached that
 
-    @property
-    def words(self) -> str:
-        """What tells a pair of a comparison from its others."""
-        where = [] if self.at is None else [f"{self.at[0]} {self.at[1]:g}"]
-        return ", ".join([*(str(self.fields[x]) for x in ("problem", "language", "attention", "chunk", "ones")
-                            if x in self.fields), self.split, self.metric, *where])
+    def words(self, other) -> str:
+        """What tells it from the other side of its pair, and from other pairs."""
+        fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
+        same = (self.split, self.metric) == (other.split, other.metric)
+        return ", ".join(fields if same else [*fields, self.split, self.metric])
 
 
 class Comparison(NamedTuple):
