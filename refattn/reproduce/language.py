@@ -27,7 +27,7 @@ FIGURE_7_OF_C = Table(
     "deviation over 3 seeds", "text",
     COLUMNS, tuple(Row(attention, {**WORDS, "attention": attention, "shared": True}, (FIGURE_7[attention], None, None))
                    for attention in ("softmax", "compositional")),
-    ("text_shared",), "paper_c", digits=1, default_scale="small", remarks=OTHER)
+    ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
 
 TIMES = 1, 2, 4, 8, 16, 32
 
