@@ -45,8 +45,9 @@ import refattn
 from refattn import theorems
 from refattn.automata.compiled import compiled, write_feed_forward
 from refattn.automata.exactness import errors
+from refattn.automata.expressions import from_regex
 from refattn.automata.finite import compose
-from refattn.automata.reading import from_regex, from_table
+from refattn.automata.reading import from_table
 from refattn.lemma_1 import chain, lemma_1, lemma_1_backward, weights
 from refattn.models.regular_gpt import levels
 from refattn.naive import lemma_1 as naive
