@@ -1,5 +1,6 @@
 """refattn reproduce: a published table, the paper's figures beside ours, from recorded or from fresh runs."""
 
+import json
 import shlex
 import sys
 from concurrent.futures import BrokenExecutor
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from .options import Parser, Usage, answers, flag, positive, whole, writable
 from .sheets import FORMATS
-from .tables import columns
+from .tables import columns, room
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -18,6 +19,7 @@ def parser() -> Parser:
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
     made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
+    made.add_argument("--all", action="store_true", help="tables and rows of which nothing was run, too")
     made.add_argument("--format", choices=tuple(FORMATS), help="default: text")
     made.add_argument("--json", action="store_true", help="the same as --format json")
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
@@ -40,12 +42,9 @@ def run(argv) -> int:
     options = parser().parse(argv)
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:
-        if len(options) > ("format" in options or "json" in options):
+        if set(options) - {"format", "json", "all"}:
             raise Usage(f"NAME is missing; allowed: {', '.join(TABLES)}")
-        rows = [("name", "recorded", "what")]
-        rows += [(table.name, f"{len(table.recorded())}", table.title) for table in TABLES.values()]
-        print(columns(rows, right={1}))
-        return 0
+        return listing(TABLES.values(), "all" in options, "json" in options or options.get("format") == "json")
     if name not in TABLES:
         raise Usage(unknown("NAME", name, list(TABLES)))
     table, failed = TABLES[name], []
@@ -58,10 +57,28 @@ def run(argv) -> int:
         print(f"refattn reproduce: {error or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
         return 1
-    print(FORMATS["json" if "json" in options else options.get("format", "text")](sheet))
+    form = "json" if "json" in options else options.get("format", "text")
+    whole = form == "json" or "all" in options
+    print(FORMATS[form](sheet if whole else sheet.run()))
+    if not whole and len(sheet.run().rows) < len(sheet.rows):
+        print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def listing(tables, everything: bool, as_json: bool) -> int:
+    """Print the names of the tables, and how many runs ours are made of."""
+    found = [(table, table.sheet(table.recorded()).runs) for table in tables]
+    if as_json:
+        print(json.dumps([{"name": table.name, "runs": runs, "title": table.title} for table, runs in found], indent=1,
+                         ensure_ascii=False))
+        return 0
+    rows = [(table.name, f"{runs}", table.title) for table, runs in found if runs or everything]
+    print(columns([("name", "runs", "what"), *rows], right={1}, limit=room()))
+    if len(rows) < len(found):
+        print(f"nothing is recorded of {len(found) - len(rows)} others; refattn reproduce --all names them")
+    return 0
 
 
 def from_fresh(table, options) -> tuple[list[dict], list[dict]]:

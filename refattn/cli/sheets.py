@@ -2,7 +2,7 @@
 
 import json
 
-from .tables import columns
+from .tables import columns, lines, room
 
 
 def below(sheet) -> list[str]:
@@ -12,8 +12,9 @@ def below(sheet) -> list[str]:
 
 def text(sheet) -> str:
     """For a terminal."""
-    aligned = columns([sheet.headings, *sheet.rows], right=set(range(1, len(sheet.headings))))
-    return "\n".join([sheet.title, "", aligned, "", *below(sheet)])
+    limit = room()
+    aligned = columns([sheet.headings, *sheet.rows], right=set(range(1, len(sheet.headings))), limit=limit)
+    return "\n".join([sheet.title, "", aligned, "", *(line for note in below(sheet) for line in lines(note, limit))])
 
 
 def markdown(sheet) -> str:
