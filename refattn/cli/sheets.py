@@ -14,7 +14,8 @@ def text(sheet) -> str:
     """For a terminal."""
     limit = room()
     aligned = columns([sheet.headings, *sheet.rows], right=set(range(1, len(sheet.headings))), limit=limit)
-    return "\n".join([sheet.title, "", aligned, "", *(line for note in below(sheet) for line in lines(note, limit))])
+    title, notes = lines(sheet.title, limit), [line for note in below(sheet) for line in lines(note, limit)]
+    return "\n".join([*title, "", aligned, "", *notes])
 
 
 def markdown(sheet) -> str:

@@ -27,7 +27,7 @@ def lines(text: str, limit: int | None, hang: int = 2) -> list[str]:
     found = [""]
     for part in re.findall(r"[^ _/]*[ _/]*", text) if limit and len(text) > limit else [text]:
         while limit and len(found[-1]) + len(part.rstrip()) > limit:
-            start = " " * min(hang, limit // 4)
+            start = " " * min(hang, limit // 2)
             keep = len(part) if found[-1].strip() else limit - len(found[-1])
             if keep < len(part):                            # no line is long enough for it
                 found[-1], part = found[-1] + part[:keep], part[keep:]
@@ -40,8 +40,10 @@ def fitted(rows, right, limit: int | None) -> list[list[str]]:
     """The lines of each row: of the heading first, then of a rule, as `columns` says."""
     places = range(len(rows[0]))
     widths = [max(len(row[i]) for row in rows) for i in places]
-    word = [max(map(len, re.split(r"(?<=[ _/])", rows[0][i]))) for i in places]
-    body = [max([word[i], *(len(row[i]) for row in rows[1:])]) if i in right else min(16, widths[i]) for i in places]
+    word = [max(len(part.rstrip()) for row in (rows[:1] if i in right else rows)
+                for part in re.split(r"(?<=[ _/])", row[i])) for i in places]
+    body = [max([word[i], *(len(row[i]) for row in rows[1:])]) if i in right else
+            min(widths[i], max(word[i] + 2, 40 * (i == 0))) for i in places]       # 2: of the indentation
     gaps = 2 * len(places) - 2
     if limit and right and sum(body[1:]) + min(widths[0], LABEL) + gaps > limit:
         below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2)
