@@ -65,7 +65,8 @@ def verify(argv) -> int:
             bar.update()
             if "json" not in options and not (result.ok and "quiet" in options):
                 said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "
-                        f"{result.seconds:6.2f} s  {result.name}: {result.raised or result.statement} [{result.source}]")
+                        f"{result.seconds:6.2f} s  {result.name}: {result.raised or result.statement} "
+                        f"[{result.source}]")
                 bar.write("\n".join(lines(said, limit, hang=6)), file=sys.stdout)
                 sys.stdout.flush()
     failed = sum(not result.ok for result in results)

@@ -9,8 +9,8 @@ from operator import gt
 
 from ..reproduce.statistics import mean
 
-
 LABEL = 28                     # characters of the first column, at least, beside the others
+PART = "(?:± )?[^ _/]*[ _/]*"  # what no line is broken in
 
 
 def room() -> int | None:
@@ -25,7 +25,7 @@ def lines(text: str, limit: int | None, hang: int = 2) -> list[str]:
     ['refattn/attention/', '  hyla.py is a', '  page']
     """
     found = [""]
-    for part in re.findall(r"[^ _/]*[ _/]*", text) if limit and len(text) > limit else [text]:
+    for part in re.findall(PART, text) if limit and len(text) > limit else [text]:
         while limit and len(found[-1]) + len(part.rstrip()) > limit:
             start = " " * min(hang, limit // 2)
             keep = len(part) if found[-1].strip() else limit - len(found[-1])
@@ -40,23 +40,24 @@ def fitted(rows, right, limit: int | None) -> list[list[str]]:
     """The lines of each row: of the heading first, then of a rule, as `columns` says."""
     places = range(len(rows[0]))
     widths = [max(len(row[i]) for row in rows) for i in places]
-    word = [max(len(part.rstrip()) for row in (rows[:1] if i in right else rows)
-                for part in re.split(r"(?<=[ _/])", row[i])) for i in places]
-    body = [max([word[i], *(len(row[i]) for row in rows[1:])]) if i in right else
-            min(widths[i], max(word[i] + 2, 40 * (i == 0))) for i in places]       # 2: of the indentation
+    hang = [0 if i in right else 2 for i in places]
+    word, head = ([max(len(part.rstrip()) for row in some for part in re.findall(PART, row[i])) for i in places]
+                  for some in (rows, rows[:1]))
+    body = [max([head[i], *(len(row[i]) for row in rows[1:])]) if i in right else
+            min(widths[i], max(word[i] + 2, 40 * (i == 0))) for i in places]
     gaps = 2 * len(places) - 2
-    if limit and right and sum(body[1:]) + min(widths[0], LABEL) + gaps > limit:
+    if limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
         below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2)
         labels = [[], [], *(lines(row[0], limit) for row in rows[1:])]
         return [[*label, *(f"  {line}" for line in part)] for label, part in zip(labels, below, strict=True)]
-    for least in body, word:
+    for least in body, word, [5] * len(widths):             # the last breaks words
         while limit and sum(widths) + gaps > limit and any(map(gt, widths, least)):
             widths[max((i for i in places if widths[i] > least[i]), key=widths.__getitem__)] -= 1
 
     def aligned(line):
         return "  ".join(text.rjust(width) if i in right else text.ljust(width)
                          for i, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
-    return [[aligned(line) for line in zip_longest(*map(lines, row, widths), fillvalue="")]
+    return [[aligned(line) for line in zip_longest(*map(lines, row, widths, hang), fillvalue="")]
             for row in (rows[0], ["-" * width for width in widths], *rows[1:])]
 
 
@@ -70,10 +71,10 @@ def columns(rows, right=(), limit: int | None = None) -> str:
     a    n
     --  --
     bc  10
-    >>> print(columns([["", "n"], ["attention of hyla", "10,000,000"]], right={1}, limit=24))
+    >>> print(columns([["", "n"], ["hyla with four heads of width two", "10,000,000"]], right={1}, limit=34))
                n
       ----------
-    attention of hyla
+    hyla with four heads of width two
       10,000,000
     """
     return "\n".join(line for row in fitted(rows, right, limit) for line in row)

@@ -112,6 +112,10 @@ class Recipe:
         """What the paper prints for runs with these fields, as far as it does; never measured here."""
         return cls.PUBLISHED
 
+    def chance(self) -> float | None:
+        """What answers that ignore the question get in the first column of TABLE; None where nobody says."""
+        return None
+
     @classmethod
     def first_scale(cls) -> str:
         """The scale when nobody says one."""

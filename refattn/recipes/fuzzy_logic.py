@@ -64,6 +64,10 @@ class FuzzyLogicRecipe(DecoderRecipe):
     def published(cls, settings: dict):
         return published.FUZZY_LOGIC_EXPERTS if settings.get("experts") else published.FUZZY_LOGIC
 
+    def chance(self):
+        """R² of the mean."""
+        return 0.0
+
     def data(self) -> task.FuzzyLogic:
         """The task with these settings."""
         return task.FuzzyLogic(self.variables, self.terms, self.length, self.held_out, self.cover_terms, self.seed,

@@ -79,6 +79,10 @@ class SravenRecipe(DecoderRecipe):
     def published(cls, settings: dict):
         return published.SRAVEN_EXPERTS if settings.get("experts") else published.SRAVEN
 
+    def chance(self):
+        """Of all features right at once."""
+        return float(self.symbols) ** -self.features
+
     def data(self) -> task.Sraven:
         """The task with these settings."""
         return task.Sraven(self.features, self.symbols, self.held_out, self.seed, self.released_split)

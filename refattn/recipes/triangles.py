@@ -53,6 +53,10 @@ class TrianglesRecipe(VisionRecipe):
     def published(cls, settings: dict):
         return published.triangles(settings["retrievals"], settings["scoring"])
 
+    def chance(self):
+        """Of a random answer."""
+        return 0.5
+
     def build(self):
         return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)
 
