@@ -84,7 +84,7 @@ def tasks() -> str:
     """Every task with a line, and what comes after it on the command line."""
     from ..recipes import RECIPES, SHORT
     from ..tasks.languages import LANGUAGES
-    from .tables import lines, room
+    from .comparison import lines, room
     rows = [(name, summary(kind)) for name, kind in RECIPES.items()]
     rows += [(name, f"{LANGUAGES[name].label} of {task}" if name in LANGUAGES else f"this problem of {task}")
              for name, (task, _) in SHORT.items()]

@@ -5,8 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..reproduce.published import figures_for
+from .comparison import lines, room, summary, table
 from .options import Parser, Usage
-from .tables import lines, room, summary, table
 
 MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
 ABOUT = "kind", "first", "second"
@@ -93,7 +94,9 @@ def plot(file: str, made: dict) -> None:
     from ..train.curves import Curve, figure
     curves = [[Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]
               for group in made.values()]
-    save(file, lambda: figure(dict(zip(titles(made), curves, strict=True))))
+    papers = {title: figures_for(task, group[0].outcome["fields"])
+              for title, ((task, _), group) in zip(titles(made), made.items(), strict=True)}
+    save(file, lambda: figure(dict(zip(papers, curves, strict=True)), papers))
 
 
 def save(file: str, draw) -> None:

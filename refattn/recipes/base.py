@@ -107,13 +107,8 @@ class Recipe:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
         return 5 * 4 * count(self.build().parameters())
 
-    @classmethod
-    def published(cls, settings: dict):
-        """What the paper prints for runs with these fields, as far as it does; never measured here."""
-        return cls.PUBLISHED
-
     def chance(self) -> float | None:
-        """What answers that ignore the question get in the first column of TABLE; None where nobody says."""
+        """What answers that ignore the question get, in the metric of TABLE's first column; None where nobody says."""
         return None
 
     @classmethod

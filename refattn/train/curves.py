@@ -1,12 +1,14 @@
 """The curves of runs, one or many, where matplotlib is installed.
 
-Left the training loss, right the first column of the task's table.  A colour is one value of what is compared; a thin
-line is one seed, a thick one the mean over seeds at the steps that all of them have.  Lines on the right are probes,
-evaluations of few samples while training; diamonds behind them are the final figures, of all samples.
+Left the training loss, right the first column of the task's table, or that which the paper has figures for.  A colour
+is one value of what is compared; a thin line is one seed, a thick one the mean over seeds at the steps that all of them
+have.  Lines on the right are probes, evaluations of few samples while training; diamonds behind them are the final
+figures, of all samples.
 """
 
 from inspect import getdoc
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..params import whole_file
@@ -22,9 +24,10 @@ class Curve(NamedTuple):
     metrics: dict              # the final ones; none while the run is not complete
 
 
-def shown_column(recipe) -> tuple[str, str, str]:
-    """(heading, split, metric) of the first column of the table that is evaluated during training."""
-    return next((column for column in recipe.TABLE if column[1] in recipe.SPLITS), recipe.TABLE[0])
+def shown_column(recipe, wanted: str = "") -> tuple[str, str, str]:
+    """(heading, split, metric) of the column of that heading, or of the first one, that is evaluated in training."""
+    known = [column for column in recipe.TABLE if column[1] in recipe.SPLITS] or recipe.TABLE
+    return next((column for column in known if column[0] == wanted), known[0])
 
 
 def by_value(curves) -> dict:
@@ -51,11 +54,10 @@ def with_mean(axes, series: list[dict], label: str, **style) -> None:
               linewidth=1.8, **style)
 
 
-def panel(left, right, curves) -> None:
+def panel(left, right, curves, theirs=None) -> None:
     """The two axes of runs of one task and setting."""
     recipe = curves[0].recipe
-    heading, split, metric = shown_column(recipe)
-    theirs = recipe.published(runs.describe(recipe)["fields"])
+    heading, split, metric = shown_column(recipe, theirs.metric if theirs else "")
     for value, (number, mine) in by_value(curves).items():
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
         label = f"{value}, seed{'s' * (len(mine) > 1)} {', '.join(str(curve.recipe.seed) for curve in mine)}"
@@ -69,13 +71,13 @@ def panel(left, right, curves) -> None:
         right.plot([recipe.steps * (1.03 + 0.02 * number)] * len(ends), ends, "D", color=style["color"], markersize=5,
                    markeredgecolor="black", markeredgewidth=0.5,
                    label=None if any(probed) or not ends else label)
-        if heading == theirs.metric and value in theirs.figures:
+        if theirs and heading == theirs.metric and value in theirs.figures:
             figure, _ = theirs.figures[value]
             right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
     for other, line in zip((x for x in recipe.SPLITS if x != split), ("--", ":", "-."), strict=False):
         if len(curves) == 1 and (values := probes(curves[0], other, metric)):
             right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line, label=other)
-    if recipe.chance() is not None:
+    if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
         right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
     name = " ".join(getdoc(recipe.loss).split()).rstrip(".")
     left.set(xlabel="steps", ylabel="training loss", title=f"{name}\nn = {recipe.batch:,} a step")
@@ -90,13 +92,16 @@ def panel(left, right, curves) -> None:
         filled.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
 
 
-def figure(groups: dict):
-    """A matplotlib Figure of {title: curves of one task and setting}, a row for each."""
+def figure(groups: dict, papers=MappingProxyType({})):
+    """A matplotlib Figure of {title: curves of one task and setting}, a row for each.
+
+    papers : {title: what the paper has, its `metric` a heading of the table, its `figures` {value: (mean, ...)}}
+    """
     from matplotlib.figure import Figure
     made = Figure(figsize=(11.5, 3.7 * len(groups)), layout="constrained")
     for row, (title, curves) in zip(made.subfigures(len(groups), squeeze=False)[:, 0], groups.items(), strict=True):
         row.suptitle(title)
-        panel(*row.subplots(1, 2), curves)
+        panel(*row.subplots(1, 2), curves, papers.get(title))
     return made
 
 
