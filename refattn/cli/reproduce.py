@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
+from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
 from .options import Parser, Usage, answers, flag, positive, whole, writable
@@ -32,6 +33,11 @@ def parser() -> Parser:
     group.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     group.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT of a Dask scheduler whose workers share "
                        "this file system (default: processes on this machine)")
+    group = made.add_argument_group("records", "what finished runs say, in one file that tables are made of")
+    group.add_argument("--record", nargs="+", metavar=("FILE", "DIR"), help="add the finished runs at or right below "
+                       "each DIR to FILE, .json; with NAME table-a2 and no DIR: count it anew, with --seed S")
+    group.add_argument("--what", metavar="TEXT", help="a sentence that the record begins with")
+    group.add_argument("--codes", action="store_true", help="record what the latent codes of the runs say instead")
     return made
 
 
@@ -40,6 +46,11 @@ def run(argv) -> int:
     from ..recipes import unknown
     from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
+    if "record" in options:
+        return record(options)
+    for other in "what", "codes":
+        if other in options:
+            raise Usage(f"--{other} is given without --record; allowed with it only")
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:
         if set(options) - {"format", "json", "all"}:
@@ -65,6 +76,32 @@ def run(argv) -> int:
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def record(options) -> int:
+    """Write finished runs, what their codes say, or table A2 into a record."""
+    from ..reproduce import ambiguity, codes, records
+    file, *sources = options.pop("record")
+    counting = options.pop("name", None)
+    allowed = ("seed",) if counting else ("codes",) if "codes" in options else ("what",)
+    if odd := [name for name in options if name not in allowed]:
+        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' * ('codes' in options)}; allowed: "
+                    f"{', '.join(map(flag, allowed))}")
+    if counting not in (None, "table-a2") or bool(counting) == bool(sources) or not file.endswith(".json"):
+        raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' * bool(counting)}; allowed: "
+                    f"a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
+    try:
+        if counting:
+            write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))
+            print(f"table A2 is recorded in {file}")
+        elif "codes" in options:
+            print(f"the codes of {codes.collect(file, sources)} runs are recorded in {file}")
+        else:
+            done, rest = records.collect(file, sources, options.get("what"))
+            print(f"{done} runs recorded in {file}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
+    except ValueError as error:
+        raise Usage(f"--record: {error}") from None
+    return 0
 
 
 def listing(tables, everything: bool, as_json: bool) -> int:
