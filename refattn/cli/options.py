@@ -29,6 +29,9 @@ class Parser(argparse.ArgumentParser):
         for text in rest:
             name = text.split("=")[0]
             near = get_close_matches(name, self._option_string_actions, n=1)
+            before = argv[argv.index(text) - 1] if text in argv[1:] else None
+            if getattr(self._option_string_actions.get(before), "nargs", None) == 0:
+                raise Usage(f"{before} takes no value, but {text!r} follows it; it is a switch")
             what = f"{name} is not an option" if name.startswith("-") else f"{name!r} is one argument too many"
             guess = f"; did you mean {near[0]}?" if near else ";"
             raise Usage(f"{what}{guess} {self.prog} --help lists what is allowed")
@@ -107,7 +110,8 @@ def train_parser(kind) -> Parser:
         f"what is compared: one run for each value{allowed(fields(kind), kind.COMPARES)} (default: "
         f"{' '.join(map(str, kind.compared()))})"))
     parser.add_argument("--seed", nargs="+", type=whole, metavar="S", help="seeds to average over (default: 0)")
-    parser.add_argument("--scale", choices=tuple(kind.SCALES), help=f"settings to begin with (default: {scale})")
+    parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
+        f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
     parser.add_argument("--out", metavar="DIR", help="where the runs go (default: a new directory below runs/)")
     parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "

@@ -9,7 +9,7 @@ from . import runs
 from .record import ANNOUNCE
 
 
-def _of_one():
+def of_one():
     """A bar of one run among several: its clock runs from its first step that is seen to its last."""
     from tqdm import tqdm
 
@@ -43,7 +43,7 @@ class Bars:
             self.bars = [tqdm(total=self.total, initial=sum(self.seen), desc=f"{len(jobs)} runs", mininterval=10,
                               **options)] * len(jobs)
         else:
-            one = _of_one()
+            one = of_one()
             self.bars = [one(total=recipe.steps, initial=seen, desc=f"{recipe.name:<16}", position=place, **options)
                          for place, ((_, recipe), seen) in enumerate(zip(jobs, self.seen, strict=True))]
 
