@@ -67,8 +67,8 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(comparison, tmp_path, ca
     said = show(capsys, out, status=1)
     assert said.startswith("6 runs: 2 finished, 4 damaged\n")
     for words in ("softmax-seed0/recipe.json is not a JSON object",
-                  "softmax-seed1 is damaged: its recipe.json is missing", "hyla-seed0/result.json is no result of a run",
-                  "hyla-seed1/checkpoint.npz is not a complete refattn",
+                  "softmax-seed1 is damaged: its recipe.json is missing",
+                  "hyla-seed0/result.json is no result of a run", "hyla-seed1/checkpoint.npz is not a complete refattn",
                   "words: compiled automaton regex of '(01)*', 3 states; 0 errors in 4 words of each length to 5"):
         assert words in said, said
     assert len(json.loads(show(capsys, out, "--json", status=1))["damaged"]) == 4

@@ -20,7 +20,8 @@ def parser() -> Parser:
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
     made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
-    made.add_argument("--all", action="store_true", help="tables and rows of which nothing was run, too")
+    made.add_argument("--all", action="store_true", help="also tables and rows of which nothing was "
+                      "run; Markdown and JSON have them anyway")
     made.add_argument("--format", choices=tuple(FORMATS), help="default: text")
     made.add_argument("--json", action="store_true", help="the same as --format json")
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
@@ -69,7 +70,7 @@ def run(argv) -> int:
               file=sys.stderr)
         return 1
     form = "json" if "json" in options else options.get("format", "text")
-    whole = form == "json" or "all" in options
+    whole = form != "text" or "all" in options              # documents and programs get everything
     print(FORMATS[form](sheet if whole else sheet.run()))
     if not whole and len(sheet.run().rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
