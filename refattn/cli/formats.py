@@ -13,7 +13,8 @@ def below(sheet) -> list[str]:
 def text(sheet) -> str:
     """For a terminal."""
     limit = room()
-    aligned = columns([sheet.headings, *sheet.rows], right=set(range(1, len(sheet.headings))), limit=limit)
+    right = set(range(1, len(sheet.headings)))
+    aligned = columns([sheet.headings, *sheet.rows], right, limit) if sheet.rows else "No row was run."
     title, notes = lines(sheet.title, limit), [line for note in below(sheet) for line in lines(note, limit)]
     return "\n".join([*title, "", aligned, "", *notes])
 
