@@ -42,6 +42,7 @@ class Places:
         self.end = self.add(self.tree, 0, ())
 
     def new(self) -> int:
+        """One place more.  Raises ValueError where there are too many."""
         if self.count == MOST_PLACES:
             raise ValueError(f"it is longer than {MOST_PLACES:,} characters with its repetitions written out")
         self.count += 1
@@ -56,7 +57,7 @@ class Places:
     def read(self, item, flags) -> list[int]:
         """The symbols that one character of the expression stands for; notes what it names and no symbol is."""
         operation, argument = item
-        for part in argument if operation is _parser.IN else [item]:
+        for part in argument if operation is _parser.IN else [item] if operation is not _parser.ANY else []:
             single = part if part[0] is not _parser.NOT_LITERAL else (_parser.LITERAL, part[1])
             if single[0] is not _parser.NEGATE and not any(map(self.alone(single, flags), self.symbols[:-1])):
                 self.foreign[named(single)] = None
@@ -64,8 +65,9 @@ class Places:
         return [i for i, symbol in enumerate(self.symbols[:-1]) if match(symbol)]
 
     def alone(self, item, flags):
-        inside = item[0] in (_parser.RANGE, _parser.CATEGORY)
-        return self.matcher((_parser.IN, [item]) if inside else item, flags).match
+        """`match` of one item, also of what stands in brackets only."""
+        bracketed = item[0] in (_parser.RANGE, _parser.CATEGORY)
+        return self.matcher((_parser.IN, [item]) if bracketed else item, flags).match
 
     def add(self, items, start: int, flags) -> int:
         """Adds a sequence of items from a place on; returns the place behind it."""
@@ -95,6 +97,7 @@ class Places:
         return start
 
     def repeat(self, least, most, inner, start: int, flags) -> int:
+        """Adds a part again and again, as `add` adds it once."""
         for _ in range(least):
             start = self.add(inner, start, flags)
         end = self.new()
