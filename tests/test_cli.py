@@ -391,6 +391,11 @@ def network(**options):
 
 
 LISTED = {"w": params.Parameter("ab", (2, 3), 2, "weight")}
+def flat_for_views(layer, x):
+    flat, _ = params.allocate(layer.parameters(), np.float64)
+    layer.forward(flat, x)
+
+
 BAD_CALLS = [                                               # call, exception, what it must contain
     ("q and k of other heads", page(k=np.zeros((2, 6, 3, 5))), ValueError, ["axis h is 4 in q but 3 in k"]),
     ("k and v of other lengths", page(v=np.zeros((2, 5, 4, 7))), ValueError, ["axis k is 6 in k but 5 in v"]),
@@ -400,6 +405,21 @@ BAD_CALLS = [                                               # call, exception, w
     ("integers", page(q=np.zeros((2, 3, 4, 5), int)), TypeError, ["q has dtype int64", "floating point"]),
     ("a list", page(q=[[1.0]]), TypeError, ["q is a list", "array"]),
     ("a bias that does not broadcast", page(bias=np.zeros((3, 6, 4))), ValueError, ["(3, 6, 4)", "(2, 4, 3, 6)"]),
+    ("minus infinity as a mask", page(bias=np.full((3, 6), -np.inf)), ValueError,
+     ["bias has entries that are not finite", "keep for a mask"]),
+    ("a bias that is no number", page(bias=np.full((3, 6), np.nan)), ValueError, ["bias has entries that are not"]),
+    ("a negative epsilon", page(epsilon=-1), ValueError, ["epsilon is -1, allowed are numbers of at least 0"]),
+    ("an epsilon that is no number", lambda: single(LayerNorm(6, math.nan), np.float64), ValueError,
+     ["epsilon is nan"]),
+    ("a variant near another", lambda: VARIANTS["hila"], KeyError,
+     ["'hila' is unknown, did you mean hyla?", "softmax"]),
+    ("a variant with a page of its own", lambda: VARIANTS["compositional"], KeyError,
+     ["'compositional' is no row of VARIANTS: refattn.attention.compositional has arguments of its own"]),
+    ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
+    *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,
+       ["p is an array of shape", "its named views, the second result of params.allocate, are needed"])
+      for kind, x in ((MultiHead(6, 2, 3), np.zeros((1, 2, 6))), (FeedForward(6, 4), np.zeros((2, 6))),
+                      (decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))))),
     ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),
     ("an unknown variant", lambda: variant("hila"), ValueError, ["'hila'", *VARIANTS]),
     ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
