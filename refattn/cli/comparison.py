@@ -37,6 +37,11 @@ def lines(text: str, limit: int | None, hang: int = 2) -> list[str]:
     return [line.rstrip() for line in found]
 
 
+def wrapped(text: str) -> str:
+    """A text of many lines, as wide as there is room."""
+    return "\n".join(line for long in text.splitlines() for line in lines(long, room()))
+
+
 def fitted(rows, right, limit: int | None) -> list[list[str]]:
     """The lines of each row: of the heading first, then of a rule, as `columns` says."""
     places = range(len(rows[0]))

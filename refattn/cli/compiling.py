@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .comparison import columns
+from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, flag, whole, writable
 
 DTYPES = "float32", "float64"
@@ -95,7 +95,7 @@ def report(machine, found, longest: int) -> str:
     answers = ", ".join(f"{number}: {count:,}" for number, count in enumerate(asked @ known))
     said = (f"asked about {(asked > 0).sum()} of the {there.sum()} states that these words can end in, each at least "
             f"{asked[there].min():,} times; answers {answers}")
-    return f"{columns(rows, right={1})}\n{said}"
+    return f"{columns(rows, {1}, room())}\n{wrapped(said)}"
 
 
 class Plan(NamedTuple):
@@ -143,9 +143,9 @@ def run(argv) -> int:
     machine = compiled(automaton, dtype=dtype, **recipe.switches)
     model, size = machine.model, machine.flat.size
     runs.save_checkpoint(out, recipe, model.parameters(), {"parameters": machine.flat}, 0, 0.0)
-    print(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols {' '.join(automaton.symbols)}; "
-          f"chunk {recipe.chunk}, width {model.attention.width:,}, {model.feed_forward.hidden:,} hidden units, "
-          f"{size:,} parameters", file=sys.stderr)
+    print(wrapped(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols "
+                  f"{' '.join(automaton.symbols)}; chunk {recipe.chunk}, width {model.attention.width:,}, "
+                  f"{model.feed_forward.hidden:,} hidden units, {size:,} parameters"), file=sys.stderr)
     say(recipe)
     found = read(machine, recipe.seed, count, longest, out)
     document = {"errors": int(found.by_length.sum()), "errors_at_all_positions": found.elsewhere,
@@ -158,8 +158,8 @@ def run(argv) -> int:
                           "by_length": found.by_length.tolist(), "asked": found.asked.tolist()}, indent=1))
     else:
         print(report(machine, found, longest))
-        print(f"{document['errors']:,} errors in {count} words of each length 1 to {longest:,}, {found.elsewhere:,} at "
-              f"all {found.answers:,} positions read; least margin {found.margin:.6g}")
+        print(wrapped(f"{document['errors']:,} errors in {count} words of each length 1 to {longest:,}, "
+                      f"{found.elsewhere:,} at all {found.answers:,} positions read; least margin {found.margin:.6g}"))
     print(f"the checkpoint is in {out}", file=sys.stderr)
     return 1 if found.elsewhere else 0
 
@@ -180,8 +180,8 @@ def say(recipe) -> None:
         print(f"every word is of class {only[0]}: this language is {'everything' if only[0] else 'empty'}",
               file=sys.stderr)
     if recipe.out_of_range == "mask":
-        print(f"mask: a reset, token {automaton.vocabulary}, stands before every word; the model that refattn.load "
-              f"makes puts it there", file=sys.stderr)
+        print(wrapped(f"mask: a reset, token {automaton.vocabulary}, stands before every word; the model that "
+                      f"refattn.load makes puts it there"), file=sys.stderr)
 
 
 def read(machine, seed: int, count: int, longest: int, out):

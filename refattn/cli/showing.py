@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..reproduce.published import figures_for
-from .comparison import lines, room, summary, table
+from .comparison import summary, table, wrapped
 from .options import Parser, Usage
 
 MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
@@ -159,14 +159,13 @@ def run(argv) -> int:
                                      for title, group in zip(titles(made), made.values(), strict=True)}},
                          indent=1, ensure_ascii=False))
     else:
-        limit = room()
         print(counted(found, damaged))
         for title, group in zip(titles(made), made.values(), strict=True):
-            said = "\n".join(lines(title, limit)) + "\n" if len(made) > 1 else ""
+            said = wrapped(title) + "\n" if len(made) > 1 else ""
             print(f"\n{said}{table(type(group[0].recipe), [one.outcome for one in group])}")
         for text in [*(compiled(one) for one in found if one not in trained),
                      *(f"{path} is damaged: {words}" for path, words in damaged.items())]:
-            print("\n".join(lines(text, limit)))
+            print(wrapped(text))
     if "plot" in options:
         if not made:
             raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
