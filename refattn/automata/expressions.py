@@ -14,7 +14,7 @@ from .finite import Automaton
 from .reading import check_name
 
 try:
-    from re import _compiler, _parser
+    from re import _compiler, _parser  # type: ignore[attr-defined]
 except ImportError:            # Python 3.10
     import sre_compile as _compiler
     import sre_parse as _parser
@@ -37,8 +37,11 @@ class Places:
 
     def __init__(self, expression: str, alphabet: str):
         self.symbols, self.tree = [*alphabet, ""], _parser.parse(expression)
-        self.edges, self.jumps, self.conditions = defaultdict(list), defaultdict(list), []
-        self.count, self.foreign = 1, {}
+        self.edges: dict[int, list] = defaultdict(list)         # place -> (symbols, next place)
+        self.jumps: dict[int, list] = defaultdict(list)         # place -> (condition or None, next place)
+        self.conditions: list[list[list[bool]]] = []
+        self.foreign: dict[str, None] = {}                      # what the expression names and no symbol is
+        self.count = 1
         self.end = self.add(self.tree, 0, ())
 
     def new(self) -> int:
@@ -90,7 +93,8 @@ class Places:
                 for inner in argument[1]:
                     self.jumps[self.add(inner, start, flags)].append((None, end))
             elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-                end = self.repeat(*argument, start, flags)
+                least, most, inner = argument
+                end = self.repeat(least, most, inner, start, flags)
             else:
                 raise ValueError(f"it has {REFUSED.get(name, name)}, which no automaton is made of here")
             start = end
@@ -161,7 +165,8 @@ def determined(places: Places, alphabet: str) -> Automaton:
     for before in range(v + 1):                             # symbols that no condition tells apart are one
         rows.append(tuple(tuple(condition[before]) for condition in places.conditions))
     place_of = {(frozenset([0]), rows.index(rows[v]) if rows[v] in rows[:v] else v): 0}
-    table, output = [], []
+    table: list[list[int]] = []
+    output: list[int] = []
     for states, before in (queue := list(place_of)):
         output.append(int(places.end in places.reached(states, before, v)))
         table.append([])

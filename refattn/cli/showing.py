@@ -51,7 +51,7 @@ def look(directory) -> tuple[list[Found], dict]:
 
 def groups(found) -> dict:
     """{(task, other fields): runs} that differ in nothing but what is compared and the seed."""
-    made = {}
+    made: dict[tuple[str, str], list] = {}
     for one in found:
         fields = one.outcome["fields"]
         rest = {name: value for name, value in fields.items() if name not in (one.recipe.COMPARES, "seed")}
@@ -131,7 +131,8 @@ def answer(one, options) -> int:
     from ..train import runs
     if not {"kind", "first"} <= set(options):
         raise Usage("--image is given without --kind and --first; all three are needed")
-    found = images.ask(*runs.load(one.path), options["image"], *(options.get(name) for name in ABOUT))
+    recipe, model, p = runs.load(one.path)
+    found = images.ask(recipe, model, p, options["image"], options["kind"], options["first"], options.get("second"))
     for words, share in sorted(found.probability.items(), key=lambda pair: -pair[1]):
         print(f"{words:<12} {share:6.1%}")
     if "plot" in options:

@@ -32,7 +32,8 @@ def shown_column(recipe, wanted: str = "") -> tuple[str, str, str]:
 
 def by_value(curves) -> dict:
     """{value of what is compared: (its number, its curves)}; the number is the same in every figure of a task."""
-    kind, found = type(curves[0].recipe), {}
+    kind = type(curves[0].recipe)
+    found: dict[str, tuple] = {}
     known = dict.fromkeys((*kind.compared(), *kind.__dataclass_fields__[kind.COMPARES].metadata["choices"]))
     for curve in curves:
         value = getattr(curve.recipe, kind.COMPARES)
@@ -79,7 +80,7 @@ def panel(left, right, curves, theirs=None) -> None:
             right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line, label=other)
     if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
         right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
-    name = " ".join(getdoc(recipe.loss).split()).rstrip(".")
+    name = " ".join((getdoc(recipe.loss) or "").split()).rstrip(".")
     left.set(xlabel="steps", ylabel="training loss", title=f"{name}\nn = {recipe.batch:,} a step")
     if all(value > 0 for line in left.lines for value in line.get_ydata()):
         left.set_yscale("log")
@@ -101,7 +102,8 @@ def figure(groups: dict, papers=MappingProxyType({})):
     made = Figure(figsize=(11.5, 3.7 * len(groups)), layout="constrained")
     for row, (title, curves) in zip(made.subfigures(len(groups), squeeze=False)[:, 0], groups.items(), strict=True):
         row.suptitle(title)
-        panel(*row.subplots(1, 2), curves, papers.get(title))
+        left, right = row.subplots(1, 2)
+        panel(left, right, curves, papers.get(title))
     return made
 
 
