@@ -166,7 +166,7 @@ def test_unknown_symbols_are_refused():
     ("(01|10)*1?", "01"), ("(0|1(01*0)*1)*", "01"), ("a{2,3}[^a]+", "abc"), (".*abab", "ab"), ("", "a"),
     ("a+b?c*", "cab"), ("^(ab)*$", "ab"), ("(a|^b|b$)*", "ab"), ("a^b|b$a", "ab"), (r"(a|\b|\.\B)*", "ab."),
     (r"\B", "a"), (r"(?a:\w)é?|(?i:É)", "aé"), (r"(?x) a \d +  # a comment", "a1٣"), ("(a|(|b)*){2}", "ab"),
-    ("a{,3}|[]b]+", "ab]")])
+    ("a{,3}|[]b]+", "ab]"), (r"a\-b|[]a]\u0061", "ab-]")])
 def test_regular_expressions_accept_what_pythons_accept(expression, alphabet):
     automaton, python = from_regex(expression, alphabet), re.compile(expression)
     assert automaton.symbols == tuple(alphabet)

@@ -154,6 +154,10 @@ def run(argv) -> int:
         raise Usage(f"--{given[0]} is {options[given[0]]!r}, allowed with --image only")
     trained = [one for one in found if hasattr(one.recipe, "TABLE")]
     made = groups(trained)
+    if "plot" in options:                                   # first, since a reader may leave the tables early
+        if not made:
+            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
+        plot(options["plot"], made)
     if "json" in options:
         print(json.dumps({"runs": [one.outcome for one in found], "damaged": {str(k): v for k, v in damaged.items()},
                           "tables": {title: summary(type(group[0].recipe), [one.outcome for one in group])
@@ -167,8 +171,4 @@ def run(argv) -> int:
         for text in [*(compiled(one) for one in found if one not in trained),
                      *(f"{path} is damaged: {words}" for path, words in damaged.items())]:
             print(wrapped(text))
-    if "plot" in options:
-        if not made:
-            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
-        plot(options["plot"], made)
     return 1 if damaged else 0

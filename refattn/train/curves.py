@@ -77,7 +77,8 @@ def panel(left, right, curves, theirs=None) -> None:
             right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
     for other, line in zip((x for x in recipe.SPLITS if x != split), ("--", ":", "-."), strict=False):
         if len(curves) == 1 and (values := probes(curves[0], other, metric)):
-            right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line, label=other)
+            right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line,
+                       label=other.replace("_", " "))
     if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
         right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
     name = " ".join((getdoc(recipe.loss) or "").split()).rstrip(".")
