@@ -7,6 +7,7 @@ rule.
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ..recipes import recipe
 from ..train.json_files import read_json
@@ -78,6 +79,7 @@ class Claims:
     source: str = ""                   # as named in each row; figures are ours alone
     statements: tuple = STATEMENTS
     default_scale: str | None = None   # each comparison has its own
+    whole: ClassVar[bool] = True       # what was never run stays in the text too: it says what it would cost
 
     def comparisons(self, statements=None):
         """Those of the statements that are held against runs."""
@@ -183,7 +185,7 @@ class Claims:
                  *([f"Made of {made_of(used.values())}."] if used else [])]
         return Sheet(self.name, self.title, self.source, ["", "source", "verdict", "effect", "95 % interval",
                                                           "adjusted p", "n", "seconds a run", "measured here"],
-                     texts, data, notes)
+                     texts, data, notes, len(used))
 
     def plot(self, sheet):
         """Effects with their intervals."""

@@ -124,14 +124,16 @@ class Curves:
             mine = [run["history"] for run in runs if matches(run, self.task, row.fields)]
             steps = mine[0]["step"] if mine else []
             found = [mean(column) for column in zip(*(one[f"{self.split}.{self.metric}"] for one in mine), strict=True)]
-            data.append({"label": row.label, "steps": steps, "mean": [x.mean for x in found], "n": len(mine),
+            data.append({"label": row.label, "ours": steps or None, "steps": steps,
+                         "mean": [x.mean for x in found], "n": len(mine),
                          "standard_error": [x.standard_error for x in found]})
             at = [len(found) * quarter // 4 - 1 for quarter in (1, 2, 3, 4)]
             texts.append([row.label, *(shown(found[i].mean, found[i].standard_error) if found else NEVER for i in at),
                           str(len(mine))])
         headings = ["", "1/4 of the steps", "1/2", "3/4", "all", "n"]
         return Sheet(self.name, self.title, self.source, headings, texts, data,
-                     [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."])
+                     [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],
+                     sum(row["n"] for row in data))
 
     def plot(self, sheet):
         """One line for each model."""
@@ -174,8 +176,9 @@ class Picture:
         """What was drawn."""
         rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
         return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
-                     [{"name": run["name"], "path": str(run["path"])} for run in runs],
-                     ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it there."])
+                     [{"name": run["name"], "ours": run["step"], "path": str(run["path"])} for run in runs],
+                     ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it there."],
+                     len(runs))
 
     def plot(self, sheet):
         """Of the first network."""
@@ -267,13 +270,13 @@ class Counts:
 
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each number of features."""
-        data = [{"features": m, "tasks": tasks(m), "paper": tasks(m, "paper"),
+        data = [{"features": m, "ours": tasks(m), "tasks": tasks(m), "paper": tasks(m, "paper"),
                  "instances": {k: instances(m, k) for k in (4, 8, 16)}} for m in range(1, 7)]
         rows = [[f"M = {row['features']}", f"{row['tasks']:,}", f"{row['paper']:,}",
                  *(f"{n:.3g}" for n in row["instances"].values())] for row in data]
         headings = ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"]
         return Sheet(self.name, self.title, self.source, headings, rows, data,
-                     ["The paper's formula takes off M permutations, unexplained, and leaves no task at M = 1."])
+                     ["The paper's formula takes off M permutations, unexplained, and leaves no task at M = 1."], 0)
 
     def plot(self, sheet):
         """Both numbers by M, on a logarithmic scale."""

@@ -91,7 +91,7 @@ class Table:
         for column in self.columns:
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
         return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
-                     [made, *self.apart_notes(apart), *self.remarks])
+                     [made, *self.apart_notes(apart), *self.remarks], len(used))
 
     def plot(self, sheet):
         """The table as a picture: lines over the columns where they are one quantity, else a panel for each."""
