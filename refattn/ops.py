@@ -73,7 +73,10 @@ def linear(x, w, b=None):
 
 
 def linear_backward(x, w, dy):
-    """dx[T,m] = sum_O(dy[T,O] * w[m,O]), dw[m,O] = sum_T(x[T,m] * dy[T,O]), db[O] = sum_T(dy[T,O])."""
+    """dx[T,m] = sum_O(dy[T,O] * w[m,O]), dw[m,O] = sum_T(x[T,m] * dy[T,O]), db[O] = sum_T(dy[T,O]).
+
+    Returns dx, dw, db.
+    """
     dy2 = dy.reshape(-1, prod(w.shape[1:]))
     dx = (dy2 @ w.reshape(w.shape[0], -1).T).reshape(x.shape)
     return dx, (rows_of(x).T @ dy2).reshape(w.shape), column_sums(dy2).reshape(w.shape[1:])

@@ -140,7 +140,7 @@ class Applied(ast.NodeTransformer):
         index = []
         for i in indices(node):
             index += [self.visit(i)] if isinstance(i, ast.Subscript) else [
-                ast.Constant(1) if x == "1" else ast.Name(x) for x in self.letters.get(getattr(i, "id", "1"), "1")]
+                ast.Constant(1) if x == "1" else ast.Name(x) for x in self.letters.get(f := getattr(i, "id", "1"), f)]
         if isinstance(given, ast.Name):
             return ast.Subscript(ast.Name(given.id), ast.Tuple(index))
         return deepcopy(given)
@@ -160,6 +160,6 @@ class Applied(ast.NodeTransformer):
             return self.generic_visit(node)
         kind, letter, body = found
         body = self.visit(body)
-        for x in reversed(self.letters[letter]):
+        for x in reversed(self.letters.get(letter, letter)):
             body = body if x == "1" else ast.Call(ast.Name(f"{kind}_{x}"), [body], [])
         return body
