@@ -110,6 +110,8 @@ class Reader:
 
     def equation(self, name, index, body, sign="=", place=None):
         """One equation; where the array has more axes than the expression, or other letters of size 1, its own."""
+        if place is None and (not index or sign != "=") and name not in self.axes:
+            raise Unread(name)
         own = self.axes.get(name, index)
         if len(own) < len(index) or any(x != y and "1" not in (x, y) for x, y in zip(own[::-1], index[::-1])):
             own = index
@@ -343,7 +345,7 @@ class Filled(Applied):
         return Renamed(dict(zip(given.index, wanted, strict=True))).visit(deepcopy(given.body))
 
 
-def hold(equation: Equation, before: dict, after: dict, constants: dict) -> bool:
+def hold(equation: Equation, before: dict, after: dict, axes: dict, **constants) -> bool:
     """Whether an equation is what a line did.  Raises Untrue if it is not; False where the run has not all values."""
     name, used = equation.name, statement_names(equation.statement)
     result = after.get(name) if equation.place is None else after["return"][equation.place]
@@ -351,7 +353,8 @@ def hold(equation: Equation, before: dict, after: dict, constants: dict) -> bool
     if any(not isinstance(x, np.ndarray) for x in (*arrays.values(), result)):
         return False
     scalars = {x: y for x, y in before.items() if isinstance(y, float | int)}
-    sizes = dict(zip(letters(equation.statement.targets[0]), result.shape, strict=False))
+    sizes = {x: n for text, index in axes.items() for x, n in zip(index, np.shape(before.get(text)), strict=False)}
+    sizes |= dict(zip(letters(equation.statement.targets[0]), result.shape, strict=False))
     with np.errstate(all="ignore"):
         ours = Evaluator([equation.statement], arrays, sizes, erf=erf, **constants | scalars).value(name)
     wanted = result if equation.sign == "=" else (result - before[name]) * (1 if equation.sign == "+=" else -1)

@@ -64,7 +64,7 @@ class Evaluator:
 
     def __init__(self, statements, arrays, sizes=None, **constants):
         self.statements = {s.targets[0].value.id: s for s in statements}
-        self.arrays, self.constants = dict(arrays), constants
+        self.arrays, self.constants = dict(arrays), {"pi": np.pi} | constants
         used = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
         self.order = sorted(x for x in used if len(x) == 1)
         self.size = dict(sizes or {})
@@ -104,7 +104,7 @@ class Evaluator:
             case ast.Name() if index:
                 return self.along(node.id)
             case ast.Name():
-                return np.pi if node.id == "pi" else self.constants.get(node.id) or self.size[node.id]
+                return self.constants[node.id] if node.id in self.constants else self.size[node.id]
             case ast.Subscript():
                 name = node.value.id
                 if name not in self.arrays:
@@ -139,8 +139,9 @@ class Applied(ast.NodeTransformer):
             return None
         index = []
         for i in indices(node):
+            formal = str(getattr(i, "id", 1))
             index += [self.visit(i)] if isinstance(i, ast.Subscript) else [
-                ast.Constant(1) if x == "1" else ast.Name(x) for x in self.letters.get(f := getattr(i, "id", "1"), f)]
+                ast.Constant(1) if x == "1" else ast.Name(x) for x in self.letters.get(formal, formal)]
         if isinstance(given, ast.Name):
             return ast.Subscript(ast.Name(given.id), ast.Tuple(index))
         return deepcopy(given)

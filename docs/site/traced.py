@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from refattn.attention.pages import PAGES
-from refattn.cases import CASES
 from refattn.params import Parameter
+from refattn.verification.cases import CASES
 
 from .units import ROOT, Unit
 

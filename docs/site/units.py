@@ -147,6 +147,6 @@ def units_of(file: str, source: str) -> list[Unit]:
 def pages() -> dict[str, list[Unit]]:
     """{file: its pairs}, for every file of the library with tagged lines but those of the checks."""
     files = [f.relative_to(ROOT).as_posix() for f in sorted(ROOT.rglob("*.py"))]
-    apart = ("naive/", "bugs/", "verification/", "check/")
+    apart = "verification/", "check/"
     found = {f: units_of(f, (ROOT / f).read_text(encoding="utf-8")) for f in files if not f.startswith(apart)}
     return {f: units for f, units in found.items() if units}
