@@ -103,13 +103,12 @@ def write_pages(source: Path, planted: bool, only: str) -> list[str]:
     (source / "side_by_side").mkdir()
     for file, found in units.pages().items():
         if only in file:
-            title, html = page.page(file, found, planted)
+            html = page.page(file, found, planted)
             name = f"side_by_side/{file.removesuffix('.py').replace('/', '_')}"
-            (source / f"{name}.rst").write_text(raw(f"{found[0].name if len(found) == 1 else Path(file).stem}: {title}",
-                                                    html), encoding="utf-8")
+            (source / f"{name}.rst").write_text(raw(f"{file.removesuffix('.py')}", html), encoding="utf-8")
             names.append(name)
-    title, name = "ops: operations in pairs, a forward and its exact derivative", "side_by_side/ops"
-    (source / f"{name}.rst").write_text(raw(title, f'<div class="sbs">{page.operations()}</div>'), encoding="utf-8")
+    name = "side_by_side/ops"
+    (source / f"{name}.rst").write_text(raw("ops", f'<div class="sbs">{page.operations()}</div>'), encoding="utf-8")
     return [*names, name]
 
 

@@ -4,8 +4,8 @@ Each docstring says its operation as formulas, parted by commas, in one notation
 test evaluates: entries `x[b,q]`, sums `sum_d(...)` and means `mean_h(...)` over an axis.  A small letter is one axis
 (its size where it stands alone), a capital any number of axes; an option that is not given is left out.
 
-A backward takes what its forward returned or was given, and the gradient of the result.  Forwards stay analytic (comparisons look at `.real`), so that
-the complex step f(x + ih).imag / h gives their derivative without cancellation.
+A backward takes what its forward returned or was given, and the gradient of the result.  Forwards stay analytic
+(comparisons look at `.real`), so that the complex step f(x + ih).imag / h gives their derivative without cancellation.
 """
 
 from math import pi, prod, sqrt

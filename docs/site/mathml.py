@@ -12,7 +12,7 @@ NEEDS = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2}
 
 
 class Typesetter:
-    """MathML of a pair's equations; `names` are those of its arrays, so that dq is the gradient of q and dropout is not."""
+    """MathML of a pair's equations; `names` are its arrays, so that dq is the gradient of q and dropout is not."""
 
     def __init__(self, names):
         self.names = set(names)
@@ -87,6 +87,8 @@ class Typesetter:
             case ast.Compare():
                 sides = f"{self.of(node.left)}<mo>{OPERATORS[type(node.ops[0])]}</mo>{self.of(node.comparators[0])}"
                 return f"<mo>[</mo>{sides}<mo>]</mo>"
+            case ast.BinOp(op=ast.Div(), left=top, right=ast.Call(func=ast.Name(id="sqrt"))) if reduction(top):
+                return f"<mfrac><mn>1</mn>{self.of(node.right)}</mfrac>{self.of(top)}"
             case ast.BinOp(op=ast.Div()):
                 return f"<mfrac><mrow>{self.of(node.left)}</mrow><mrow>{self.of(node.right)}</mrow></mfrac>"
             case ast.BinOp(op=ast.Pow()):
@@ -138,7 +140,8 @@ class Typesetter:
     def parts(self, target) -> list:
         if isinstance(target, ast.Tuple):
             return [x for inner in target.elts for x in self.parts(inner)]
-        return [] if isinstance(target, ast.Name) and target.id not in self.names or ast.unparse(target) == "_" else [target]
+        known = not isinstance(target, ast.Name) or target.id in self.names and target.id != "_"
+        return [target] if known else []
 
     def outline(self, node) -> str:
         """An expression without indices."""
@@ -165,8 +168,7 @@ class Typesetter:
         name = before[-1] if name in ("forward", "backward") else name.removesuffix("_backward")
         given = [x for x in node.args if not isinstance(x, ast.Starred | ast.Constant) and ast.unparse(x).split(".")[
             0] not in ("self", "grads", "saved") and self.parts(x)]
-        given = [x for x in given if not (isinstance(x, ast.Name | ast.Attribute) and ast.unparse(x).split(".")[0] == "p"
-                                          and name in ast.unparse(x))]
+        given = [x for x in given if not (ast.unparse(x).startswith("p.") and name in ast.unparse(x))]
         inside = "<mo>,</mo>".join(map(self.outline, given))
         shown = f"<mtext>{escape(name)}</mtext>"
         return f"{f'<msup>{shown}<mo>⊤</mo></msup>' if turned else shown}<mo>(</mo>{inside}<mo>)</mo>"

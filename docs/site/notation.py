@@ -2,8 +2,8 @@
 
     y[T,O] = sum_m(x[T,m] * w[m,O]) + b[O]
 
-A formula is an assignment in Python's grammar.  `x[b,q]` is an entry, `sum_d(...)` and `mean_h(...)` run over an axis; a
-small letter is one axis, its size where it stands alone; a capital any number of axes; 1 an axis of one entry.
+A formula is an assignment in Python's grammar.  `x[b,q]` is an entry, `sum_d(...)` and `mean_h(...)` run over an axis;
+a small letter is one axis, its size where it stands alone; a capital any number of axes; 1 an axis of one entry.
 """
 
 import ast

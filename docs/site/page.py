@@ -1,17 +1,17 @@
 """A pair as a table: the equation, the forward line, and the backward lines that answer it, one row for each tag."""
 
 import ast
-import json
 import re
 from functools import cached_property
 from html import escape
 
 from refattn import ops
 
-from .equations import Reader, Unread, hold
+from .equations import Equation, Reader, hold
 from .mathml import Typesetter
 from .mistakes import mistakes
-from .notation import reduction
+from .notation import formulas
+from .operations import Unread, statement_names
 from .traced import atoms, observe
 from .units import ROOT, Line, Unit, functions
 
@@ -66,7 +66,7 @@ class Pair:
         return Reader(self.axes(line), self.lookup)
 
     def held(self, line, equation) -> bool:
-        """Whether to show it: a run has shown that it is true, or it is one of windows of keys, which a test evaluates."""
+        """Whether to show it: a run has shown that it is true, or it speaks of windows, which a test evaluates."""
         before, after = self.states.get(line.first, ({}, {}))
         return hold(equation, before, after, self.axes(line), epsilon=1e-6) or "n[" in ast.unparse(equation.statement)
 
@@ -128,7 +128,7 @@ class Pair:
         size = " ".join(f'<span class="size" data-n="{escape(n)}" data-letters="{self.axes(line)[n]}">'
                         f"{escape(n)} {self.axes(line)[n]}</span>" for n in makes if self.axes(line).get(n))
         equations = f'<div class="made">{self.math(line)}</div>' if side == "b" and tagged else ""
-        note = f'<p class="note">{escape("; ".join(said))} <small>{size}</small></p>' if (said or size) and tagged else ""
+        note = f'<p class="note">{escape("; ".join(said))} <small>{size}</small></p>' * bool(tagged and (said or size))
         data = f' tabindex="0" data-makes="{escape(" ".join(makes))}" data-reads="{escape(" ".join(reads))}"' * tagged
         kind = "ln" if tagged else "pale"
         return (f'<div class="{kind}" id="{self.unit.name}-{side}{line.first}"{data}><i class="no">{line.first}</i>'
@@ -161,30 +161,34 @@ class Pair:
         found = [m for m in self.mistakes if (m.line in own if m.bug.file == self.unit.file else m.function in called)]
         bugs = "".join(f'<li>{escape(m.bug.sentence)}{f" <i>in ops.{m.function}</i>" * (m.bug.file == "ops.py")}'
                        f'<span class="marks">{self.marks(m.spoiled)} seen by <b>{m.seen.split(" of ")[0]}</b></span>'
-                       f"<code><del>{escape(self.bare(m.bug.old))}</del> <ins>{escape(self.bare(m.bug.new))}</ins></code></li>"
+                       f"<code><del>{escape(bare(m.bug.old))}</del> <ins>{escape(bare(m.bug.new))}</ins></code></li>"
                        for m in found)
         loops = "".join(f'<div{" class=lit" * lit}>{escape(text)}</div>' for text, lit in loops_of(self.unit, int(row)))
         name = f"verification/naive/{self.unit.file.rpartition('/')[2]}"
         parts = [f'<section class="loops"><h4>the loops that define it · {name}</h4>{loops}</section>' if loops else "",
                  f'<section class="bugs"><h4>{len(found)} known mistake{"s" * (len(found) != 1)} and what each spoils'
                  f"</h4><ul>{bugs}</ul></section>" if found else ""]
-        return f'<details class="more"><summary>more on ({row})</summary>{"".join(parts)}</details>' if any(parts) else ""
-
-    def bare(self, text: str) -> str:
-        return " ".join(re.sub(r"#\s*\(.*", "", row).strip() for row in text.splitlines()).strip() or "(nothing)"
+        return f'<details class="more"><summary>more on ({row})</summary>{"".join(parts)}</details>' * any(map(bool, parts))
 
     def marks(self, spoiled: dict) -> str:
         short = {"output": "y" if "y" in results_of(self.unit.forward) else "o", "dparameters": "grads"}
-        return " ".join(f'<span class="{"bad" if wrong else "good"}">{escape(short.get(n, n))} {"✗" if wrong else "✓"}</span>'
-                        for n, wrong in spoiled.items()) if any(spoiled.values()) else ""
+        marks = (f'<span class="{"bad" if wrong else "good"}">{escape(short.get(n, n))} {"✗" if wrong else "✓"}</span>'
+                 for n, wrong in spoiled.items())
+        return " ".join(marks) if any(spoiled.values()) else ""
 
     def table(self) -> str:
         """The whole table of a pair."""
         letters = sorted({x for axes in self.letters.values() for index in axes.values() for x in index if x != "1"})
-        head = (f'<th></th><th>Equation</th><th class="f">Forward ↓ <small>{escape(self.unit.forward.name)}</small></th>'
-                f'<th class="b">Backward ↑ <small>{escape(self.unit.backward.name)}</small></th>')
+        ahead, back = escape(self.unit.forward.name), escape(self.unit.backward.name)
+        head = (f'<th></th><th>Equation</th><th class="f">Forward ↓ <small>{ahead}</small></th>'
+                f'<th class="b">Backward ↑ <small>{back}</small></th>')
         return (f'<table class="pair" data-letters="{"".join(letters)}"><thead><tr>{head}</tr></thead><tbody>'
                 f'{"".join(map(self.row, self.rows))}</tbody></table>')
+
+
+def bare(text: str) -> str:
+    """Source without tags, in one line."""
+    return " ".join(re.sub(r"#\s*\(.*", "", row).strip() for row in text.splitlines()).strip() or "(nothing)"
 
 
 def loops_of(unit: Unit, tag: int) -> list[tuple[str, bool]]:
@@ -208,7 +212,8 @@ def operations() -> str:
         cells = "".join(f'<td class="{s}"><pre>{escape(body(source, f))}</pre></td>' if f else
                         f'<td class="{s}"><p class="note">its own derivative, or a part of another’s</p></td>'
                         for s, f in zip("fb", sides, strict=True))
-        rows += f'<tr class="step" id="{name}"><th scope="row">{name}</th><td class="eq">{typeset(sides)}</td>{cells}</tr>'
+        rows += (f'<tr class="step" id="{name}"><th scope="row">{name}</th><td class="eq">{typeset(sides)}</td>'
+                 f"{cells}</tr>")
     return (f'<table class="pair ops"><thead><tr><th></th><th>Equation</th><th class="f">Forward ↓</th><th class="b">'
             f"Backward ↑</th></tr></thead><tbody>{rows}</tbody></table>")
 
@@ -221,29 +226,18 @@ def body(source, function) -> str:
 
 def typeset(sides) -> str:
     """The formulas of a pair's docstrings."""
-    from .equations import Equation, statement_names
-    from .notation import formulas
     statements = [s for f in sides if f for s in formulas(ast.get_docstring(f.node))]
     names = {n for s in statements for n in {*statement_names(s), s.targets[0].value.id}}
     setter = Typesetter(names)
     return "".join(f"<div>{setter.equation(Equation(s, '=', None))}</div>" for s in statements)
 
 
-def summed_letters(equation) -> str:
-    """The letters of all sums of an equation."""
-    return "".join(r[1] for n in ast.walk(equation.statement) if (r := reduction(n)))
-
-
-def page(file: str, units: list[Unit], planted: bool = True) -> tuple[str, str]:
-    """(title, HTML) of a file's page."""
+def page(file: str, units: list[Unit], planted: bool = True) -> str:
+    """The HTML of a file's page."""
     pairs = [Pair(unit, planted) for unit in units]
     shown = "".join((f"<h2>{escape(p.unit.name)}</h2>" if len(pairs) > 1 else "") + p.table() for p in pairs)
     doc = ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8"))) or ""
-    title = doc.split("\n")[0].rstrip(".")
-    about = f'<details class="about" open><summary>{escape(file)}</summary><pre>{escape(doc)}</pre></details>'
-    return title, f'<div class="sbs">{about}<div class="sizes" hidden></div>{shown}</div>' + json_of(pairs)
-
-
-def json_of(pairs) -> str:
-    """What the script needs beside the tables."""
-    return f'<script type="application/json" class="sbs-data">{json.dumps([p.unit.name for p in pairs])}</script>'
+    first, _, rest = doc.partition("\n")
+    about = (f'<p>{escape(first)}</p><details class="about"><summary>equation and source</summary>'
+             f"<pre>{escape(rest.strip(chr(10)))}</pre></details>")
+    return f'<div class="sbs">{about}<div class="sizes" hidden></div>{shown}</div>'

@@ -46,7 +46,7 @@ def flat(value) -> list:
 
 
 class Watch:
-    """Runs of a pair under `sys.settrace`: {line number: ({text: value} before, the same after)}, of the first calls."""
+    """Runs of a pair under `sys.settrace`: {line: ({text: value} before, the same after)}, of the first calls."""
 
     def __init__(self, unit: Unit):
         self.states, self.open, self.calls = {}, None, {"forward": 0, "backward": 0}
@@ -151,7 +151,7 @@ def one_each(axes, given) -> str:
 
 
 def reaching(unit: Unit) -> list:
-    """The cases that may run a pair, likely ones first: functions of arrays before layers, its own file's before others."""
+    """The cases that may run a pair, likely ones first: of its own file before others, arrays before layers."""
     cases = [case for case in CASES if case.backward is not None]
     parts = {row.file for row in PAGES.values() if unit.file.removeprefix("attention/") in row.parts}
     near = {unit.file, *(f"attention/{file}" for file in parts)}
