@@ -70,7 +70,8 @@ def test_windows_of_keys():
     n = np.arange(2, 5)[:, None] - np.array([0, 2])
     x, y, c = draw("bqhd"), np.random.default_rng(1).standard_normal((2, 5, 5, 6)), draw("bhqw")
     for function, arguments in (windows.products, (x, y)), (windows.mixtures, (c, y)):
-        ours = Evaluator(formulas(function.__doc__), dict(zip(function.__code__.co_varnames, arguments, strict=False)) | {"n": n})
+        given = dict(zip(function.__code__.co_varnames, arguments, strict=False)) | {"n": n}
+        ours = Evaluator(formulas(function.__doc__), given)
         name = formulas(function.__doc__)[0].targets[0].value.id
         assert np.allclose(ours.value(name), function(*arguments, None, at), rtol=1e-13, atol=1e-13)
     ours = Evaluator(formulas(windows.scattered.__doc__)[:1], {"c": c, "x": x, "n": n}, {"k": 5})

@@ -12,7 +12,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "docs.site
 html_theme = "furo"
 html_title = f"refattn {version}"
 html_static_path = ["_static"]
-html_css_files, html_js_files = ["side_by_side.css"], [("side_by_side.js", {"defer": "defer"})]
+html_css_files = ["side_by_side.css"]
+html_js_files = [("side_by_side.js", {"defer": "defer"}), ("numbers.js", {"defer": "defer"})]
 html_math_renderer = "mathml"
 html_copy_source = html_show_sourcelink = False
 myst_enable_extensions = ["dollarmath", "amsmath"]

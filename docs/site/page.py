@@ -1,6 +1,7 @@
 """A pair as a table: the equation, the forward line, and the backward lines that answer it, one row for each tag."""
 
 import ast
+import json
 import re
 from functools import cached_property
 from html import escape
@@ -11,6 +12,7 @@ from .equations import Equation, Reader, hold
 from .mathml import Typesetter
 from .mistakes import mistakes
 from .notation import formulas
+from .numbers import Numbers
 from .operations import Unread, statement_names
 from .traced import atoms, observe
 from .units import ROOT, Line, Unit, functions
@@ -68,7 +70,8 @@ class Pair:
     def held(self, line, equation) -> bool:
         """Whether to show it: a run has shown that it is true, or it speaks of windows, which a test evaluates."""
         before, after = self.states.get(line.first, ({}, {}))
-        return hold(equation, before, after, self.axes(line), epsilon=1e-6) or "n[" in ast.unparse(equation.statement)
+        return hold(equation, before, after, self.axes(line), epsilon=1e-6) or "n" in statement_names(
+            equation.statement)
 
     def called(self, lines) -> set[str]:
         """The operations of ops.py in some lines."""
@@ -135,8 +138,10 @@ class Pair:
                 f"<code>{self.code(line)}</code>{equations}{note}</div>")
 
     def stores(self, line):
-        return [text for text, n in atoms(line.node).items() if isinstance(getattr(n, "ctx", None), ast.Store)
-                and text != "_"]
+        """The names that a line assigns to."""
+        targets = getattr(line.node, "targets", None) or [getattr(line.node, "target", None)]
+        return [text for t in targets if t is not None and not isinstance(line.node, ast.For) for text in atoms(t)
+                if text != "_"]
 
     def row(self, row: str) -> str:
         sides = self.rows[row]
@@ -168,7 +173,8 @@ class Pair:
         parts = [f'<section class="loops"><h4>the loops that define it · {name}</h4>{loops}</section>' if loops else "",
                  f'<section class="bugs"><h4>{len(found)} known mistake{"s" * (len(found) != 1)} and what each spoils'
                  f"</h4><ul>{bugs}</ul></section>" if found else ""]
-        return f'<details class="more"><summary>more on ({row})</summary>{"".join(parts)}</details>' * any(map(bool, parts))
+        text = "".join(parts)
+        return f'<details class="more"><summary>more on ({row})</summary>{text}</details>' if text else ""
 
     def marks(self, spoiled: dict) -> str:
         short = {"output": "y" if "y" in results_of(self.unit.forward) else "o", "dparameters": "grads"}
@@ -183,7 +189,18 @@ class Pair:
         head = (f'<th></th><th>Equation</th><th class="f">Forward ↓ <small>{ahead}</small></th>'
                 f'<th class="b">Backward ↑ <small>{back}</small></th>')
         return (f'<table class="pair" data-letters="{"".join(letters)}"><thead><tr>{head}</tr></thead><tbody>'
-                f'{"".join(map(self.row, self.rows))}</tbody></table>')
+                f'{"".join(map(self.row, self.rows))}</tbody></table>{self.numbers()}')
+
+    def numbers(self) -> str:
+        """What the script needs to step through an example."""
+        data = Numbers(self).data()
+        if data is None:
+            return ""
+        text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+        return ('<section class="numbers"><h3>The same lines, with numbers</h3><p>Every gradient stands under its '
+                "array, in the same shape. Point at a cell that this line makes to see what it is made of; ← and → "
+                "step.</p>"
+                f'<script type="application/json">{text}</script></section>')
 
 
 def bare(text: str) -> str:
