@@ -138,7 +138,8 @@ class Numbers:
                            if "n" not in statement_names(e.statement)},
                  "index": {e.name: [getattr(i, "id", "1") for i in indices(e.statement.targets[0])]
                            for e in x.equations}} for x in self.lines]
-        numbers = {n: x for _, state in states.values() for n, x in state.items() if isinstance(x, float | int) and np.isfinite(x)}
+        numbers = {n: x for _, state in states.values() for n, x in state.items()
+                   if isinstance(x, float | int) and np.isfinite(x)}
         shapes = {n: [SIZES.get(x, 1 if x == "1" else 2) for x in index] for n, index in letters.items()}
         return {"given": given, "letters": letters, "shapes": shapes, "numbers": {"epsilon": 1e-6} | numbers,
                 "lines": rows, "steps": steps, "bugs": bugs, "planted": len(self.pair.mistakes)}

@@ -14,7 +14,7 @@ TAG = re.compile(r"#\s+(\(\d+\)[^#]*)$")
 
 
 class Unanswered(ValueError):
-    """A tagged line that no line of the backward answers, or an answer to no line."""
+    """A tagged line that no line of the backward answers, an answer to no line, or to another than it says."""
 
 
 @dataclass(eq=False)
@@ -65,7 +65,23 @@ class Unit:
             if missing := sorted(left.tags - right.tags):
                 raise Unanswered(f"{self.file}: {', '.join(f'({n})' for n in missing)} of {left.name} "
                                  f"has {words} {right.name}")
+        reads = {tag: set().union(*(names(x.node, ast.Load) for x in self.forward.lines if tag in x.tags and not x.again))
+                 for tag in self.forward.tags}
+        for line in self.backward.lines:
+            made = {x[1:] for x in names(line.node, ast.Store) if x[0] == "d"}
+            named = len(line.tags) == 1 and not line.again and "." not in self.forward.name        # not parts of a layer
+            others = [tag for tag, found in reads.items() if made & found]
+            if named and others and line.tags[0] not in others:
+                raise Unanswered(f"{self.file}: line {line.first} of {self.backward.name} makes the gradient of "
+                                 f"{', '.join(sorted(made))} and answers ({line.tags[0]}), which does not read it, but "
+                                 f"({others[0]}) does")
         return self
+
+
+def names(node, how) -> set[str]:
+    """The names that a statement loads or stores, of attributes the last."""
+    return {getattr(n, "id", None) or n.attr for n in ast.walk(node)
+            if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, how)}
 
 
 def tag_of(comment: str) -> tuple[tuple[int, ...], str, bool]:
