@@ -65,11 +65,11 @@ class Unit:
             if missing := sorted(left.tags - right.tags):
                 raise Unanswered(f"{self.file}: {', '.join(f'({n})' for n in missing)} of {left.name} "
                                  f"has {words} {right.name}")
-        reads = {tag: set().union(*(names(x.node, ast.Load) for x in self.forward.lines if tag in x.tags and not x.again))
-                 for tag in self.forward.tags}
+        ahead = [(tag, names(x.node, ast.Load)) for x in self.forward.lines for tag in x.tags if not x.again]
+        reads = {tag: set().union(*(found for other, found in ahead if other == tag)) for tag in self.forward.tags}
         for line in self.backward.lines:
             made = {x[1:] for x in names(line.node, ast.Store) if x[0] == "d"}
-            named = len(line.tags) == 1 and not line.again and "." not in self.forward.name        # not parts of a layer
+            named = len(line.tags) == 1 and not line.again and "." not in self.forward.name     # not parts of a layer
             others = [tag for tag, found in reads.items() if made & found]
             if named and others and line.tags[0] not in others:
                 raise Unanswered(f"{self.file}: line {line.first} of {self.backward.name} makes the gradient of "
