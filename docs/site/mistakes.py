@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refattn.verification.cases import find
 from refattn.verification.checks import CHECKS
 from tests.planted import BUGS, Bug, load
 from tests.planted.caught import verdict
@@ -49,27 +50,29 @@ def results(case, inputs) -> dict:
     return {"output": np.concatenate([x.ravel() for x in y])} | {f"d{n}": g for n, g in gradients.items()}
 
 
-def spoils(bug: Bug, case) -> dict:
-    """What a bug spoils in a case; {} where it cannot run or changes nothing there."""
-    rng = np.random.default_rng(0)
+@cache
+def spoils(bug: Bug, name: str) -> dict:
+    """What a bug spoils in the case of a name; {} where it cannot run."""
+    case, rng = find(name), np.random.default_rng(0)
     inputs, _ = whole(case, case.make(rng), rng)
     right = results(case, inputs)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             copied = {n: x.copy() if isinstance(x, np.ndarray) else x for n, x in inputs.items()}
-            wrong = results(load(bug).verification.cases.find(case.name), copied)
+            wrong = results(load(bug).verification.cases.find(name), copied)
     except Exception:                                           # whatever a mistake leads to
         return {}
     return {n: n not in wrong or wrong[n].shape != x.shape or not np.abs(wrong[n] - x).max() <= 1e-9 * np.abs(x).max()
             for n, x in right.items()}
 
 
-def sees(bug: Bug, case) -> str:
-    """The first check that sees a bug in a case."""
-    table = load(bug).verification.cases
-    trials = [*product(range(DRAWS), LIKELY), *((0, name) for name in CHECKS if name not in LIKELY)]
-    return next((name for seed, name in trials if verdict(name, table.find(case.name), seed)), "")
+@cache
+def sees(bug: Bug, name: str) -> str:
+    """The first check that sees a bug in the case of a name."""
+    case = load(bug).verification.cases.find(name)
+    trials = [*product(range(DRAWS), LIKELY), *((0, check) for check in CHECKS if check not in LIKELY)]
+    return next((check for seed, check in trials if verdict(check, case, seed)), "")
 
 
 def mistakes(unit: Unit, called: set[str]) -> list[Mistake]:
@@ -82,8 +85,8 @@ def mistakes(unit: Unit, called: set[str]) -> list[Mistake]:
         if not own and not (bug.file == "ops.py" and function in called):
             continue
         for case in cases if own else cases[:1]:
-            spoiled = spoils(bug, case)
-            seen = sees(bug, case) if own or any(spoiled.values()) else ""
+            spoiled = spoils(bug, case.name)
+            seen = sees(bug, case.name) if own or any(spoiled.values()) else ""
             if seen:
                 found.append(Mistake(bug, line, function, spoiled, f"{seen} of {case.name}"))
                 break

@@ -3,7 +3,7 @@
 import ast
 import sys
 from collections import defaultdict
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -45,19 +45,24 @@ def flat(value) -> list:
     return [value.copy() if isinstance(value, np.ndarray) else None]
 
 
+@cache
+def looked_at(unit: Unit) -> dict:
+    """{line number: {text: its code}} of what a pair's lines speak of."""
+    found = {}
+    for line in (*unit.forward.lines, *unit.backward.lines):
+        header = line.node if not hasattr(line.node, "body") else getattr(
+            line.node, "iter", None) or getattr(line.node, "test", ast.Pass())
+        found[line.first] = {text: compile(text, "", "eval") for text in atoms(header)}
+    return found
+
+
 class Watch:
     """Runs of a pair under `sys.settrace`: {line: ({text: value} before, the same after)}, of the first calls."""
 
     def __init__(self, unit: Unit):
         self.states, self.open, self.calls = {}, None, {"forward": 0, "backward": 0}
-        self.path, self.lines, self.parts = str(ROOT / unit.file), {}, {}
-        for part, function in ("forward", unit.forward), ("backward", unit.backward):
-            self.parts[function.node.lineno] = part
-            for line in function.lines:
-                header = line.node if not hasattr(line.node, "body") else getattr(
-                    line.node, "iter", None) or getattr(line.node, "test", ast.Pass())
-                self.lines[line.first] = {text: compile(ast.Expression(n), "", "eval") if not isinstance(
-                    n.ctx, ast.Store) else compile(text, "", "eval") for text, n in atoms(header).items()}
+        self.path, self.lines = str(ROOT / unit.file), looked_at(unit)
+        self.parts = {unit.forward.node.lineno: "forward", unit.backward.node.lineno: "backward"}
 
     def values(self, frame, line):
         found = {}
