@@ -138,7 +138,7 @@ class Numbers:
                  "again": x.again, "sign": {e.name: e.sign for e in x.equations},
                  "reads": sorted(set(given | letters) & set(atoms(x.node))),
                  "trees": {e.name: tree(e.statement.value) for e in x.equations
-                           if "n" not in statement_names(e.statement)},
+                           if statement_names(e.statement) <= set(letters)},
                  "index": {e.name: [getattr(i, "id", "1") for i in indices(e.statement.targets[0])]
                            for e in x.equations}} for x in self.lines]
         numbers = {n: x for _, state in states.values() for n, x in state.items()
