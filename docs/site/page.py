@@ -147,9 +147,10 @@ class Pair:
         sides = self.rows[row]
         if not any(sides.values()):
             return ""
-        elsewhere = [x for x in self.unit.backward.lines if row.isdigit() and int(row) in x.tags[1:] and not x.again]
         cells = {s: "".join(self.line(x, s) for x in lines) for s, lines in sides.items()}
-        cells["b"] += "".join(f'<p class="note">answered with ({x.tags[0]}), line {x.first}</p>' for x in elsewhere)
+        for s, side in self.sides.items():
+            cells[s] += "".join(f'<p class="note">with ({x.tags[0]}), line {x.first}</p>' for x in side.lines
+                                if row.isdigit() and int(row) in x.tags[1:] and not x.again)
         tagged = [x for x in sides["f"] if x.tags]
         head = {"0": "", "turn": "↷"}.get(row, f"({row})")
         return (f'<tr data-row="{row}" class="{"step" if tagged else "edge"}"><th scope="row">{head}</th>'
