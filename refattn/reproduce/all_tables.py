@@ -41,7 +41,8 @@ TABLE_A1_LOGIC = Table(
 TABLE_A1_RELEASED = replace(
     TABLE_A1_LOGIC, name="table-a1-released", title="Table A1 of H, fuzzy logic, at the released code's 50,000 steps",
     records=("fuzzy_logic_paper",),
-    remarks=(*TABLE_A1_LOGIC.remarks, "Rate 0.003 and decay 0.1 were fixed beforehand; the paper's are the best of a grid."))
+    remarks=(*TABLE_A1_LOGIC.remarks,
+             "Rate 0.003 and decay 0.1 were fixed beforehand; the paper's are the best of a grid."))
 
 SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
           Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))
@@ -206,6 +207,6 @@ class Ambiguity:
 
 
 TABLES = {table.name: table for table in (
-    TABLE_A1_LOGIC, TABLE_A1_RELEASED, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK, ESBN,
-    TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R,
+    TABLE_A1_LOGIC, TABLE_A1_RELEASED, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES,
+    MULTITASK, ESBN, TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R,
     *FIGURES, Claims())}
