@@ -8,6 +8,8 @@ cancelled, and no array can lose its roughness on the way, because this module m
 """
 
 import sys
+from functools import cache
+from random import Random
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -22,6 +24,7 @@ UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16
 STEPS, HALF_STEPS = 16, 6      # units that an operation is off at most: other orders of summing, approximate exp, ...
 PAIRS = 4                      # of draws; noise of either sign shows both sides of a kink
 TIMES, HALF_TIMES = 4, 8       # in half precision kinks are met often, and their errors have long tails
+POOL = 262_147                 # random numbers that all draws read; prime, so that no axis of an array repeats them
 MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
            f"by up to {{}}, and 4 units of the entry")
 
@@ -38,17 +41,28 @@ class Noise:
                                     else fused)
 
     def draw(self, seed, sign):
-        self.rng, self.sign = np.random.default_rng(seed), sign
+        self.rng, self.sign = Random(repr(seed)), sign
         return self
 
     def held(self, x):
         """x as half precision holds it: infinite where it is too large."""
-        return np.where(np.abs(x) > self.largest, np.inf, x)
+        return x if self.largest == np.inf else np.where(np.abs(x) > self.largest, np.inf, x)
 
-    def off(self, x, size, width):
-        """x, each entry off by between a half and a whole `width` times `size`."""
-        u = 2 * self.rng.random(np.shape(x)) - 1
-        return x + np.where(np.isfinite(size), size, 0) * (self.sign * width / 2 * (u + np.copysign(1, u)))
+    def off(self, x, width, size=None):
+        """x, each entry off by between a half and a whole `width`, relative to itself or to `size`."""
+        n = np.size(x)
+        first = int(self.rng.random() * POOL)
+        u = _pool(self.sign * width, size is None)
+        u = (u[first:first + n] if n <= POOL else np.resize(u[first:first + POOL], n)).reshape(np.shape(x))
+        return x * u if size is None else x + np.where(np.isfinite(size), size, 0) * u
+
+
+@cache
+def _pool(width, around_one):
+    """Random numbers of either sign, of half a `width` to a whole, twice in a row: to be read from anywhere."""
+    u = np.random.default_rng(0).uniform(-1, 1, POOL)
+    u = np.tile(width / 2 * (u + np.copysign(1, u)), 2)
+    return 1 + u if around_one else u
 
 
 noise = Noise("float64").draw(0, 0)
@@ -56,16 +70,18 @@ noise = Noise("float64").draw(0, 0)
 
 def bare(x):
     """The host arrays in an argument."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(bare, x))
-    return x.host if isinstance(x, Rough) else x
+    if type(x) is Rough:
+        return x.host
+    return type(x)(map(bare, x)) if isinstance(x, tuple | list) else x
 
 
 def lift(x):
     """Host arrays in a result as arrays of this module."""
+    if type(x) is np.ndarray:
+        return Rough(x)
     if isinstance(x, tuple | list):
         return type(x)(map(lift, x))
-    return Rough(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x
+    return Rough(np.asarray(x)) if isinstance(x, np.generic) else x
 
 
 def lifted(f):
@@ -77,6 +93,17 @@ class Rough(NDArrayOperatorsMixin):
     """An array of this module; `host` holds the numbers."""
     def __init__(self, host):
         self.host = host
+
+    shape, ndim, dtype = (property(lambda self, name=name: getattr(self.host, name))
+                          for name in ("shape", "ndim", "dtype"))
+
+    def reshape(self, *form):
+        """The same numbers in another form."""
+        return Rough(self.host.reshape(*form))
+
+    def transpose(self, *axes):
+        """The same numbers, axes in another order."""
+        return Rough(self.host.transpose(*axes))
 
     def __getattr__(self, name):
         found = getattr(self.host, name)
@@ -123,17 +150,17 @@ class Rough(NDArrayOperatorsMixin):
             size = np.zeros(args[0].shape)
             np.add.at(size, args[1], np.abs(args[2]))
             ufunc.at(*args)
-            args[0][...] = noise.off(args[0], size, noise.width)
+            args[0][...] = noise.off(args[0], noise.width, size)
             return None
         if product and noise.product:
-            args = [noise.held(noise.off(x, np.abs(x), noise.product)) for x in args]
+            args = [noise.held(noise.off(x, noise.product)) for x in args]
         y = getattr(ufunc, method)(*args, **kwargs)
         if np.asarray(y).dtype.kind == "f":
             size = (np.matmul(*map(np.abs, args)) if ufunc is np.matmul else
-                    ufunc.reduce(np.abs(args[0]), **kwargs) if (ufunc, method) == (np.add, "reduce") else np.abs(y))
-            y = noise.off(y, size, noise.width)
+                    ufunc.reduce(np.abs(args[0]), **kwargs) if (ufunc, method) == (np.add, "reduce") else None)
+            y = noise.off(y, noise.width, size)
             if product and noise.product:
-                y = noise.off(y, np.abs(y), noise.product)
+                y = noise.off(y, noise.product)
             if noise.naive or product:          # a right kernel may overflow there
                 y = noise.held(y)
         if out is None:
@@ -144,7 +171,7 @@ class Rough(NDArrayOperatorsMixin):
 
 def erf(x):
     """erf(x)."""
-    return Rough(noise.off(y := exact_erf(x.host), np.abs(y), noise.width))
+    return Rough(noise.off(exact_erf(x.host), noise.width))
 
 
 def __getattr__(name):
