@@ -14,10 +14,13 @@ from .formulas import formulas, start
 from .grammar import FUNCTIONS, Runner, mutants, scaled
 from .kernels import Call, Comparison
 from .rounding import UNIT
+from .upstream import first_lines
 
 __all__ = ["Diagnosis", "diagnose"]
 
-NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size
+NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
+LIKE = 0.5                     # and beyond this like one
+MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
 
 
 class Diagnosis(NamedTuple):
@@ -42,7 +45,8 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
 
     Takes what `compare` takes, `theirs` being a function; give `bias`, `keep` and `dropout` if the kernel takes them:
     what is not used cannot be diagnosed, and a bias of all four axes shows most.  The kernel is called some ten times,
-    in two shapes.  Lines that explain the answers equally are all listed.  Raises ValueError as `compare` does.
+    in two shapes, and in one more with a bias of all four axes.  Lines that explain the answers equally are all listed.
+    Raises ValueError as `compare` does.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     asked = {}
@@ -50,7 +54,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         try:
             asked[name] = Answer(call, inputs)
         except ValueError:
-            if name != "one sequence":                          # the kernel may be made for one shape
+            if name not in MAYBE:
                 raise
     wrong = {n: [p for p, a in asked.items() if n in a.wrong] for n in asked["all"].theirs}
     if not any(wrong.values()):
@@ -68,7 +72,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
 
 
 def probes(call, sizes, seed) -> dict:
-    """Name -> inputs: with all options, with none, each alone, small scores, positive numbers, one sequence."""
+    """Name -> inputs: all options, none, each alone, small scores, positive numbers, one sequence, a stretched bias."""
     full, found = call.draw(sizes, seed), {}
     found["all"] = full
     if not call.of.arrays or "q" not in full:
@@ -80,6 +84,8 @@ def probes(call, sizes, seed) -> dict:
     found["no options"] = call.draw(sizes, seed + 2) | nothing
     found["small scores"] = {**found["no options"], "q": found["no options"]["q"] * 2.0**-9}
     found["positive"] = {**found["no options"], **{n: np.abs(found["no options"][n]) for n in "qkv"}}
+    if "b" in (call.forms["bias"] or "")[-4:-3]:
+        found["stretched bias"] = call.draw(sizes, seed + 4, bias="1" + call.forms["bias"][1:])
     for name in given if len(given) > 1 else ():
         found[f"{name} alone"] = call.draw(sizes, seed + 3) | nothing | {name: full[name]}
     return found
@@ -87,7 +93,7 @@ def probes(call, sizes, seed) -> dict:
 
 def one_sequence(sizes):
     """Sizes for a second shape, where factors that are alike in the first are not."""
-    other = {None: {"q": 4, "k": 9, "h": 3}, "tiles": {"q": 33, "k": 63, "h": 2, "d": 32, "e": 16}}
+    other = {None: {"q": 4, "k": 5, "h": 3}, "tiles": {"q": 33, "k": 63, "h": 2, "d": 32, "e": 16}}
     return {**(sizes if isinstance(sizes, dict) else other[sizes]), "b": 1}
 
 
@@ -218,6 +224,20 @@ class Search:
             if max(self.misfit(p, m) for p in self.asked) < np.inf:
                 yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
 
+    def made(self, m) -> list:
+        """The lines in which an option enters a value that a mistake makes without it: one cannot tell them apart."""
+        names = {tuple(name.rsplit("_no_", 1)) for code in m.codes.values() for name in code.co_names if "_no_" in name}
+        return [line for i, line in enumerate(self.of.lines) for x, option in names
+                if line.part == self.part and option in self.runner.uses[i] and x in self.runner.reached(i, [x])]
+
+    def first_lines(self) -> tuple:
+        """The first lines whose value alone would explain the answers to one probe, the smallest that tells."""
+        wrong = [p for p, a in self.asked.items() if a.wrong]
+        p = "one sequence" if "one sequence" in wrong else wrong[0]
+        a = self.asked[p]
+        bars = {n: 4 * a.bars[n] + self.loose * np.abs(a.ours[n]).max(initial=0) for n in self.names}
+        return first_lines(self.of, self.part, self.envs[p], {n: a.theirs[n] for n in self.names}, bars)
+
     def report(self, worst, verdict, found, named, fit):
         """A Diagnosis from (line, words), the plainest first; a line of None is a sentence of its own."""
         part, function = ("forward", "backward")[self.part], self.of.words[self.part]
@@ -239,13 +259,31 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))
-        return found[0][3].report(worst, verdict, [(m.line, m.words) for _, _, m, _ in found], True, found[0][1])
+        words = [(line, m.words) for _, _, m, s in found for line in (m.line, *s.made(m))]
+        return found[0][3].report(worst, verdict, words, True, found[0][1])
+    return unexplained(searches, worst, verdict, names)
+
+
+def unexplained(searches, worst, verdict, names) -> Diagnosis:
+    """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
+    said = (None, pattern(worst, names))
     close = sorted((c for s in searches for c in s.close), key=lambda c: -c[0])
+    found = [s.first_lines() for s in searches]
+    first = [line for lines, _ in found for line in lines]
+    if first and close and not any(sure for _, sure in found):
+        first = [m.line for x, _, m in close[:1] if x > LIKE] + first
+    if first:
+        tags = list(dict.fromkeys(line.tag for line in first))[:3]
+        near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
+        like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
+        words = [(line, f"another {line.name} would explain it, none before it does{like.get(line.tag, '')}")
+                 for line in first]
+        return searches[0].report(worst, verdict, [*words, said], False, np.inf)
     if not close:
-        return Diagnosis(worst.comparison, verdict, (), (pattern(worst, names),), False, np.inf)
+        return Diagnosis(worst.comparison, verdict, (), (said[1],), False, np.inf)
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
     words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]
-    return searches[0].report(worst, verdict, [*words, (None, pattern(worst, names))], False, np.inf)
+    return searches[0].report(worst, verdict, [*words, said], False, np.inf)
 
 
 def pattern(answer, names) -> str:

@@ -132,8 +132,8 @@ class Call:
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]
 
-    def draw(self, sizes=None, seed=0) -> dict:
-        return drawn(self.of, self.dtype, self.forms, sizes, seed, self.causal)
+    def draw(self, sizes=None, seed=0, **forms) -> dict:
+        return drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
 
     def names(self, inputs) -> list[str]:
         """What a kernel returns, in order."""

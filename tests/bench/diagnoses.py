@@ -4,8 +4,8 @@
 
 Half precision has the form of fused kernels: what goes into a matrix product and what comes out of it is rounded, in
 forward and backward, and so are the results; sums and elementwise steps are float32.  A mistake counts as located where
-its line is among those reported, at most three; as named where one mistake explains every answer, and misnamed where it
-does so in other lines.  A mistake that changes no answer beyond the error bars cannot be seen; it counts as not located.
+its line is among those reported, at most three; as named where one mistake explains every answer, and as misnamed where
+it does so in other lines.  A mistake that changes no answer beyond the error bars counts as not seen and not located.
 """
 
 import argparse
@@ -100,8 +100,8 @@ def main(argv=None) -> int:
         n = counts["wrong"] or 1
         print(f"{args.bank}, {dtype}: of {counts['wrong']} mistakes {counts['seen']} seen, {counts['located']} located "
               f"({100 * counts['located'] / n:.1f} %), {counts['named']} named ({100 * counts['named'] / n:.1f} %), "
-              f"{counts['misnamed']} misnamed; of {counts['right']} right kernels {counts['called wrong']} called wrong",
-              flush=True)
+              f"{counts['misnamed']} misnamed; of {counts['right']} right kernels {counts['called wrong']} "
+              f"called wrong", flush=True)
     return 0
 
 

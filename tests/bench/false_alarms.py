@@ -12,6 +12,7 @@ import argparse
 import ast
 import json
 import sys
+import time
 from itertools import product
 from pathlib import Path
 
@@ -103,12 +104,14 @@ class Record:
     def __init__(self, path=None):
         self.path = path and Path(path)
         self.counts = json.loads(self.path.read_text()) if path and self.path.exists() else {}
+        self.saved = time.monotonic()
 
     def row(self, *names):
         return self.counts.setdefault(" / ".join(names), [0, 0, 0.0])
 
-    def save(self):
-        if self.path:
+    def save(self, every=0):
+        if self.path and time.monotonic() - self.saved >= every:
+            self.saved = time.monotonic()
             new = self.path.with_suffix(".new")
             new.write_text("{\n" + ",\n".join(f"{json.dumps(n)}: {json.dumps(x)}" for n, x in sorted(
                 self.counts.items())) + "\n}\n")
@@ -126,7 +129,8 @@ def count(record, where, seeds, pages, dtypes, kinds, slice_=20):
                     row = rows[kind]
                     if row[0] == seed:
                         row[:] = seed + 1, row[1] + (not x <= 1), round(max(row[2], x), 4)
-        record.save()
+            record.save(every=20)
+    record.save()
 
 
 def count_planted(record, where, seeds, pages):
