@@ -14,6 +14,7 @@ import pkgutil
 import sys
 import time
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -49,7 +50,8 @@ def fused(kernel, dtype):
             return x if x is None or x.dtype == bool else x.astype("float32")
         with Narrow(dtype) as mode:
             found = kernel(*map(wide, arrays), **{n: wide(x) for n, x in options.items()})
-            return [None if x is None else mode.round(torch.as_tensor(x)) for x in found]
+            return [None if x is None else mode.round(x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x)))
+                    for x in found]
     return narrow if dtype in ("float16", "bfloat16") else kernel
 
 
@@ -72,8 +74,9 @@ def measure(cases, dtype, say=lambda *words: None) -> dict:
     counts = dict.fromkeys(("right", "called wrong", "wrong", "seen", "located", "named", "misnamed"), 0)
     for case in cases:
         began = time.process_time()
-        found = check.diagnose(fused(case.function, dtype), case.as_, dtype=dtype, **everything(case.as_))
-        located = case.line in found.lines and len(found.lines) <= 3
+        found = check.diagnose(fused(case.function, dtype), case.as_, dtype=dtype,
+                               **getattr(case, "options", everything(case.as_)))
+        located = any(line in case.line for line in found.lines) and len(found.lines) <= 3
         if case.line:
             got = {"wrong": True, "seen": not found.comparison.ok, "located": located, "named": located and found.named,
                    "misnamed": found.named and not located}
