@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_limits
 from .. import optim, params
 from ..xp import array_module, to_device
 from ..xp import device as find_device
-from . import ahead, curves, runs
-from .documents import environment, write_json
+from . import curves, prefetch, runs
 from .evaluation import evaluate, moved, stream
+from .json_files import environment, write_json
 from .record import NonFinite, Record, State
 from .runs import load
 from .stop import Interrupted, Stop
@@ -56,7 +56,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     mask, bounds = params.decay_mask(listed, recipe.decay_rule, xp=xp), params.bounds(listed, xp=xp)
     with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
         with stop, Record(recipe, model, state, out, progress) as record:
-            for step, batch in ahead.ahead(recipe.draw, state.step, recipe.steps):
+            for step, batch in prefetch.ahead(recipe.draw, state.step, recipe.steps):
                 if stop():
                     break
                 for update, part in enumerate(recipe.turns(batch), start=step * recipe.TURNS):
