@@ -20,6 +20,7 @@ __all__ = ["Diagnosis", "diagnose"]
 
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
 LIKE = 0.5                     # and beyond this like one
+DIRECTIONS = 4                 # gradients that are held against differences of the kernel's own outputs
 MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
 
 
@@ -56,7 +57,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         except ValueError:
             if name not in MAYBE:
                 raise
-    wrong = {n: [p for p, a in asked.items() if n in a.wrong] for n in asked["all"].theirs}
+    wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
     if not any(wrong.values()):
         return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
     worst = next(a for a in asked.values() if a.wrong)
@@ -65,9 +66,11 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     else:
         verdict, part, names = consistent(call, asked, wrong), 0, ["o"]
     bad = next((e for a in asked.values() for e in a.comparison.entries if e.where.startswith("shape")), None)
-    if bad:
-        return Diagnosis(worst.comparison, verdict, (), (f"{bad.name} has {bad.where}",), False, np.inf)
     search = [Search(of, part, names, asked, dtype, naive) for of in formulas(call.of.name)]
+    if bad:
+        lines = [(line, f"{bad.name} has {bad.where}") for s in search[:1] for line in s.of.lines if line.name == bad.name]
+        said = search[0].report(worst, verdict, lines, False, np.inf) if lines else None
+        return said or Diagnosis(worst.comparison, verdict, (), (f"{bad.name} has {bad.where}",), False, np.inf)
     return diagnosed(search, worst, verdict, names)
 
 
@@ -76,7 +79,7 @@ def probes(call, sizes, seed) -> dict:
     full, found = call.draw(sizes, seed), {}
     found["all"] = full
     if not call.of.arrays or "q" not in full:
-        return found | {"other numbers": call.draw(sizes, seed + 1)}
+        return found | {f"draw {i}": call.draw(sizes, seed + i) for i in (1, 2)}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     alone = call.draw(one_sequence(sizes), seed + 1)
@@ -108,7 +111,7 @@ class Answer:
 
 def consistent(call, asked, wrong) -> str:
     """The verdict on a kernel whose output is wrong: are its gradients those of its own forward, or of the page's?"""
-    gradients = [n for n in wrong if n[0] == "d" and n[1:] in ("q", "k", "v", "bias")]
+    gradients = [n for n in wrong if n[0] == "d" and n[1:] in asked["all"].inputs][:DIRECTIONS]
     if not gradients:
         return "forward differs, no gradients given"
     if not any(wrong[n] for n in gradients):
@@ -139,18 +142,18 @@ class Search:
         self.sizes = {n[2:]: x for n, x in self.envs[order[0]].items() if n.startswith("n_")}
         self.first, self.close = order[0], []
         a = self.asked[self.first]
-        self.scale = {n: np.abs(a.ours[n]).max() or 1.0 for n in names}
+        self.scale = {n: np.abs(x).max() or 1.0 for n, x in a.ours.items()}
         self.difference = self.flat(a, a.theirs)
 
     def flat(self, a, results):
         """How far results are from the page, every array relative to its largest entry, in one vector."""
         x = np.concatenate([((results[n] - a.ours[n]) / self.scale[n]).ravel() for n in self.names
-                            if np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
+                            if n in a.theirs and np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
         return np.where(np.isfinite(x), x, 0)
 
     def found(self, p, env) -> dict:
         """The compared results, in the shapes that the kernel's have."""
-        ours, xs = self.asked[p].ours, {n: env[n] for n in self.names}
+        ours, xs = self.asked[p].ours, {n: env[n] for n in self.names if n in self.asked[p].theirs}
         return {n: x.reshape(ours[n].shape) if x.size == ours[n].size else x for n, x in xs.items()}
 
     def misfit(self, p, m):
@@ -235,8 +238,9 @@ class Search:
         wrong = [p for p, a in self.asked.items() if a.wrong]
         p = "one sequence" if "one sequence" in wrong else wrong[0]
         a = self.asked[p]
-        bars = {n: 4 * a.bars[n] + self.loose * np.abs(a.ours[n]).max(initial=0) for n in self.names}
-        return first_lines(self.of, self.part, self.envs[p], {n: a.theirs[n] for n in self.names}, bars)
+        theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}
+        bars = {n: 4 * a.bars[n] + self.loose * np.abs(a.ours[n]).max(initial=0) for n in theirs}
+        return first_lines(self.of, self.part, self.envs[p], theirs, bars)
 
     def report(self, worst, verdict, found, named, fit):
         """A Diagnosis from (line, words), the plainest first; a line of None is a sentence of its own."""
@@ -288,9 +292,9 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
 
 def pattern(answer, names) -> str:
     """Which entries are wrong, in words."""
-    for n in names:
+    for n in (n for n in names if n in answer.wrong):
         x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
-        if n in answer.wrong and x.shape == y.shape:
+        if x.shape == y.shape:
             bad = ~(np.abs(x - y) <= bar)
             if bad.mean() > 0.9:
                 factor = (x * y).sum() / ((y * y).sum() or 1)

@@ -50,8 +50,8 @@ def fused(kernel, dtype):
             return x if x is None or x.dtype == bool else x.astype("float32")
         with Narrow(dtype) as mode:
             found = kernel(*map(wide, arrays), **{n: wide(x) for n, x in options.items()})
-            return [None if x is None else mode.round(x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x)))
-                    for x in found]
+            found = [x if isinstance(x, torch.Tensor) or x is None else torch.as_tensor(np.array(x)) for x in found]
+            return [mode.round(x) for x in found]
     return narrow if dtype in ("float16", "bfloat16") else kernel
 
 
@@ -62,10 +62,10 @@ def everything(page):
 
 
 def bank(package) -> list:
-    """The cases of all modules of a package, or of a module."""
+    """The cases of a package, or of all its modules."""
     top = importlib.import_module(package)
     names = [m.name for m in pkgutil.iter_modules(getattr(top, "__path__", []))]
-    modules = [importlib.import_module(f"{package}.{n}") for n in names] or [top]
+    modules = [top] if hasattr(top, "CASES") else [importlib.import_module(f"{package}.{n}") for n in names]
     return [case for m in modules for case in m.CASES]
 
 
