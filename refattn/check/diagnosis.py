@@ -5,6 +5,7 @@ forward is seen from differences of its own outputs.  Then every single mistake 
 formulas of the page is held against all answers: a mistake is named only if it explains each of them.
 """
 
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from ..verification import rounding
 from ..verification.rounding import UNIT
 from .formulas import formulas, start
-from .grammar import FUNCTIONS, Runner, mutants, scaled
+from .grammar import mutants, scaled
 from .kernels import Call, Comparison
+from .running import FUNCTIONS, Runner
 from .upstream import first_lines
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -68,7 +70,8 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     bad = next((e for a in asked.values() for e in a.comparison.entries if e.where.startswith("shape")), None)
     search = [Search(of, part, names, asked, dtype, naive) for of in formulas(call.of.name)]
     if bad:
-        lines = [(line, f"{bad.name} has {bad.where}") for s in search[:1] for line in s.of.lines if line.name == bad.name]
+        lines = [(line, f"{bad.name} has {bad.where}") for s in search[:1] for line in s.of.lines
+                 if line.name == bad.name]
         said = search[0].report(worst, verdict, lines, False, np.inf) if lines else None
         return said or Diagnosis(worst.comparison, verdict, (), (f"{bad.name} has {bad.where}",), False, np.inf)
     return diagnosed(search, worst, verdict, names)
@@ -201,7 +204,11 @@ class Search:
         near, wrong, lines = [], {n for n in self.names if any(n in a.wrong for a in self.asked.values())}, None
         if 0 not in costs:                                      # many: only where all that is wrong comes from
             lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
-        for m in mutants(self.of, self.part, self.sizes, costs, lines):
+        found = [mutants(self.of, self.part, self.sizes, costs, lines)]
+        if self.part and 0 in costs:                            # what the backward makes again
+            found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
+                         for m in mutants(self.of, 0, self.sizes, costs))
+        for m in chain(*found):
             worst = 0.0
             for p in self.asked:
                 worst = max(worst, self.misfit(p, m))
@@ -227,11 +234,25 @@ class Search:
             if max(self.misfit(p, m) for p in self.asked) < np.inf:
                 yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
 
-    def made(self, m) -> list:
-        """The lines in which an option enters a value that a mistake makes without it: one cannot tell them apart."""
-        names = {tuple(name.rsplit("_no_", 1)) for code in m.codes.values() for name in code.co_names if "_no_" in name}
-        return [line for i, line in enumerate(self.of.lines) for x, option in names
-                if line.part == self.part and option in self.runner.uses[i] and x in self.runner.reached(i, [x])]
+    def alike(self, m) -> list:
+        """Lines that nobody can tell from a mistake's own.
+
+        The others that change; those where an option enters that it leaves out or brings in; the one that makes a value
+        which is misread in one line only; the only one that reads a value that is made wrongly.
+        """
+        lines, uses = self.of.lines, self.runner.uses
+        mine = [i for i, line in enumerate(lines) if line.part == self.part]
+        used = {name for code in m.codes.values() for name in code.co_names}
+        left_out = {tuple(name.rsplit("_no_", 1)) for name in used if "_no_" in name}
+        brought = {x for x in ("keep", "dropout") if x in used and not any(x in uses[i] for i in m.codes)}
+        found = [*m.codes, *(i for i in mine for x, option in left_out
+                             if option in uses[i] and x in self.runner.reached(i, [x]))]
+        found += [i for i in mine if brought & uses[i]]
+        value = m.line.name if m.whole else m.misread
+        readers = {lines[i].tag for i in mine if value in uses[i]}
+        if len(readers) == 1:
+            found += [i for i in mine if (value in uses[i] if m.whole else lines[i].name == value)]
+        return [lines[i] for i in found]
 
     def first_lines(self) -> tuple:
         """The first lines whose value alone would explain the answers to one probe, the smallest that tells."""
@@ -263,7 +284,8 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))
-        words = [(line, m.words) for _, _, m, s in found for line in (m.line, *s.made(m))]
+        words = [(m.line, m.words) for _, _, m, _ in found]
+        words += [(line, m.words) for _, _, m, s in found for line in s.alike(m)]
         return found[0][3].report(worst, verdict, words, True, found[0][1])
     return unexplained(searches, worst, verdict, names)
 

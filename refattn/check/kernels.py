@@ -19,14 +19,20 @@ A PyTorch kernel, forward and backward (`EXAMPLE` below; the tests run it where 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..verification import plain_formulas, rounding
+from ..verification.rounding import UNIT
+from .formulas import formulas
+from .running import Runner, evaluated
 from .subjects import Subject, drawn, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
+
+CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
 
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
 
@@ -200,8 +206,22 @@ class Call:
         return inputs, {n: x for n, x in arrays.items() if n not in inputs}
 
     def bars(self, inputs, results) -> tuple[dict, dict]:
-        """Our results, and what is allowed of each entry."""
-        return rounding.bars(lambda xp: self.of.run(inputs, xp, "lse" in results), self.dtype, naive=self.naive)
+        """Our results, and what is allowed of each entry.
+
+        Half of the evaluations have a softmax's backward in the form of fused kernels.  In half precision few entries
+        may be off by chance, beside a kink that no evaluation met: then more evaluations are asked.
+        """
+        def run(xp):
+            return self.of.run(inputs, xp, "lse" in results)
+
+        every = formulas(self.of.name)
+        other = partial(evaluated, Runner(every[1]), inputs) if len(every) > 1 else None
+        ours, bars = rounding.bars(run, self.dtype, naive=self.naive, other=other)
+        off = [np.abs(x - ours[n]) > bars[n] for n, x in results.items() if n in ours and x.shape == ours[n].shape]
+        if UNIT[self.dtype] > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
+            again = rounding.bars(run, self.dtype, naive=self.naive, other=other, seed=1, pairs=MORE)[1]
+            bars = {n: np.maximum(x, again[n]) for n, x in bars.items()}
+        return ours, bars
 
     def report(self, inputs, results, known=None) -> Comparison:
         """The Comparison of results with ours, or with `known` ones and their error bars."""

@@ -9,7 +9,7 @@ the value is moved in a sequence of its own of one large batch.
 
 import numpy as np
 
-from .grammar import Runner, code_of
+from .running import Runner, code_of
 
 __all__ = ["first_lines"]
 
@@ -29,19 +29,23 @@ def first_lines(of, part, env, theirs, bars) -> tuple:
     runner, wrong = Runner(of), {n for n in theirs if theirs[n].size != env[n].size or not (
         np.abs(theirs[n].ravel() - env[n].ravel()) <= bars[n].ravel()).all()}
     env, names = batched(of, env), observed(of, env, theirs)
-    leading = [i for i, line in enumerate(of.lines) if line.part == part and runner.reached(i, theirs) >= wrong]
-    if not wrong & set(names):
-        return [of.lines[i] for i in leading if runner.reached(i, theirs) == wrong], True
     known = {n: (theirs[n][:1].ravel(), np.maximum(bars[n][:1].ravel(), 1e-300)) for n in names}
-    lines = [i for i in leading if of.lines[i].letters[:1] == "b" and of.lines[i].letters != "bias"
-             and env[of.lines[i].name].size <= LARGEST]
-    kinds = {i: kind for i in lines if (kind := explained(runner, i, part, env, known))}
-    left = [i for i, kind in kinds.items() if kind == "surely"]
-    found = [i for i in left if not any(j < i and of.lines[i].name in runner.reached(j, [of.lines[i].name])
-                                        for j in left)] or [i for i in kinds][::-1]
-    for i in found if left else ():                         # a value that one line reads may be misread there
-        users = [j for j, uses in enumerate(runner.uses) if of.lines[i].name in uses and of.lines[j].part == part]
-        found += users if len(users) == 1 and users[0] not in found else []
+    for source in dict.fromkeys((part, 0)):                     # the backward makes values of the forward again
+        leading = [i for i, line in enumerate(of.lines) if line.part == source and runner.reached(i, theirs) >= wrong
+                   and line.name != "o" * part]
+        if not wrong & set(names):
+            return [of.lines[i] for i in leading if runner.reached(i, theirs) == wrong], True
+        small = [i for i in leading if of.lines[i].letters[:1] == "b" and of.lines[i].letters != "bias"
+                 and env[of.lines[i].name].size <= LARGEST]
+        kinds = {i: kind for i in small if (kind := explained(runner, i, part, env, known))}
+        left = [i for i, kind in kinds.items() if kind == "surely"]
+        found = [i for i in left if not any(j < i and of.lines[i].name in runner.reached(j, [of.lines[i].name])
+                                            for j in left)] or [i for i in kinds][::-1]
+        for i in found if left and source == part else ():      # a value that one line reads may be misread there
+            users = [j for j, uses in enumerate(runner.uses) if of.lines[i].name in uses and of.lines[j].part == part]
+            found += users if len(users) == 1 and users[0] not in found else []
+        if found:
+            break
     return [of.lines[i] for i in found], bool(left)
 
 

@@ -23,8 +23,9 @@ __all__ = ["UNIT", "Noise", "bars"]
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}   # of rounding to nearest
 STEPS, HALF_STEPS = 16, 6      # units that an operation is off at most: other orders of summing, approximate exp, ...
 PAIRS = 4                      # of draws; noise of either sign shows both sides of a kink
-TIMES, HALF_TIMES = 4, 8       # in half precision kinks are met often, and their errors have long tails
-POOL = 262_147                 # random numbers that all draws read; prime, so that no axis of an array repeats them
+TIMES, HALF_TIMES = 4, 14      # in half precision kinks are met often, and their errors have long tails,
+HALF_SCALES = 1.0, 0.5, 0.25, 0.125     # and small noise finds what lies just beside a result, which large noise skips
+POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
 MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
            f"by up to {{}}, and 4 units of the entry")
 
@@ -32,7 +33,8 @@ MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evalu
 class Noise:
     """What is going on: how far operations are off, and into and out of matrix products how far beside that."""
     def __init__(self, dtype, naive=False):
-        half, self.naive = dtype in ("float16", "bfloat16"), naive
+        half = self.half = dtype in ("float16", "bfloat16")
+        self.naive = naive
         self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
         self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
         self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
@@ -40,8 +42,10 @@ class Noise:
         self.words = MEANING.format(self.times, f"{HALF_STEPS if half else STEPS} units of {dtype}" if naive or not half
                                     else fused)
 
-    def draw(self, seed, sign):
-        self.rng, self.sign = Random(repr(seed)), sign
+    def draw(self, seed, number):
+        """The noise of one evaluation; those of one pair have opposite signs."""
+        scales = HALF_SCALES if self.half else (1.0,)
+        self.rng, self.scale = Random(repr((seed, number // 2))), (-1) ** number * scales[number // 2 % len(scales)]
         return self
 
     def held(self, x):
@@ -52,7 +56,7 @@ class Noise:
         """x, each entry off by between a half and a whole `width`, relative to itself or to `size`."""
         n = np.size(x)
         first = int(self.rng.random() * POOL)
-        u = _pool(self.sign * width, size is None)
+        u = _pool(self.scale * width, size is None)
         u = (u[first:first + n] if n <= POOL else np.resize(u[first:first + POOL], n)).reshape(np.shape(x))
         return x * u if size is None else x + np.where(np.isfinite(size), size, 0) * u
 
@@ -179,27 +183,33 @@ def __getattr__(name):
     return f if isinstance(f, np.ufunc | type) or not callable(f) else lifted(f)
 
 
-def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS):
+def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
     """{name: result in float64} and {name: allowed error of each entry} of `run`, a function of an array module.
 
     `pairs` of draws are made.  `naive` is half precision in every operation, not only into and out of contractions.
+    `other` is another form of the same, which every second pair runs; what it leaves out or cannot hold is not counted.
     """
     global noise
-    exact, square = {n: np.asarray(x, float) for n, x in run(np).items()}, {}
+    exact = {n: np.asarray(x, float) for n, x in run(np).items()}
+    square, count = {n: np.zeros(x.shape) for n, x in exact.items()}, dict.fromkeys(exact, 0)
     before, noise = noise, Noise(dtype, naive)
-    rules = UNIT[dtype], noise.times
+    rules = UNIT[dtype], noise.times, noise.largest
     try:
         with np.errstate(all="ignore"):
             for draw in range(2 * pairs):
-                noise.draw((seed, draw // 2), (-1) ** draw)
-                for n, x in run(sys.modules[__name__]).items():
-                    square[n] = square.get(n, 0) + (np.asarray(to_host(x)) - exact[n]) ** 2 / (2 * pairs)
+                noise.draw(seed, draw)
+                second = other is not None and draw // 2 % 2
+                for n, x in (other if second else run)(sys.modules[__name__]).items():
+                    x = np.asarray(to_host(x))
+                    if n in exact and not (second and not np.isfinite(x).all()):
+                        square[n] += (x.reshape(exact[n].shape) - exact[n]) ** 2
+                        count[n] += 1
     finally:
         noise = before
-    return exact, {n: _bar(exact[n], x, *rules) for n, x in square.items()}
+    return exact, {n: _bar(exact[n], x / count[n], *rules) for n, x in square.items()}
 
 
-def _bar(exact, square, unit, times):
+def _bar(exact, square, unit, times, largest):
     row = square.mean(axis=-1, keepdims=True) / 4 if square.ndim else square     # chance cannot spare a single entry
     bar = times * np.sqrt(np.maximum(square, row)) + unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
-    return np.where(np.isnan(bar), np.inf, bar)
+    return np.where(np.isnan(bar) | (np.abs(exact) + bar > largest), np.inf, bar)       # there it may overflow

@@ -1,7 +1,7 @@
 """A second bank: attention kernels by somebody who had read neither the checks nor the first bank.
 
-`kernels.py` is theirs.  LINES says which lines of the pages their words for a mistake's place mean; it was written before
-the first run, and several lines stand where the words speak of several.
+`kernels.py` is theirs.  LINES says which lines of the pages their words for a mistake's place mean; it was written
+before the first run, and several lines stand where the words speak of several.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,8 @@ LINES = {
         "forward (1) forward (2)": "divided_by_keys", "forward (2)": "mask_before_bias",
         "backward (1) backward (2)": "dbias_not_masked", "backward (1)": "dk_within_chunk"},
 }
-LINE = {f"{page}_{name}": line for page, rows in LINES.items() for line, names in rows.items() for name in names.split()}
+LINE = {f"{page}_{name}": line for page, rows in LINES.items() for line, names in rows.items()
+        for name in names.split()}
 
 
 class Case(NamedTuple):
