@@ -110,7 +110,8 @@ class Changes:
         for i, letter in enumerate(letters if letters != "bias" else ""):
             if letter != "1":
                 hows = one("how", ways(self.sizes.get(letter, 1)))
-                yield from self.rows(kind, {"how": hows}, i=i, letter=letter, **fields)
+                cost = 2 + (letter in self.line.letters)
+                yield from self.rows(kind, {"how": hows}, i=i, letter=letter, cost=cost, **fields)
 
     def of_line(self, x):
         """Of the whole line, x in words that can be run."""

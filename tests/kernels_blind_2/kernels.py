@@ -5,7 +5,7 @@ mistake was chosen or changed after asking `check.diagnose`.
 
 The table is `ROWS`, a list of `Row`:
 
-    name      unique; also a module-level function, so `refattn check kernels:NAME --as VARIANT ...` works from here
+    name      unique; also a module-level function
     variant   what to pass as `variant`: softmax, hyla, compositional, compositional_linear, compositional_nonlinear,
               sliding_dilated, sliding_dilated_pad, linear
     kernel    theirs(q, k, v, *more, do=do[, bias=, keep=, dropout=]) -> (o, dq, dk, dv[, dbias], *dmore), the results
@@ -16,7 +16,7 @@ The table is `ROWS`, a list of `Row`:
     side      "" (right), "forward" or "backward": where the mistake is
     where     its true place in words of the paper's equations
     what      the mistake in one sentence
-    wrong     the results that it changes (o, dq, dk, dv, dbias, dmore...) at these options, measured by verify.py
+    wrong     the results that it changes (o, dq, dk, dv, dbias, dmore...) at these options
     gradients how they are made: "autograd" (of the forward as it stands, so a forward mistake shows in the gradients
               too), "handwritten" (for the right forward unless the mistake is in the backward), "tiled" (handwritten,
               recomputing from what the forward saved, so that a forward mistake goes on into the gradients)
@@ -26,18 +26,7 @@ The table is `ROWS`, a list of `Row`:
               its results rounded to bfloat16, `row.cast("float32")` is the kernel itself.
     right     True for kernels without a mistake: one for each variant, and others by different algorithms
 
-Run a row:
-
-    import sys; sys.path.insert(0, "/tmp/blind2")
-    import kernels
-    from refattn import check
-    row = kernels.BY_NAME["hyla_sum_over_heads"]
-    print(check.compare(row.kernel, row.variant, **row.options))                      # float32
-    print(check.diagnose(row.cast("bfloat16"), row.variant, dtype="bfloat16", **row.options))
-    print(row.side, row.where, row.what)
-
 Sliding-dilated kernels have `check.compare`'s dilation, 2, built in.  Tiled kernels have tiles of 4 keys.
-`python verify.py` holds all rows against float64 references of its own (PyTorch autograd of the formulas).
 """
 
 from dataclasses import dataclass, field
@@ -85,7 +74,7 @@ class Autograd:
         b = rest.pop(0) if bias is not None else None
         o = self.forward(q, k, v, *rest, bias=b, keep=_torch(keep), dropout=_torch(dropout))
         grads = torch.autograd.grad(o, leaves, _torch(do), allow_unused=True)
-        return (o.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads)))
+        return (o.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=False)))
 
 
 class Manual:
@@ -251,8 +240,9 @@ def softmax_jax(q, k, v, *, bias, keep, dropout, bug=""):
     if bug == "padded keys":
         more = -k.shape[1] % TILE
         k, v = (jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, 0))) for x in (k, v))
-        grow = lambda x, fill: x if x is None or x.shape[-1] == 1 else jnp.pad(
-            x, ((0, 0),) * (x.ndim - 1) + ((0, more),), constant_values=fill)
+        def grow(x, fill):
+            return x if x is None or x.shape[-1] == 1 else jnp.pad(
+                    x, ((0, 0),) * (x.ndim - 1) + ((0, more),), constant_values=fill)
         bias, keep, dropout = grow(bias, 0), grow(keep, True), grow(dropout, 1)
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
     s = s if bias is None else s + bias
@@ -430,7 +420,8 @@ def hyla_loops(q, k, v, *, bias, keep, dropout):
 def hyla_jax(q, k, v, *, bias, keep, dropout, bug=""):
     """Layout bthd."""
     s = jnp.einsum("bqhd,bkhd->bqkh", q, k) / q.shape[-1] ** 0.5
-    move = lambda x: jnp.moveaxis(jnp.broadcast_to(x, (q.shape[0], q.shape[2], q.shape[1], k.shape[1])), 1, -1)
+    def move(x):
+        return jnp.moveaxis(jnp.broadcast_to(x, (q.shape[0], q.shape[2], q.shape[1], k.shape[1])), 1, -1)
     s = s if bias is None else s + move(bias)
     s = s if keep is None else jnp.where(move(keep), s, 0)
     mean = jnp.mean(s * s, -1, keepdims=True)
@@ -666,7 +657,8 @@ def sliding_dense(q, k, v, offset_bias, pad_k=None, pad_v=None, *, bias, keep, d
     distance = torch.arange(K - Q, K)[:, None] - torch.arange(K)
     is_offset = distance[..., None] == torch.arange(W) * DILATION             # q k w
     one_hot = is_offset.to(q.dtype)
-    spread = lambda x: torch.einsum("bhqw,qkw->bhqk", x.expand(B, H, Q, W), one_hot)
+    def spread(x):
+        return torch.einsum("bhqw,qkw->bhqk", x.expand(B, H, Q, W), one_hot)
     s = torch.einsum("bqhd,bkhd->bhqk", q, k) / D ** 0.5 + torch.einsum("hw,qkw->hqk", offset_bias, one_hot)
     s = s if bias is None else s + spread(bias)
     kept = is_offset.any(-1)
@@ -681,8 +673,9 @@ def sliding_jax(q, k, v, offset_bias, pad_k=None, pad_v=None, *, bias, keep, dro
     B, Q, H, D = q.shape
     K, W = k.shape[1], offset_bias.shape[1]
     room = (W - 1) * DILATION
-    front = lambda x, pad: jnp.concatenate(
-        [jnp.broadcast_to(jnp.zeros(x.shape[2:], x.dtype) if pad is None else pad, (B, room, *x.shape[2:])), x], 1)
+    def front(x, pad):
+        return jnp.concatenate(
+            [jnp.broadcast_to(jnp.zeros(x.shape[2:], x.dtype) if pad is None else pad, (B, room, *x.shape[2:])), x], 1)
     k, v = front(k, jax.lax.stop_gradient(pad_k) if bug == "pad_k detached" else pad_k), front(v, pad_v)
     begin = [room + K - Q - w * DILATION for w in range(W)]
     s = jnp.stack([jnp.einsum("bqhd,bqhd->bhq", q, k[:, i:i + Q]) for i in begin], -1) / D ** 0.5
@@ -736,9 +729,11 @@ def linear_scan(q, k, v, *, do, bias, keep, dropout, bug=""):
     assert bias is None and keep is None and dropout is None
     B, Q, H, D = q.shape
     K, E, scale, n = k.shape[1], v.shape[-1], q.shape[-1] ** -0.5, 2
-    front = lambda x, to: jnp.pad(x, ((0, 0), (to - x.shape[1], 0), (0, 0), (0, 0)))
+    def front(x, to):
+        return jnp.pad(x, ((0, 0), (to - x.shape[1], 0), (0, 0), (0, 0)))
     length = -(-K // n) * n
-    chunks = lambda x: jnp.moveaxis(front(x, length).reshape(B, length // n, n, *x.shape[2:]), 1, 0)
+    def chunks(x):
+        return jnp.moveaxis(front(x, length).reshape(B, length // n, n, *x.shape[2:]), 1, 0)
     qs, ks, vs, dos = chunks(q * scale), chunks(k), chunks(v), chunks(do)
     seen = jnp.tril(jnp.ones((n, n), q.dtype))
 
@@ -762,7 +757,8 @@ def linear_scan(q, k, v, *, do, bias, keep, dropout, bug=""):
         return dstate + jnp.einsum("bqhd,bqhe->bhde", q, do), (dq, dk, dv)
 
     _, (dq, dk, dv) = jax.lax.scan(back, jnp.zeros((B, H, D, E), q.dtype), (qs, ks, vs, dos, states), reverse=True)
-    whole = lambda x, size: jnp.moveaxis(x, 0, 1).reshape(B, length, *x.shape[3:])[:, length - size:]
+    def whole(x, size):
+        return jnp.moveaxis(x, 0, 1).reshape(B, length, *x.shape[3:])[:, length - size:]
     return whole(o, Q), whole(dq, Q) * scale, whole(dk, K), whole(dv, K)
 
 
@@ -1052,7 +1048,7 @@ assert len(BY_NAME) == len(ROWS)
 RIGHT = [r for r in ROWS if r.right]
 MISTAKES = [r for r in ROWS if not r.right]
 
-# which results each mistake changes by more than 1e-6 of their largest entry, measured by verify.py --wrong
+# which results each mistake changes by more than 1e-6 of their largest entry --wrong
 WRONG = dict(
     softmax_width_of_v="o dq dk dv dbias",
     softmax_bias_before_scale="o dq dk dv dbias",
