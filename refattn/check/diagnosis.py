@@ -51,11 +51,12 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     in two shapes, and in one more with a bias of all four axes.  Lines that explain the answers equally are all listed.
     Raises ValueError as `compare` does.
     """
-    call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
-    asked = {}
+    call, asked = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive), {}
+    if not callable(theirs):
+        raise ValueError("theirs is a mapping of arrays; diagnose asks a function again and again, compare takes arrays")
     for name, inputs in probes(call, sizes, seed).items():
         try:
-            asked[name] = Answer(call, inputs)
+            asked[name] = Answer(call, inputs, twice=name == "all")
         except ValueError:
             if name not in MAYBE:
                 raise
@@ -105,8 +106,8 @@ def one_sequence(sizes):
 
 class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
-    def __init__(self, call, inputs):
-        self.inputs, self.theirs = call(inputs)
+    def __init__(self, call, inputs, twice=False):
+        self.inputs, self.theirs = call(inputs, twice)
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
@@ -316,6 +317,8 @@ def pattern(answer, names) -> str:
     """Which entries are wrong, in words."""
     for n in (n for n in names if n in answer.wrong):
         x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
+        if not np.isfinite(x).all():
+            return f"{n}: {(~np.isfinite(x)).sum()} of {x.size} entries are NaN or infinite"
         if x.shape == y.shape:
             bad = ~(np.abs(x - y) <= bar)
             if bad.mean() > 0.9:

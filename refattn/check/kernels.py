@@ -133,6 +133,8 @@ class Call:
         if sorted(layout) != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
+        if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping)):
+            raise ValueError(f"theirs is a {type(theirs).__name__}; a function, or a mapping of arrays, is needed")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]
@@ -203,6 +205,10 @@ class Call:
             raise ValueError(f"theirs has {', '.join(theirs)}; q, k, v and at least one of o, dq, dk, dv are needed")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
+        for n, x in inputs.items():
+            if not np.isfinite(x).all():
+                raise ValueError(f"theirs has {n} with NaN or infinite entries; finite numbers are needed"
+                                 f"{', and keep for what is not attended to' * (n == 'bias')}")
         return inputs, {n: x for n, x in arrays.items() if n not in inputs}
 
     def bars(self, inputs, results) -> tuple[dict, dict]:
