@@ -19,6 +19,7 @@ from .bench import false_alarms
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
+LAYERS = [case.name for case in CASES if case.name.startswith("layers/") and formulas(case.name)]
 SAMPLE = ("hyla: dropout missing in the first use", "hyla: a sign", "hyla: dq unscaled", "softmax: scores too large",
           "softmax: keep missing", "softmax: the model's width in the scale", "linear: keep missing backward",
           "compositional: d for c", "sliding_dilated: dilation 1", "sliding_dilated: duplicates lost")
@@ -107,7 +108,7 @@ def test_log_sum_exp_is_a_named_value():
 # ----------------------------------------------------------------------------------------------------------- formulas
 
 
-@pytest.mark.parametrize("name", [*PAGES, *OPERATIONS])
+@pytest.mark.parametrize("name", [*PAGES, *OPERATIONS, *LAYERS])
 def test_formulas_are_the_page(name):
     of = subject(name)
     inputs = drawn(of, "float64", everything(name) if name in PAGES else {}, None, 3)
@@ -140,6 +141,44 @@ def test_the_bank_in_pytorch(dtype):
         if case.line:
             located, named, total = located + (case.line in found.lines), named + found.named, total + 1
     assert located >= 0.9 * total and named >= 0.75 * total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("bank", ["tests.kernels_blind", "tests.kernels_blind_2"])
+def test_banks_of_others(bank, dtype):
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    from .bench import diagnoses
+    counts = diagnoses.measure(diagnoses.bank(bank), dtype)
+    assert not counts["called wrong"], counts
+    assert counts["located"] >= 0.9 * counts["wrong"] and counts["named"] >= 0.75 * counts["wrong"], counts
+
+
+@pytest.mark.parametrize("name, wrong, lines", [
+    ("layers/MultiHead hyla", ("dwo",), ("backward (out)",)),
+    ("layers/SlidingDilated pad", ("dpad",), ("backward (in)",)),
+    ("layers/FeedForward gelu", ("dw2",), ("backward (4)",))])
+def test_layers_are_diagnosed(name, wrong, lines):
+    call = Call(None, name, "float32")
+
+    def kernel(**inputs):
+        found = own(call)(**inputs)
+        return found | {n: found[n][::-1] for n in wrong}
+    found = check.diagnose(kernel, name)
+    assert found.lines == lines and found.named, found
+
+
+def test_the_line_of_a_mistake_that_no_table_has():
+    def kernel(q, k, v, do):
+        o, saved = PAGES["softmax"].forward(q, k, v)
+        a = saved.code * (1 + 0.1 * np.sin(40 * saved.code))                    # in the backward's softmax only
+        ds = a * (np.einsum("bqhe,bkhe->bhqk", do, v) - (do * o).sum(-1).swapaxes(1, 2)[..., None])
+        dv = PAGES["softmax"].backward(saved, do)[2]
+        scale = q.shape[-1] ** -0.5
+        return o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale, dv
+    found = check.diagnose(kernel, "softmax", dtype="float64", sizes={"k": 5})
+    assert "backward (2)" in found.lines and not found.named and "another ds would explain it" in str(found), found
 
 
 def test_words_begin_with_the_verdict():

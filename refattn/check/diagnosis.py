@@ -53,7 +53,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     """
     call, asked = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive), {}
     if not callable(theirs):
-        raise ValueError("theirs is a mapping of arrays; diagnose asks a function again and again, compare takes arrays")
+        raise ValueError("theirs is a mapping of arrays; diagnose asks a function again and again, compare takes them")
     for name, inputs in probes(call, sizes, seed).items():
         try:
             asked[name] = Answer(call, inputs, twice=name == "all")
