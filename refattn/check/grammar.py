@@ -103,6 +103,7 @@ class Changes:
                        "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:])}
 
     def rows(self, kind, ranges=None, **fields):
+        """`rows` with what the page gives."""
         return rows(kind, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
 
     def along(self, kind, letters, **fields):
@@ -130,26 +131,26 @@ class Changes:
     def of_node(self, node, twin):
         """Of a part of the line; `twin` has letters for axes."""
         if isinstance(node, ast.Name):
-            yield from self.of_name(node.id)
+            yield from self._of_name(node.id)
         elif isinstance(node, ast.Call):
-            yield from self.of_call(node, twin)
+            yield from self._of_call(node, twin)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-            yield from self.of_sum(node, twin)
+            yield from self._of_sum(node, twin)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             for left, right, word in (node.left, node.right, twin.right), (node.right, node.left, twin.left):
-                yield from self.of_factor(left, right, ast.unparse(word))
+                yield from self._of_factor(left, right, ast.unparse(word))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             yield from self.rows("power", x=ast.unparse(node.left))
             if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
-                yield from self.of_root(node.left.left)
+                yield from self._of_root(node.left.left)
 
-    def of_root(self, mean):
+    def _of_root(self, mean):
         a, square = ast.unparse(mean), mean.args[0] if isinstance(mean, ast.Call) else mean
         root = square.left if isinstance(square, ast.BinOp) else square
         own = mean.args[1].value if isinstance(mean, ast.Call) else ()
         yield from self.rows("root", a=a, call="mean", root=ast.unparse(root), own=own)
 
-    def of_name(self, x):
+    def _of_name(self, x):
         of, letters = self.of, self.of.letters.get(x)
         if x == "eps":
             yield from self.rows("epsilon")
@@ -174,7 +175,7 @@ class Changes:
                 yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
         yield from self.along("axis", letters, x=x)
 
-    def of_sum(self, node, twin):
+    def _of_sum(self, node, twin):
         x, y, X, Y = map(ast.unparse, (node.left, node.right, twin.left, twin.right))       # noqa: N806 (in words)
         sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
         if y != "eps":
@@ -184,7 +185,7 @@ class Changes:
                 for a, b in (term.left, term.right), (term.right, term.left):
                     yield from self.rows("term of two factors", rest=rest.format(ast.unparse(a)), b=ast.unparse(b))
 
-    def of_factor(self, left, right, word):
+    def _of_factor(self, left, right, word):
         x, y = ast.unparse(left), ast.unparse(right)
         yield from self.rows("factor", x=x, y=y, Y=word)
         if isinstance(left, ast.Call) and len(left.args) == 1:
@@ -193,10 +194,10 @@ class Changes:
             a, b, sign = ast.unparse(left.left), ast.unparse(left.right), "+" if isinstance(left.op, ast.Add) else "-"
             yield from self.rows("factor of a sum", a=a, b=b, sign=sign, y=y, Y=word)
 
-    def of_call(self, node, twin):
+    def _of_call(self, node, twin):
         call, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
         if call in ("sum", "mean", "total"):
-            yield from self.of_reduction(call, x, text, node.args[1].value, twin)
+            yield from self._of_reduction(call, x, text, node.args[1].value, twin)
         elif call == "dot":
             ahead, behind = x.strip("'").split("->")
             for letter in dict.fromkeys(ahead.replace(",", "")):
@@ -206,7 +207,7 @@ class Changes:
             ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]]}
             yield from self.rows(call, ranges, x=x, text=text, running="")
 
-    def of_reduction(self, call, x, text, own, twin):
+    def _of_reduction(self, call, x, text, own, twin):
         letters, words = reduced(self.of, twin), twin.args[1].value
         fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words}
         for n in (1, 2, 0, len(letters)):
