@@ -106,12 +106,13 @@ def _page(of, fused):
 def _layer(case, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
     layer, kind = case.layer, type(case.layer).__name__
-    words, pads = (f"{kind}.forward", f"{kind}.backward"), getattr(layer, "out_of_range", "") == "pad"
+    words, axes = (f"{kind}.forward", f"{kind}.backward"), _parameters(layer)
     if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward"):
         text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.replace("{phi}", ahead).replace("{slope}", slope)
-        return text, {**case.axes, **_parameters(layer), "do": "btm"}, "bhqk", words, 2
+        return text, {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
+    pads = "pad" in axes
     of = {"MultiHead": lambda: page(layer.variant).name, "SlidingDilated": lambda: f"sliding_dilated{'_pad' * pads}",
           "Compositional": lambda: f"compositional_{layer.scoring}".removesuffix("_dot")}.get(kind, lambda: None)()
     inner = _page(of, fused) if of and getattr(layer, "position", None) is None and "read" not in case.name else None
@@ -119,32 +120,35 @@ def _layer(case, fused):
         return None
     text, inputs, code, _, _ = inner
     ahead, back = re.sub(r"\bx\b", "ex", re.sub(r"\b(d?)o\b", r"\1heads", text)).split(PARTED)
-    axes, across = _parameters(layer), "context" in case.axes
-    maps = {"q": ("x", "q", "q"), "selector": ("x", "q", "s"), "k": ("context", "k", "k"), "v": ("context", "k", "v")}
-    first, last, dx = [], [], {"q": [], "k": []}
-    for n, (x, p, w) in maps.items():
-        if f"w{w}" in axes:
-            form = axes[f"w{w}"][1:]
-            bias = f"b{w}" in axes
-            first.append(f"in {n} b{p}{form} = dot('b{p}m,m{form}->b{p}{form}', {x}, w{w}){f' + b{w}' * bias}")
-            pad = pads and x == "context"
-            first += [f"in pad_{n} {form} = dot('m,m{form}->{form}', pad, w{w}){f' + b{w}' * bias}"] * pad
-            dpad = f" + dot('m,{form}->m{form}', pad, dpad_{n})" * pad
-            last.append(f"in dw{w} m{form} = dot('b{p}m,b{p}{form}->m{form}', {x}, d{n}){dpad}")
-            last += [f"in db{w} {form} = total(d{n}, 'b{p}'){f' + dpad_{n}' * pad}"] * bias
-            last.append(f"in dx{w} b{p}m = dot('b{p}{form},m{form}->b{p}m', d{n}, w{w})")
-            dx[p].append(f"dx{w}")
-    ends = [("dx", "bqm", dx["q"]), ("dcontext", "bkm", dx["k"])] if across else [("dx", "bqm", dx["q"] + dx["k"])]
-    last += [f"in {n} {form} = {' + '.join(terms)}" for n, form, terms in ends]
+    first, last = _maps(axes, "context" in case.axes)
     last += ["in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)"] * pads
     last += ["in dbr c = 0.0 * br"] * ("br" in axes and "dbr" not in text)      # the softmax drops it
     h, bo = axes["wo"][:2], "bo" in axes
-    out = f"out o bqm = dot('bq{h},{h}m->bqm', heads, wo){' + bo' * bo}\n"
+    out = [f"out o bqm = dot('bq{h},{h}m->bqm', heads, wo){' + bo' * bo}"]
     undo = [f"out dheads bq{h} = dot('bqm,{h}m->bq{h}', do, wo)", f"out dwo {h}m = dot('bq{h},bqm->{h}m', heads, do)",
             *["out dbo m = total(do, 'bq')"] * bo]
-    text = "".join(("\n".join(first), "\n", ahead, out, PARTED, "\n".join(undo), "\n", back, "\n".join(last), "\n"))
+    text = "\n".join([*first, ahead + "\n".join(out), PARTED + "\n".join(undo), back + "\n".join(last)]) + "\n"
     inputs = {n: x for n, x in inputs.items() if n not in (*"qkv", "selector", "pad_k", "pad_v")}
     return text, inputs | axes | {"x": "bqm", "context": "bkm", "do": "bqm"}, code, words, getattr(layer, "dilation", 2)
+
+
+def _maps(axes, across):
+    """The lines of the maps from x and the context, and of their gradients; a pad is projected like a token."""
+    first, last, dx = [], [], {"q": [], "k": []}
+    for n, x, p, w in ("q", "x", "q", "q"), ("selector", "x", "q", "s"), ("k", "context", "k", "k"), (
+            "v", "context", "k", "v"):
+        if f"w{w}" not in axes:
+            continue
+        form, bias, pad = axes[f"w{w}"][1:], f"b{w}" in axes, "pad" in axes and p == "k"
+        first.append(f"in {n} b{p}{form} = dot('b{p}m,m{form}->b{p}{form}', {x}, w{w}){f' + b{w}' * bias}")
+        first += [f"in pad_{n} {form} = dot('m,m{form}->{form}', pad, w{w}){f' + b{w}' * bias}"] * pad
+        dpad = f" + dot('m,{form}->m{form}', pad, dpad_{n})" * pad
+        last.append(f"in dw{w} m{form} = dot('b{p}m,b{p}{form}->m{form}', {x}, d{n}){dpad}")
+        last += [f"in db{w} {form} = total(d{n}, 'b{p}'){f' + dpad_{n}' * pad}"] * bias
+        last.append(f"in dx{w} b{p}m = dot('b{p}{form},m{form}->b{p}m', d{n}, w{w})")
+        dx[p].append(f"dx{w}")
+    ends = [("dx", "bqm", dx["q"]), ("dcontext", "bkm", dx["k"])] if across else [("dx", "bqm", dx["q"] + dx["k"])]
+    return first, last + [f"in {n} {form} = {' + '.join(terms)}" for n, form, terms in ends]
 
 
 def _parameters(layer) -> dict:
