@@ -106,6 +106,8 @@ def _page(of, fused):
 def _layer(case, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
     layer, kind = case.layer, type(case.layer).__name__
+    if layer is None:
+        return None
     words, axes = (f"{kind}.forward", f"{kind}.backward"), _parameters(layer)
     if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward"):
         text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
