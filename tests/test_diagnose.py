@@ -1,7 +1,9 @@
 """The oracle: error bars that hold, formulas that are the pages, mistakes found in the line where they were made."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +69,17 @@ def test_pages_are_not_called_wrong_and_an_error_of_a_thousandth_is_seen(name, d
     if dtype == "float32" and formulas(name):
         seen, total = false_alarms.planted(name, range(2))
         assert seen == total > 10
+
+
+def test_no_false_alarm_is_recorded():
+    """What `python -m tests.bench.false_alarms --record` counted, for every page of then, option and precision."""
+    counts = json.loads(Path(false_alarms.__file__).with_suffix(".json").read_text())
+    planted = {name: row for name, row in counts.items() if name.startswith("planted")}
+    cells = {name: row for name, row in counts.items() if name not in planted}
+    assert sum(name.startswith("default") for name in cells) >= 17 * 4 * 6 and all(row[0] >= 20 or "kernel" in name
+                                                                                  for name, row in cells.items())
+    assert not {name: row for name, row in cells.items() if row[1]}
+    assert all(seen >= 0.99 * total for _, seen, total in planted.values()) and len(planted) >= 17
 
 
 @pytest.mark.parametrize("options", [{"causal": True, "bias": "hqk"}, {"causal": True, "keep": "b11k"},
