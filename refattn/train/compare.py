@@ -107,7 +107,8 @@ def _begin_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    parent_process().join()
+    if (parent := parent_process()) is not None:
+        parent.join()
     with _at_work:                                          # the run notices too, and puts its state away (Stop)
         os._exit(1)
 
