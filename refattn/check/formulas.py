@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,7 +65,8 @@ def _formulas(of: str, fused) -> Formulas | None:
             part = 1
             continue
         head, _, body = row.partition(" = ")
-        lines.append(Line(part, *head.split(), body))
+        tag, name, axes = head.split()
+        lines.append(Line(part, tag, name, axes, body))
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
     return Formulas(tuple(lines), letters, words, code, dilation)
 
@@ -196,7 +197,7 @@ KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu":
 
 def start(of: Formulas, inputs) -> dict:
     """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
-    env = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    env: dict[str, Any] = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
     if "x" in env and "context" in of.letters:
         env.setdefault("context", env["x"])
     size = {"1": 1}

@@ -137,7 +137,7 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     size = sized(sizes)
     if not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed is {seed!r}; allowed: whole numbers from 0")
-    inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(seed))
+    inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(int(seed)))
     if causal:
         if of.letters.get("keep") != "bhqk" or "state" in of.arrays:
             raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")

@@ -98,8 +98,9 @@ class Rough(NDArrayOperatorsMixin):
     def __init__(self, host):
         self.host = host
 
-    shape, ndim, dtype = (property(lambda self, name=name: getattr(self.host, name))
-                          for name in ("shape", "ndim", "dtype"))
+    shape = property(lambda self: self.host.shape)
+    ndim = property(lambda self: self.host.ndim)
+    dtype = property(lambda self: self.host.dtype)
 
     def reshape(self, *form):
         """The same numbers in another form."""
