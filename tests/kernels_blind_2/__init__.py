@@ -10,9 +10,9 @@ tests.kernels_blind_2`, half precision as there):
     float32     74 seen, 68 located (91.9 %), 56 named (75.7 %), 4 named in other lines; no right kernel called wrong
     bfloat16    73 seen, 65 located (87.8 %), 54 named (73.0 %), 4 named in other lines; 2 right kernels called wrong
 
-The two were tiled softmax attention, whose backward sums over the output; error bars know that form since.  After what
-it showed in general was mended, in bfloat16: 70 located (94.6 %), 62 named (83.8 %), none in other lines, no right kernel
-called wrong.
+The two were tiled softmax attention, whose backward sums over the output; error bars know that form since.  After the
+mending of what it showed in general, in bfloat16: 70 located (94.6 %), 62 named (83.8 %), none in other lines, no right
+kernel called wrong.
 """
 
 from typing import NamedTuple
