@@ -59,7 +59,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["refattn", "refattn.*"]),
     package_data={"refattn": ["py.typed", "COMMIT", "reproduce/records/*.json", "tasks/*.npy", "check/formulas.txt",
-                              "verification/revealed.json"]},
+                              "check/mistakes.txt", "verification/revealed.json"]},
     python_requires=">=3.10",
     install_requires=["numpy>=2.0", "tqdm>=4.66", "threadpoolctl>=3.5"],
     extras_require=extras,
