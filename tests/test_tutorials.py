@@ -1,6 +1,7 @@
 """The tutorials run, and the notebooks beside them were rendered from them."""
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -62,6 +63,49 @@ def test_the_source_tells_what_it_does_and_ends_with_what_to_change(source):
     for words in "What you'll do", "What you'll learn", "What you need", "Change this", "differ":
         assert words in text
     assert text.count("\nassert ") + text.count("\n    assert ") >= 5
+
+
+@EACH
+def test_it_links_to_the_last_the_next_its_pages_and_the_exercises(source):
+    place, text = SOURCES.index(source), source.read_text(encoding="utf-8")
+    head = text[:text.index("**What you'll do.**")]
+    links = re.findall(r"\]\((\S+?)\)", head)
+    for other in SOURCES[max(0, place - 1):place] + SOURCES[place + 1:place + 2]:
+        assert f"{other.stem}.ipynb" in links
+    assert {"../README.md", "../exercises/README.md"} <= set(links)
+    assert sum(link.startswith("../../refattn/") for link in links) >= 3
+    assert "pip install '.[plots" in head and "equations:" in head
+    for link in re.findall(r"\]\((\.\.?/\S+?|[^\s/:#]+\.ipynb)\)", text):       # as the rendered notebook sees them
+        assert (RENDERED / link).exists(), link
+
+
+def test_the_guide_lists_every_tutorial_and_links_to_what_is_there():
+    guide = ROOT / "tutorials" / "README.md"
+    text = guide.read_text(encoding="utf-8")
+    for source in SOURCES:
+        assert text.count(f"(rendered/{source.stem}.ipynb)") == 1
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert link.startswith("https://") or (guide.parent / link.split("#")[0]).exists(), link
+    for words in "A reader", "A kernel author", "An experimenter", "One week for a lecturer", "## Notation":
+        assert words in text
+
+
+@pytest.mark.parametrize("name", ["softmax", "hyla", "compositional", "sliding_dilated"])
+def test_a_diagram_is_drawn_from_the_page(name):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from tutorials import diagrams
+    assert name in diagrams.ATTENTION
+    page = importlib.import_module(f"refattn.attention.{name}")
+    down, up = (diagrams.lines_of(getattr(page, each)) for each in (name, f"{name}_backward"))
+    assert {line.tag for line in down} == {line.tag for line in up}
+    figure = diagrams.flow(name)
+    drawn = "\n".join(text.get_text() for text in figure.axes[0].texts)
+    assert all(line.words in drawn for line in (*down, *up))
+    if name == "hyla":                                  # the code's gradient goes from (7) past (6) to (5)
+        assert "dc" in diagrams.edges(up)[7, 5] and "c" in diagrams.edges(down)[4, 7]
+    assert diagrams.attention(name).axes[0].get_title()
+    diagrams.plt.close("all")
 
 
 @pytest.mark.tutorial

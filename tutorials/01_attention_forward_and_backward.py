@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Attention, forward and backward
 #
+# [all tutorials](../README.md) · after: [2](02_attention_is_a_hypernetwork.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`attention/softmax.py`](../../refattn/attention/softmax.py), [`ops.py`](../../refattn/ops.py), [`verification/naive/softmax.py`](../../refattn/verification/naive/softmax.py), [`attention/layer.py`](../../refattn/attention/layer.py) · equations: H, (1) to (3) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Write softmax attention as loops, call the library, derive its backward line by line,
 # check it to twelve digits, mask it, and train one layer with it.
 #
@@ -42,6 +46,7 @@ from refattn import check, losses, ops, optim, params
 from refattn.attention import masks
 from refattn.attention.layer import MultiHead
 from refattn.attention.softmax import softmax, softmax_backward
+from tutorials import diagrams
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -55,23 +60,28 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # You have the gradient of a loss with respect to the output of attention. What are the gradients of queries,
 # keys and values, and **how do you know that yours are right?**
 #
-# H writes multi-head attention so (eq. 1 to 3; x_k is the k-th input, h a head):
+# H writes multi-head attention so (eq. 1 to 3; $\mathbf{x}_k$ is the k-th input, h a head):
 #
-#     a[h, q, k] = softmax over k of ( Q_h K_h^T / sqrt(D^head) )[q, k]              (1)
-#     MHA_q      = W^out  concatenate over h ( sum_k a[h, q, k] W_h^value x_k )      (2)
-#                = sum_h W_h^out  sum_k a[h, q, k] W_h^value x_k                     (3)
+# $$\mathbf{a}_{hqk} = \operatorname{softmax}_k \Big( \frac{(\mathbf{Q}_h \mathbf{K}_h^\top)_{qk}}{\sqrt{D}} \Big) \tag{1}$$
+#
+# $$\mathrm{MHA}_q = \mathbf{W}^{\mathrm{out}} \operatorname{concat}_h \Big( \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \Big) \tag{2}$$
+#
+# $$\phantom{\mathrm{MHA}_q} = \sum_h \mathbf{W}_h^{\mathrm{out}} \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \tag{3}$$
 #
 # The projections W are ordinary linear maps; a layer puts them around. What is left is a function of three
 # arrays, and that is what this library calls a **page**:
 #
-#     s[b, h, q, k] = sum_d q[b, q, h, d] k[b, k, h, d] / sqrt(d) + bias
-#     a             = softmax over k of s
-#     o[b, q, h, e] = sum_k a[b, h, q, k] v[b, k, h, e]
+# $$\mathbf{s}_{bhqk} = \frac{1}{\sqrt D} \sum_d \mathbf{q}_{bqhd}\, \mathbf{k}_{bkhd} + \mathbf{bias}_{bhqk}, \qquad
+# \mathbf{a}_{bhqk} = \frac{\exp \mathbf{s}_{bhqk}}{\sum_{j} \exp \mathbf{s}_{bhqj}}, \qquad
+# \mathbf{o}_{bqhe} = \sum_k \mathbf{a}_{bhqk}\, \mathbf{v}_{bkhe}$$
 #
+# Arrays are bold and upright, indices light and slanted, so $\mathbf{q}$ is the array of queries and $q$ one query; D is
+# the number of features d.
 # One letter, one axis, everywhere: `b` batch, `q` query, `k` key, `h` head, `d` query/key feature, `e` value
-# feature. Sizes below are all different, so that no swapped axis can hide.
+# feature. Sizes below are all different, so that no swapped axis can hide. The drawing shows one query of one head.
 
 # %%
+figure = diagrams.attention("softmax")
 rng = np.random.default_rng(0)
 b, t_q, t_k, h, d, e = 2, 5, 6, 3, 4, 7
 q = rng.standard_normal((b, t_q, h, d))
@@ -115,32 +125,30 @@ assert np.allclose(saved.code.sum(axis=-1), 1)
 # %% [markdown]
 # ## 4. The backward, by hand
 #
-# Write dx for the gradient of some scalar loss with respect to x. Given do, walk the forward from its last
-# line to its first. Two rules do nearly everything:
+# Write $\mathrm{d}\mathbf{x}$ for the gradient of some scalar loss with respect to $\mathbf{x}$. Given
+# $\mathrm{d}\mathbf{o}$, walk the forward from its last line to its first. Two rules do nearly everything:
 #
-# * **A sum of products.** In o = sum_k c v, the gradient of one factor is the upstream gradient times the
-#   *other* factor, summed over the letters that the first factor does not have. The letters are the same,
+# * **A sum of products.** In $\mathbf{o} = \sum_k \mathbf{c}\,\mathbf{v}$, the gradient of one factor is the upstream gradient
+#   times the *other* factor, summed over the letters that the first factor does not have. The letters are the same,
 #   rearranged.
 # * **A broadcast** copies one number to many places, so its gradient is the sum over those places.
 #
-#          forward                                      backward
-#     (1)  s_hqk = sum_d q_qhd k_khd / sqrt(d) + bias   dq_qhd = sum_k ds_hqk k_khd / sqrt(d)
-#                                                       dk_khd = sum_q ds_hqk q_qhd / sqrt(d)
-#                                                       dbias  = ds_hqk, summed where bias was broadcast
-#     (2)  a_k   = exp(s_k) / sum_j exp(s_j)            ds_k   = a_k (da_k - sum_j a_j da_j)
-#     (3)  c     = a dropout                            da     = dc dropout
-#     (4)  o_qhe = sum_k c_hqk v_khe                    dc_hqk = sum_e do_qhe v_khe
-#                                                       dv_khe = sum_q c_hqk do_qhe
-#
+# | | forward | backward |
+# |---|---|---|
+# | (1) | $\mathbf{s}_{hqk} = \sum_d \mathbf{q}_{qhd} \mathbf{k}_{khd} / \sqrt D + \mathbf{bias}_{hqk}$ | $\mathrm{d}\mathbf{q}_{qhd} = \sum_k \mathrm{d}\mathbf{s}_{hqk} \mathbf{k}_{khd} / \sqrt D$, $\quad \mathrm{d}\mathbf{k}_{khd} = \sum_q \mathrm{d}\mathbf{s}_{hqk} \mathbf{q}_{qhd} / \sqrt D$, $\quad \mathrm{d}\mathbf{bias} = \mathrm{d}\mathbf{s}$, summed where it was broadcast |
+# | (2) | $\mathbf{a}_k = \exp \mathbf{s}_k / \sum_j \exp \mathbf{s}_j$ | $\mathrm{d}\mathbf{s}_k = \mathbf{a}_k (\mathrm{d}\mathbf{a}_k - \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j)$ |
+# | (3) | $\mathbf{c} = \mathbf{a} \cdot \mathbf{dropout}$ | $\mathrm{d}\mathbf{a} = \mathrm{d}\mathbf{c} \cdot \mathbf{dropout}$ |
+# | (4) | $\mathbf{o}_{qhe} = \sum_k \mathbf{c}_{hqk} \mathbf{v}_{khe}$ | $\mathrm{d}\mathbf{c}_{hqk} = \sum_e \mathrm{d}\mathbf{o}_{qhe} \mathbf{v}_{khe}$, $\quad \mathrm{d}\mathbf{v}_{khe} = \sum_q \mathbf{c}_{hqk} \mathrm{d}\mathbf{o}_{qhe}$ |
 # Read the left column down, the right column up. (4) and (1) are sums of products, with a broadcast in (1);
 # (3) multiplies by a given factor, so its gradient is multiplied by the same factor (without dropout c = a).
 #
 # Line (2) is the only one with something to derive. One score moves every weight of its row:
 #
-#     da_j / ds_k = a_j ([j = k] - a_k)                 the quotient rule; [j = k] is 1 or 0
-#     ds_k        = sum_j da_j a_j ([j = k] - a_k)
-#                 = a_k da_k - a_k sum_j a_j da_j
-#                 = a_k (da_k - sum_j a_j da_j)
+# $$\frac{\partial \mathbf{a}_j}{\partial \mathbf{s}_k} = \mathbf{a}_j\,([j = k] - \mathbf{a}_k) \qquad\text{(the quotient rule; } [j = k] \text{ is 1 or 0)}$$
+#
+# $$\mathrm{d}\mathbf{s}_k = \sum_j \mathrm{d}\mathbf{a}_j\, \mathbf{a}_j\, ([j = k] - \mathbf{a}_k)
+# = \mathbf{a}_k\, \mathrm{d}\mathbf{a}_k - \mathbf{a}_k \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j
+# = \mathbf{a}_k \Big( \mathrm{d}\mathbf{a}_k - \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j \Big)$$
 #
 # So the softmax backward subtracts from each da its average under a: only differences between keys matter,
 # because adding one number to a whole row of scores changes nothing. It also needs `a` alone, not `s`.
@@ -164,10 +172,11 @@ assert np.abs(ds.sum(axis=-1)).max() < 1e-12    # differences only
 print("four lines by hand = softmax_backward")
 
 # %% [markdown]
-# The page of the library, for comparison: the same tags, in reverse order.
+# The page of the library, for comparison: the same tags, in reverse order. The drawing is made from these lines.
 
 # %%
 print(inspect.getsource(softmax_backward))
+figure = diagrams.flow("softmax")
 
 # %% [markdown]
 # Both versions could share one mistake of ours. So the next question is whether they are *the derivative*.
@@ -175,18 +184,19 @@ print(inspect.getsource(softmax_backward))
 # %% [markdown]
 # ## 5. Is it the derivative? The complex step
 #
-# For a function that is analytic, a tiny imaginary step is carried along and comes out as the slope:
+# For a function that is analytic, a tiny imaginary step η is carried along and comes out as the slope:
 #
-#     f(x + i h) = f(x) + i h f'(x) - h^2 f''(x) / 2 - ...     so     f'(x) = imag f(x + i h) / h  + O(h^2)
+# $$f(x + i \eta) = f(x) + i \eta f'(x) - \tfrac12 \eta^2 f''(x) - \dots \qquad\text{so}\qquad
+# f'(x) = \frac{\operatorname{imag} f(x + i \eta)}{\eta} + O(\eta^2)$$
 #
-# Nothing is subtracted, so nothing cancels, and h may be 1e-30: the O(h^2) is then zero to every digit. First
+# Nothing is subtracted, so nothing cancels, and η may be 1e-30: the O(η²) is then zero to every digit. First
 # one entry of dq, with the scalar loss sum(do * o), whose gradient at o is do:
 
 # %%
-h_step = 1e-30
+eta = 1e-30
 moved = q.astype(complex)
-moved[1, 2, 0, 3] += 1j * h_step
-slope = (do * softmax(moved, k.astype(complex), v.astype(complex))[0]).sum().imag / h_step
+moved[1, 2, 0, 3] += 1j * eta
+slope = (do * softmax(moved, k.astype(complex), v.astype(complex))[0]).sum().imag / eta
 print(f"complex step {slope:.16f}\nbackward     {dq[1, 2, 0, 3]:.16f}")
 assert abs(slope - dq[1, 2, 0, 3]) < 1e-12 * abs(slope)
 
@@ -230,8 +240,13 @@ assert not report.ok and report.errors["q"] > 0.5 and report.errors["k"] < 1e-12
 #
 # ## 6. Why not finite differences? A dropped epsilon
 #
-# RMSHead, the normaliser of tutorial 3, divides scores by their root mean square over heads, with an epsilon
-# inside the root. A backward that forgets the epsilon is wrong by about epsilon / (2 mean s^2), here some
+# RMSHead, the normaliser of tutorial 3, divides the scores of one query and key by their root mean square over the H
+# heads, with an epsilon inside the root:
+#
+# $$\mathbf{a}_h = \boldsymbol\rho\, \mathbf{s}_h, \qquad \boldsymbol\rho = \Big( \frac1H \sum_j \mathbf{s}_j^2 + \epsilon \Big)^{-1/2}, \qquad
+# \mathrm{d}\mathbf{s}_h = \boldsymbol\rho\, \Big( \mathrm{d}\mathbf{a}_h - \mathbf{a}_h\, \frac1H \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j \Big)$$
+#
+# (tutorial 3 derives the last). A backward that forgets the epsilon is wrong by about epsilon / (2 mean s²), here some
 # 1e-6. Is that seen?
 
 # %%
@@ -260,7 +275,7 @@ slopes = {
 errors = {name: np.abs(np.array(values, dtype=float) - right) / abs(right) for name, values in slopes.items()}
 for name, values in errors.items():
     best, usual = values.argmin(), np.abs(np.log10(steps) + 6).argmin()
-    print(f"{name:28s} error {values[usual]:.0e} at h = 1e-6, {values[best]:.0e} at h = {steps[best]:.0e}")
+    print(f"{name:28s} error {values[usual]:.0e} at eta = 1e-6, {values[best]:.0e} at eta = {steps[best]:.0e}")
 print(f"{'epsilon dropped':28s} error of that backward {dropped:.0e}")
 
 assert 1e-8 < dropped < 1e-5 and errors["complex step"][steps < 1e-8].max() < 1e-12
@@ -274,8 +289,8 @@ for name, (colour, line) in styles.items():
     axes.loglog(steps, errors[name], color=colour, linestyle=line, linewidth=2, label=name)
 axes.axhline(dropped, color="black", linewidth=1, label="a backward without epsilon")
 axes.axhspan(1e-5, 1e-3, color=GREY, alpha=0.15, linewidth=0, label="usual tolerances")
-axes.set(xlabel="step h", ylabel="relative error of the slope", xlim=(1e-15, 1),
-         title="One directional derivative of RMSHead (8 heads, 20 pairs, one draw)")
+axes.set(xlabel="step η, in units of s", ylabel="relative error of the slope", xlim=(1e-15, 1),
+         title="One slope of RMSHead (8 heads, n = 20 pairs, seed 0)")
 figure.legend(loc="outside right upper")
 
 # %% [markdown]
@@ -425,7 +440,7 @@ for variant, colour, line in ("softmax", BLUE, "-"), ("linear", ORANGE, "--"):
 left.axhline(1.0, color="black", linewidth=1)
 left.text(STEPS, 1.07, "always answering 0", ha="right", va="bottom")
 left.set(xlabel="step (64 new tasks each)", ylabel=f"mean square error, mean of {window} steps",
-         title=f"Recall of 1 value among {PAIRS}, {SEEDS} seeds")
+         title=f"Recall of 1 value among {PAIRS} (n = {SEEDS} seeds)")
 left.legend()
 
 place = np.arange(PAIRS)
@@ -437,7 +452,7 @@ for variant, offset, colour, hatch in ("softmax", -0.2, BLUE, ""), ("linear", 0.
 right.axhline(0, color="black", linewidth=0.8)
 right.set_xticks(place, ["asked", *map(str, place[1:])])
 right.set(xlabel="key (the asked one first)", ylabel="weight a of the question on the key",
-          title="Mean and deviation over 1,000 tasks, seed 1")
+          title="Mean and deviation (n = 1,000 tasks, seed 1)")
 right.legend()
 
 # %% [markdown]
@@ -449,8 +464,10 @@ right.legend()
 #
 # ## 9. Change this
 #
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+#
 # * `FEATURES = 32`, or `PAIRS = 3`: how does the error of linear attention follow? Keys interfere less.
-# * `heads=4`, `variant="hyla"`: what does RMSHead do with one head? (Tutorial 2 has the answer.)
+# * `variant="hyla"` with `heads=4`, and with `heads=1`: what does RMSHead make of a single score? (Tutorial 2.)
 # * Give `keep[..., -1]` the value True: the question may attend to itself. Who is hurt?
 # * Plant your own mistake in `backward` above, and see what `check.derivative` says: a forgotten `- sum_j a_j
 #   da_j`, `dv` with the dropout left out, `dk` and `dq` exchanged.

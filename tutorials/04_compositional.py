@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Compositional attention: searches and retrievals, paired by every query
 #
+# [all tutorials](../README.md) · before: [3](03_hyla.ipynb) · after: [5](05_lemma_1_and_automata.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`attention/compositional.py`](../../refattn/attention/compositional.py), [`verification/naive/compositional.py`](../../refattn/verification/naive/compositional.py), [`attention/value_scores.py`](../../refattn/attention/value_scores.py) · equations: C, (8) to (13) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Count what multi-head attention stores and computes twice when one search is needed with
 # several retrievals; take the two apart; derive the backward; build multi-head attention inside the result;
 # train three small networks and look at who retrieves what.
@@ -52,6 +56,7 @@ from refattn.reproduce import records
 from refattn.train import fit, runs
 from refattn.verification import theorems
 from refattn.verification.theorems.compositional import as_compositional
+from tutorials import diagrams
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -141,13 +146,13 @@ def cosines(parts):
 
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 4.1), sharey=True)
-panels = {"query maps wq": maps["wq"][:, search], "their gradients": own["wq"],
-          "value maps wv": maps["wv"][:, retrieval], "their gradients ": own["wv"]}
+panels = {"query maps wq": maps["wq"][:, search], "gradients of wq": own["wq"],
+          "value maps wv": maps["wv"][:, retrieval], "gradients of wv": own["wv"]}
 for ax, (title, parts) in zip(axes, panels.items(), strict=True):
     image = ax.imshow(cosines(parts), vmin=-1, vmax=1, cmap="RdBu_r")
     ax.set(title=title, xlabel="head", xticks=range(S * R), yticks=range(S * R))
 axes[0].set_ylabel("head")
-figure.suptitle("Cosines between the 8 heads of one shared layer, random parameters (one draw)")
+figure.suptitle("Cosines between the n = 8 heads of one shared layer, random parameters (one draw, seed 0)")
 figure.colorbar(image, ax=axes, label="cosine", shrink=0.8)
 print(f"copies of a search: cosine of the maps 1, of their gradients {cosines(own['wq'])[0, 1:R].round(2)}")
 assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
@@ -179,10 +184,16 @@ for h in 2, 4, 8:
 # So let searches and retrievals be separate, and let every query choose which retrieval it wants of which
 # search. That choice is a second attention, over retrievals, with its own query, the **selector**:
 #
-#     a[s, q, k] = softmax over k of  q_sq . k_sk / sqrt(d)                    search scores         (8)
-#     t[q, s, r] = sum_k a[s, q, k] v[r, k]                                    all S R retrievals    (10)
-#     g[q, s, r] = softmax over r of  selector_qs . (t_qsr W^key) / sqrt(c)    value scores     (11)-(13)
-#     o[q, s]    = sum_r g[q, s, r] t[q, s, r]                                                       (13)
+# $$\mathbf{a}_{sqk} = \operatorname{softmax}_k \big( \mathbf{q}_{sq} \cdot \mathbf{k}_{sk} / \sqrt D \big) \qquad\text{search scores} \tag{8}$$
+#
+# $$\mathbf{t}_{qsr} = \sum_k \mathbf{a}_{sqk}\, \mathbf{v}_{rk} \qquad\text{all } S R \text{ retrievals} \tag{10}$$
+#
+# $$\mathbf{g}_{qsr} = \operatorname{softmax}_r \big( \mathbf{selector}_{qs} \cdot (\mathbf{t}_{qsr} \mathbf{W}^{\mathrm{key}}) / \sqrt{C'} \big) \qquad\text{value scores} \tag{11-13}$$
+#
+# $$\mathbf{o}_{qs} = \sum_r \mathbf{g}_{qsr}\, \mathbf{t}_{qsr} \tag{13}$$
+#
+# (C' is the number of selector features c. Arrays are bold and upright, indices light: $\mathbf{t}$ is the array of retrievals,
+# t in (b, t, m) a position.)
 #
 # The values have no search axis, and the selector has no retrieval axis: a retrieval is recognised by what it
 # brought, through the one map W^key.
@@ -194,6 +205,7 @@ for h in 2, 4, 8:
 # Table 6 (`value_scores.py`).
 
 # %%
+figure = diagrams.attention("compositional")
 print(inspect.getsource(naive.compositional).split('"""')[2])
 print(inspect.getsource(compositional))
 print(inspect.getsource(dot))
@@ -215,23 +227,21 @@ assert error < 1e-12
 # %% [markdown]
 # ## 4. The backward, by hand
 #
-#          forward                                    backward
-#     (1)  s_sqk  = q_sq k_sk / sqrt(d) + bias        dq, dk, dbias as in tutorial 1
-#     (2)  a      = softmax over k of s               ds   = a (da - sum_j a_j da_j)
-#     (4)  t_qsr  = sum_k a_sqk v_rk                  da_sqk = sum_re dt_qsre v_kre
-#                                                     dv_kre = sum_qs a_sqk dt_qsre
-#     (5)  u_qs   = W^key selector_qs / sqrt(c)       dselector, dW^key from du as in any map
-#          l_qsr  = u_qs . t_qsr                      du_qse = sum_r dl_qsr t_qsre
-#                                                     dt_qsre = dl_qsr u_qse          the retrievals' first use
-#     (6)  g      = softmax over r of l               dl   = g (dg - sum_j g_j dg_j)
-#     (7)  o_qs   = sum_r g_qsr t_qsr                 dg_qsr = sum_e do_qse t_qsre
-#                                                     dt_qsre += g_qsr do_qse         and their second use
+# | | forward | backward |
+# |---|---|---|
+# | (1) | $\mathbf{s}_{sqk} = \mathbf{q}_{sq} \cdot \mathbf{k}_{sk} / \sqrt D + \mathbf{bias}$ | $\mathrm{d}\mathbf{q}$, $\mathrm{d}\mathbf{k}$, $\mathrm{d}\mathbf{bias}$ as in tutorial 1 |
+# | (2) | $\mathbf{a} = \operatorname{softmax}_k \mathbf{s}$ | $\mathrm{d}\mathbf{s} = \mathbf{a}\, (\mathrm{d}\mathbf{a} - \sum_j \mathbf{a}_j \mathrm{d}\mathbf{a}_j)$ |
+# | (4) | $\mathbf{t}_{qsr} = \sum_k \mathbf{a}_{sqk} \mathbf{v}_{rk}$ | $\mathrm{d}\mathbf{a}_{sqk} = \sum_{re} \mathrm{d}\mathbf{t}_{qsre} \mathbf{v}_{kre}$, $\quad \mathrm{d}\mathbf{v}_{kre} = \sum_{qs} \mathbf{a}_{sqk} \mathrm{d}\mathbf{t}_{qsre}$ |
+# | (5) | $\mathbf{u}_{qs} = \mathbf{W}^{\mathrm{key}} \mathbf{selector}_{qs} / \sqrt{C'}$, $\quad \boldsymbol\ell_{qsr} = \mathbf{u}_{qs} \cdot \mathbf{t}_{qsr}$ | $\mathrm{d}\mathbf{u}_{qse} = \sum_r \mathrm{d}\boldsymbol\ell_{qsr} \mathbf{t}_{qsre}$, $\quad \mathrm{d}\mathbf{selector}$, $\mathrm{d}\mathbf{W}^{\mathrm{key}}$ from it as in any map; $\quad \mathrm{d}\mathbf{t}_{qsre} = \mathrm{d}\boldsymbol\ell_{qsr} \mathbf{u}_{qse}$ (the retrievals' first use) |
+# | (6) | $\mathbf{g} = \operatorname{softmax}_r \boldsymbol\ell$ | $\mathrm{d}\boldsymbol\ell = \mathbf{g}\, (\mathrm{d}\mathbf{g} - \sum_j \mathbf{g}_j \mathrm{d}\mathbf{g}_j)$ |
+# | (7) | $\mathbf{o}_{qs} = \sum_r \mathbf{g}_{qsr} \mathbf{t}_{qsr}$ | $\mathrm{d}\mathbf{g}_{qsr} = \sum_e \mathrm{d}\mathbf{o}_{qse} \mathbf{t}_{qsre}$, $\quad \mathrm{d}\mathbf{t}_{qsre} \mathrel{+}= \mathbf{g}_{qsr} \mathrm{d}\mathbf{o}_{qse}$ (and their second use) |
 #
 # (Line (3) is dropout.) **A retrieval is used twice**, once as a candidate and once as the answer, so its gradient is a
 # sum; and **a value meets every search**, so dv is a sum over searches: what the copies of section 1 lacked.
 
 # %%
 print(inspect.getsource(compositional_backward))
+figure = diagrams.flow("compositional")
 print(inspect.getsource(dot_backward))
 NAMES = "q", "k", "v", "bias", "selector", "wr"
 
@@ -324,7 +334,7 @@ for name, row in theorems.THEOREMS.items():
 # C's text has a second way to score, "MLP", of selector and retrieval side by side. In the released code it is
 # *one* linear map:
 #
-#     l[q, s, r] = selector_qs . w^query + t_qsr . w + b
+# $$\boldsymbol\ell_{qsr} = \mathbf{selector}_{qs} \cdot \mathbf{w}^{\mathrm{query}} + \mathbf{t}_{qsr} \cdot \mathbf{w} + \mathbf{b}$$
 #
 # The first and the last term are the same for every r, and softmax over r does not see what is the same for
 # every r. The choice depends on what the retrievals brought, never on who asks:
@@ -378,10 +388,10 @@ assert final["compositional"] < 0.7 < trained.data().zero_predictor
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
 for ax, split, title in (axes[0], "train", "trained preferences"), (axes[1], "held_out", "held-out preferences"):
-    for (name, lines), colour in zip(curves.items(), (BLUE, ORANGE, GREEN), strict=True):
+    for (name, lines), colour, marker in zip(curves.items(), (BLUE, ORANGE, GREEN), "os^", strict=True):
         ax.plot([line["step"] for line in lines] + [trained.steps],
                 [line[split]["loss"] for line in lines] + [fitted[name].metrics[split]["loss"]],
-                color=colour, marker="o", markersize=4, linewidth=2, label=name)
+                color=colour, marker=marker, markersize=5, linewidth=2, label=name)
     ax.axhline(trained.data().zero_predictor, color=GREY, linestyle=":", label="answering 0")
     ax.set(title=title, xlabel="steps of 64 sets")
     ax.grid(alpha=0.3)
@@ -447,6 +457,8 @@ assert len(seeds) == 8 and low > 0
 # softmax on average is no better than answering 0.
 #
 # ## 8. Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `"scoring": "nonlinear"` in `RUNS`: does seeing the query again help?
 # * `held_out=False`: train on all 16 pairs. Does the matrix come closer to a permutation?

@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Lemma 1 and automata: from a transition table to exact weights
 #
+# [all tutorials](../README.md) · before: [4](04_compositional.ipynb) · after: [6](06_regulargpt.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`automata/lemma_1.py`](../../refattn/automata/lemma_1.py), [`automata/finite.py`](../../refattn/automata/finite.py), [`automata/compiled.py`](../../refattn/automata/compiled.py) · equations: R, lemma 1 · `pip install '.[plots,automata]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Turn words into maps and maps into matrices; multiply such matrices with a ReLU network;
 # put that network into a weight-shared transformer until a transition table has become its weights; then
 # try to break it.
@@ -52,6 +56,7 @@ from refattn.models.regular_gpt import levels
 from refattn.tasks.regular_languages import PRESETS
 from refattn.verification import theorems
 from refattn.verification.naive import lemma_1 as naive
+from tutorials import diagrams
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -69,7 +74,7 @@ rng = np.random.default_rng(0)
 # %%
 even_pairs = from_table("""
 state  output  0    1
-S      0       E0   E1      # nothing read
+N      0       E0   E1      # nothing read
 E0     0       E0   D01     # first 0, last 0: even
 E1     0       D10  E1
 D01    1       E0   D01     # first 0, last 1: odd
@@ -93,21 +98,25 @@ print("0110   :", even_pairs.word_map(left))
 print("101    :", even_pairs.word_map(right))
 print("0110101:", whole)
 assert (whole == even_pairs.word_map(even_pairs.encode(word))).all() and whole[even_pairs.start] == state
-monoid = even_pairs.monoid()
+monoid = even_pairs.monoid()                            # the maps of all words, closed under composition
 print(f"all words together have {len(monoid.maps)} maps; shortest words:",
       ["".join(map(str, w)) for w in monoid.words])
 
 # %% [markdown]
+# (The maps of all words, together with their composition, are the automaton's **monoid**: composing two of them gives
+# a third. However long a word, its map is one of these.)
+#
 # So T symbols need ceil(log2 T) rounds in which neighbours are joined, like a knock-out tournament. R's idea is
 # that the levels of a transformer are these rounds, with the same weights in each, and as many as the length
 # asks for.
 #
 # ## 2. Lemma 1: a ReLU network that multiplies
 #
-# As a matrix, the map of a symbol has A[q, q'] = 1 where it leads from q to q', and a word is a product, its
-# **earlier** factor on the left. R's Lemma 1: for entries 0 and 1, a b = relu(a + b - 1), so
+# As a matrix, the map of a symbol has $\mathbf{A}_{qq'} = 1$ where it leads from state q to q', and a word is a product, its
+# **earlier** factor on the left. R's Lemma 1: for entries 0 and 1, $a b = \operatorname{relu}(a + b - 1)$, so
 #
-#     Flat(A B) = relu([Flat(A), Flat(B)] W1 - 1) W2
+# $$\operatorname{Flat}(\mathbf{A} \mathbf{B}) = \operatorname{relu}\big( [\operatorname{Flat}(\mathbf{A}), \operatorname{Flat}(\mathbf{B})]\, \mathbf{W}_1 - 1 \big)\, \mathbf{W}_2, \qquad
+# (\mathbf{A} \mathbf{B})_{ij} = \sum_k \operatorname{relu}(\mathbf{A}_{ik} + \mathbf{B}_{kj} - 1)$$
 #
 # with one hidden unit for each product A[i, k] B[k, j]. Loops, then the library:
 
@@ -133,7 +142,7 @@ axes[1].set_yticks(range(8), units)
 axes[1].set_xticks(range(4), ["00", "01", "10", "11"])
 axes[0].set(xlabel="hidden unit i j k", ylabel="entry of A or B")
 axes[1].set(xlabel="entry of A B")
-figure.suptitle("Lemma 1 for n = 2")
+figure.suptitle("Lemma 1 for n = 2 states: blue is 1, white 0")
 
 # %% [markdown]
 # All 256 pairs of 2 x 2 matrices, and random ones up to n = 8, are a theorem of the library: `error` is the largest
@@ -174,7 +183,7 @@ for ax, z, most, title in ((axes[0], a * b, 1.25, "a b"), (axes[1], network, 1.2
     ax.set(title=title, xlabel="a", aspect="equal")
     figure.colorbar(image, ax=ax, shrink=0.8)
 axes[0].set_ylabel("b")
-figure.suptitle("Equal at the corners")
+figure.suptitle("A product and its network: equal at the four corners (orange), where entries are 0 or 1")
 
 # %%
 a, b = np.random.default_rng(3).integers(2, size=(2, 1, 3, 3)).astype(float)
@@ -194,11 +203,21 @@ assert np.allclose(da, a * true_da) and np.allclose(db, b * true_db)
 #
 # ## 4. Into a transformer
 #
-# Sliding-dilated attention lets a position see itself and, C^l earlier, its neighbour (C = 2). The construction of
+# Tutorial 6 is about sliding-dilated attention; what is needed of it here is this. At level l a position sees itself and the
+# position $C^l$ earlier (C = 2), so after that level it may know of its last $C^{l+1}$ symbols; all levels have the same
+# weights:
+
+# %%
+figure = diagrams.attention("sliding_dilated")
+
+# %% [markdown]
+# The construction of
 # `refattn/automata/compiled.py` keeps two n x n matrices at each position, **S** and **P**:
 #
-#     attention       P <- S of the position 2^l earlier          (one head; the other weight is exp(-1000))
-#     feed-forward    S <- P S by Lemma 1,  P <- 0                (units relu(x), weight -1, take the old stream back)
+# | | | |
+# |---|---|---|
+# | attention | $\mathbf{P} \leftarrow \mathbf{S}$ of the position $2^l$ earlier | one head; the weight of the position itself is exp(−1000) = 0 |
+# | feed-forward | $\mathbf{S} \leftarrow \mathbf{P} \mathbf{S}$ by Lemma 1, $\;\mathbf{P} \leftarrow 0$ | units relu(x) of weight −1 take the old stream back |
 #
 # What stands before the first symbol? The empty word: the pad vector is the identity matrix. After level l, position
 # i holds the map of its last 2^(l+1) symbols.
@@ -215,7 +234,7 @@ y, saved = model.forward(p, tokens)
 n, count = even_pairs.states, levels(len(word), 2)
 streams = [block.attention.x[0, -1, :n * n].reshape(n, n) for block in saved.blocks] + [
     saved.h[0, -1, :n * n].reshape(n, n)]
-names = "S", "E0", "E1", "D01", "D10"
+names = "N", "E0", "E1", "D01", "D10"
 figure, axes = plt.subplots(1, count + 1, figsize=(11, 3.4), sharey=True)
 for level, (ax, stream) in enumerate(zip(axes, streams, strict=True)):
     read = word[-2**level:]
@@ -230,10 +249,11 @@ print("logits, even and odd:", y[0, -1])
 assert (y.argmax(axis=-1) == even_pairs.outputs(tokens)).all()
 
 # %% [markdown]
-# Row 0 (state S, nothing read) of the last one says where the word leads; the read-out adds its entries by class.
+# Row 0 (state N, nothing read) of the last one says where the word leads; the read-out adds its entries by class.
 # The logits are exactly 0 and 1.
 #
-# **Every length.** Reading is causal, so one pass per number of levels covers all lengths that need it:
+# **Every length.** Reading is causal, so one pass per number of levels covers all lengths that need it. The **margin** is
+# the least distance, over all answers, between the logit of the right class and the best other one; 0 or less is an error:
 
 # %%
 for name in "parity", "even_pairs", "cycle", "d2", "d4", "tomita3", "tomita4":
@@ -282,11 +302,15 @@ for name in "parity", "cycle", "tomita5", "tomita6", "even_pairs", "tomita4", "t
     wrong[task.label] = 100 * found.by_length.mean() / len(drawn)
 figure, ax = plt.subplots(figsize=(9, 3.6))
 bars = ax.bar(range(len(wrong)), wrong.values(), color=[BLUE] * 4 + [GREEN] * 2 + [ORANGE] * 3)
-ax.bar_label(bars, fmt="%.0f %%")
+for place, colour in enumerate([BLUE] * 4 + [GREEN] * 2):                       # bars of height 0 have no colour to see
+    ax.plot(place, 0, marker="os"[colour == GREEN], color=colour, markersize=9, clip_on=False)
+ax.bar_label(bars, fmt="%.0f %%", padding=6)
 ax.set_xticks(range(len(wrong)), wrong, rotation=20)
-ax.set(ylabel="wrong answers, %", title="Later times earlier: 50 words as the tasks draw them, all prefixes to 32")
-ax.legend([bars[0], bars[4], bars[6]],
-          ["symbols commute", "closed under reversal", "neither"])
+ax.set(xlabel="language", ylabel="wrong answers, %", ylim=(0, 1.15 * max(wrong.values())),
+       title="Later times earlier (n = 50 words as the tasks draw them, all prefixes to 32, seed 0)")
+ax.legend(handles=[plt.Line2D([], [], linestyle="", marker=marker, color=colour, markersize=9, label=label)
+                   for marker, colour, label in (("o", BLUE, "symbols commute"), ("s", GREEN, "closed under reversal"),
+                                                 ("s", ORANGE, "neither"))], loc="upper left")
 assert [value > 0 for value in wrong.values()] == [False] * 6 + [True] * 3
 
 # %% [markdown]
@@ -342,17 +366,31 @@ assert found.elsewhere == 0 and len(rows) == 12 and not any(row["errors_at_all_p
 print(f"and {record['random']['automata']} random automata of 1 to 8 states: {record['random']['errors']} errors")
 
 # %% [markdown]
-# **The price** is n^(C+1) units: 15,625 for the 25 states of Modular Arithmetic at C = 2, 390,625 at C = 3. A larger
-# chunk saves levels and costs units.
+# **The price** is $n^{C+1} + C n^2$ hidden units, $n^{C+1}$ products and $C n^2$ that take the old stream back:
+
+# %%
+for chunk in 2, 3:
+    print(f"Modular Arithmetic, 25 states, C = {chunk}: {25**(chunk + 1) + chunk * 25**2:,} hidden units")
+assert {row["hidden"] for row in rows if row["states"] == 25} == {25**3 + 2 * 25**2}
+assert all(row["hidden"] == row["states"] ** 3 + 2 * row["states"] ** 2 for row in rows)
+most = max(n for n in range(1, 30) if n**3 + 2 * n**2 <= 4 * 256 and 2 * n**2 <= 256)
+print(f"width 256 and 1,024 hidden units hold up to {most} states in this way")
+assert most == 9
+
+# %% [markdown]
+# A larger chunk saves levels and costs units.
 #
 # ## 8. Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `from_table`: write an automaton of your own, with three classes, say. Is it exact at once?
 # * `"0110101"` in section 4: what do the matrices look like for a word of 8 symbols, and of 9?
 # * In `FORMS`, add `"activation": "gelu_exact"`, and float64 instead of float32: where does the margin go?
 # * In section 6, add 0.01 to one entry of `wq`: how far can attention be off before an answer changes?
 # * Set `pad` to 0 in `machine.parameters.blocks[0].attention`: which lengths go wrong, and which do not?
-# * `even_pairs.monoid()`: 4 maps, though 5 states have 3,125. What does that say about what has to be kept?
+# * `even_pairs.monoid()` has few maps, though there are 5^5 = 3,125 from 5 states to 5. What does that say about what has
+#   to be kept?
 #
 # ## 9. Where the paper, its code and this page differ
 #

@@ -13,11 +13,15 @@
 # %% [markdown]
 # # SRAVEN: how well can anybody do?
 #
+# [all tutorials](../README.md) · before: [6](06_regulargpt.ipynb) · after: [8](08_reading_the_latent_code.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`tasks/sraven.py`](../../refattn/tasks/sraven.py), [`tasks/sraven_ambiguity.py`](../../refattn/tasks/sraven_ambiguity.py), [`tasks/sraven_bayes.py`](../../refattn/tasks/sraven_bayes.py) · equations: H, section 4 and appendix B · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Build a symbolic Raven matrix by hand, shuffle its features, and find out again which of them
 # belong together; count how many matrices have more than one answer; compute the best answer that there is.
 #
-# **What you'll learn.** What makes the task hard; that "ambiguous" has two meanings which differ by a factor of a
-# hundred; which accuracy nobody can pass, and how far below it the published models are.
+# **What you'll learn.** What makes the task hard; that "ambiguous" has two meanings whose counts differ by a factor of ten
+# to a thousand; which accuracy nobody can pass, and how far below it the published models are.
 #
 # **What you need.** Nothing but counting. No network is trained here; `refattn train sraven` does that.
 #
@@ -53,10 +57,22 @@ rng = np.random.default_rng(0)
 # ## 1. By hand
 #
 # Nine panels in three rows; each panel has M features with values 0 ... K - 1. Every feature has a rule, and the
-# rule makes each of its three rows. Here are M = 4 features, K = 8 values, and one rule of each kind:
+# rule makes each of its three rows. There are eight rules (all sums modulo K):
+#
+# | rule | a row is |
+# |---|---|
+# | constant | x, x, x |
+# | progression +1, +2, −1, −2 | x, x + c, x + 2c, with c = 1, 2, −1, −2 |
+# | addition | x, y, x + y |
+# | subtraction | x, y, x − y |
+# | distribute three | three different values, the same three in each row, in an order of its own |
+#
+# Here are M = 4 features, K = 8 values, and one rule of each kind:
 
 # %%
 M, K = 4, 8
+assert RULES == ("constant", *(f"progression {c:+d}" for c in (1, 2, -1, -2)), "addition", "subtraction",
+                 "distribute three")
 CHOSEN = 0, 1, 5, 7                                         # in non-decreasing order, as the generator has them
 constant = [[x, x, x] for x in (3, 6, 0)]
 progression = [[x, (x + 1) % K, (x + 2) % K] for x in (2, 7, 4)]
@@ -97,6 +113,7 @@ draw(axes[1], shown, permutation, "as it is shown (without the colours)")
 handles = [plt.Line2D([], [], marker="o", linestyle="", markersize=9, color=colour, label=RULES[rule])
            for colour, rule in zip(COLOURS, CHOSEN, strict=True)]
 figure.legend(handles=handles, loc="outside lower center", ncols=4)
+figure.suptitle("One instance: rows and columns of panels; numbers are values of features, 0 to 7")
 
 # %% [markdown]
 # The model sees a token for each feature of each panel, a one-hot vector; for the ninth panel it gets M zero vectors,
@@ -176,6 +193,7 @@ for (m, k), (theirs, error) in TABLE_A2.items():
           f"{text.fraction:.3f} ± {text.standard_error:.3f}")
     assert abs(code.fraction - theirs) < 4 * np.hypot(error, code.standard_error) + 1e-3
     assert text.fraction > 10 * code.fraction
+    print(f"{'':21s}text / code: {text.fraction / code.fraction:,.0f}")
 
 # %%
 counts = 3, 4, 5, 6, 8, 10, 12, 16
@@ -190,22 +208,31 @@ for criterion, colour, label in ("text", BLUE, "some feature differs (text)"), (
 ax.errorbar([k for _, k in TABLE_A2], [x for x, _ in TABLE_A2.values()], [e for _, e in TABLE_A2.values()], color=GREY,
             linestyle="", marker="s", markersize=5, capsize=2, label="H, table A2")
 ax.set(xlabel="K, values of a feature", ylabel="fraction of ambiguous instances", yscale="log", ylim=(3e-5, 1.5),
-       title="M = 4, 40,000 instances a point, ± standard error")
+       title="M = 4: n = 40,000 instances a point (A2: 4,096), ± standard error (seed 1)")
 ax.grid(alpha=0.3)
 ax.legend(loc="lower left", frameon=False)
 
 # %% [markdown]
-# Between the two lies a factor of a hundred: at M = 4, K = 8, where H's experiments are, a quarter of all instances has
-# more than one answer.
+# The ratio of the two grows from ten at K = 4 to hundreds at K = 16 (the last columns printed above); at M = 4, K = 8,
+# where H's experiments are, it is about a hundred, and a quarter of all instances has more than one answer:
+
+# %%
+print(f"K = 8: {by_key[4, 8, 'text'].fraction:.3f} of the instances are ambiguous as the text says")
+assert 0.22 < by_key[4, 8, "text"].fraction < 0.28
+ratios = [by_key[4, k, "text"].fraction / max(by_key[4, k, "released"].fraction, 5e-5) for k in (4, 8, 16)]
+assert 8 < ratios[0] < 15 and 50 < ratios[1] < 200 and ratios[2] > 200
+
+# %% [markdown]
 #
 # ## 4. The ceiling
 #
 # More than one answer does not mean that all of them are equally likely. Who knows the generator can weigh them:
 #
-#     p(answer | panels)  is proportional to  the sum over explanations that give it of
-#                         (prior of the rules) x product over features of (likelihood of the eight cells)
+# $$p(\text{answer} \mid \text{panels}) \;\propto \sum_{\text{explanations that give it}} p(\text{rules}) \prod_{\text{features}} p(\text{eight cells} \mid \text{rule})$$
 #
-# and the cells of a constant or a progression have the likelihood 1/K^3, of a sum 1/K^6: a progression that fits by
+# and gives the most probable answer. How often that is right is the **ceiling**: on average nobody, and no network, can be
+# right more often. The likelihoods are not alike,
+# as the cells of a constant or a progression have the likelihood $1/K^3$, of a sum $1/K^6$: a progression that fits by
 # accident is rarer than a sum that does. The probabilities come true:
 
 # %%
@@ -221,31 +248,36 @@ edges = np.linspace(0, 1, 11)
 bins = np.digitize(best.probability[unsure], edges[1:-1], right=True)
 heights = [(best.probability[unsure][bins == n].mean(), right[unsure][bins == n].mean(), (bins == n).sum())
            for n in range(10) if (bins == n).sum() >= 30]
-axes[0].plot([0, 1], [0, 1], color=GREY, linestyle=":")
+axes[0].plot([0, 1], [0, 1], color=GREY, linestyle=":", label="as expected")
+axes[0].legend(loc="upper left", fontsize=9)
 axes[0].scatter(*zip(*[(p, hit) for p, hit, _ in heights], strict=True), color=BLUE,
                 s=[12 + n / 8 for *_, n in heights])
 axes[0].set(xlabel="probability of the best answer", ylabel="fraction that is right", aspect="equal",
-            title="instances with several answers")
+            title=f"Instances with several answers\n(n = {unsure.sum():,}; area: how many)")
 ceiling = {split: bayes.ceiling(task, rng, 10_000, split) for split in ("train", "held_out")}
 names = "Softmax attention", "Linear attention", "HYLA", "HYLA + MoE", "HYLA + deep value network"
 published = [next(row for row in TABLE_A1.values() if row.words == name).sraven for name in names]
 axes[1].barh(names, [x for x, _ in published], xerr=[e for _, e in published], color=ORANGE, capsize=2)
-axes[1].axvline(ceiling["held_out"].expected, color=BLUE)
-axes[1].text(ceiling["held_out"].expected - 0.01, 4.4, "ceiling ", color=BLUE, ha="right", va="top")
+axes[1].axvline(ceiling["held_out"].expected, color=BLUE, linewidth=2, label="ceiling (n = 10,000)")
 axes[1].invert_yaxis()
-axes[1].set(xlim=(0, 1), xlabel="accuracy on held-out rule combinations", title="H, table A1 (20 million instances)")
+axes[1].set(xlim=(0, 1), xlabel="accuracy on held-out rule combinations", ylabel="model",
+            title="H, table A1 (20 million instances,\nmean ± standard error, n = 3 seeds)")
+figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower right")
 axes[1].grid(alpha=0.3, axis="x")
 for split, value in ceiling.items():
     print(f"{split:9s} ceiling {value.expected:.3f} ± {value.standard_error:.3f}")
 assert 0.92 < ceiling["train"].expected < ceiling["held_out"].expected < 0.96
+hyla = dict(zip(names, published, strict=True))["HYLA"][0]
+print(f"HYLA {hyla:.2f}: {100 * (1 - hyla):.0f} points below 1, {100 * (ceiling['held_out'].expected - hyla):.0f} below the ceiling")
+assert round(100 * hyla) == 69 and 25 <= round(100 * (ceiling["held_out"].expected - hyla)) <= 26
 
 # %% [markdown]
 # (With fewer rule combinations to choose from, the held-out ones leave less doubt, for one who knows which they are.)
-# So 0.69, HYLA's held-out accuracy in Table A1, is not 31 points away from what can be done, but 26.
+# So 0.69, HYLA's held-out accuracy in Table A1, is not 31 points away from what can be done, but about 26.
 #
 # ## 5. The floor
 #
-# And which accuracy says that anything was learned? Guessing has K^-M = 0.0002, but one can do better without ever
+# And which accuracy says that anything was learned? Guessing has $K^{-M}$, one in 4,096, but one can do better without ever
 # inferring a rule, by looking at the last row alone: if its two panels are equal, a constant is likely. For the smaller
 # matrices of the quick recipe (M = 2, K = 4):
 
@@ -271,6 +303,8 @@ for split in "train", "held_out":
 # * The released code's in-distribution score is over the first training instances; here evaluation draws its own.
 #
 # ## Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `task.sample(..., shuffled=False)` keeps the features in order. What is the ceiling for one who knows that (keep
 #   only hypotheses with i = j = k)? How much of the doubt does the shuffle make?

@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Reading the latent code: does it say which function is being computed?
 #
+# [all tutorials](../README.md) · before: [7](07_sraven.ipynb) · after: [9](09_images.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`analysis/latent_code.py`](../../refattn/analysis/latent_code.py), [`tasks/fuzzy_logic.py`](../../refattn/tasks/fuzzy_logic.py), [`attention/hyla.py`](../../refattn/attention/hyla.py) · equations: H, (4), figures 2, 5 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Compute the latent code of one query-key pair by hand; train HYLA and softmax attention on a
 # small fuzzy logic; read the functions off their codes, layer by layer, on functions that no training step saw;
 # look at the codes; take all heads but one away.
@@ -52,13 +56,16 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # ## 1. The question
 #
 # In tutorial 2 multi-head attention became a hypernetwork: the H attention weights of one query-key pair, its
-# **latent code** a[:, q, k], generate the linear map W = sum_h a[h, q, k] W_h^out W_h^value that the pair applies
-# to x_k. If that is more than a way of writing, codes should say *what is computed*: equal for tasks that ask for
+# **latent code** $\mathbf{a}_{:qk}$, generate the linear map that the pair applies to $\mathbf{x}_k$,
+#
+# $$\mathbf{W}_{qk} = \sum_h \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{out}} \mathbf{W}_h^{\mathrm{value}} \tag{4}$$
+#
+# If that is more than a way of writing, codes should say *what is computed*: equal for tasks that ask for
 # the same operation, different for others, also for combinations that were never trained.
 #
 # H asks this of fuzzy logic. A task is a function of L variables made of two terms, such as
 #
-#     f(x) = max( min(x1, 1 - x2, x3), min(1 - x1, x2, x3) )
+# $$f(x) = \max\big( \min(x_1, 1 - x_2, x_3),\; \min(1 - x_1, x_2, x_3) \big)$$
 #
 # T - 1 tokens show (x, f(x)), the last shows x alone, and the model predicts f(x). The code to look at is that of
 # **the last token attending to itself**, in each layer. Trained functions and held-out ones are made of the same
@@ -160,6 +167,7 @@ late, early = reports["hyla"]["layer 2"], reports["hyla"]["layer 1"]
 for label in "term 2", "any term":
     assert late[label] > late[f"shuffled {label}"] + 0.1 and late[label] > early[label] + 0.1
     assert abs(early[label] - early[f"shuffled {label}"]) < 0.06
+assert late["any term"] > late["answer any term"] and late["term 1"] < late["answer term 1"]
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True)
@@ -176,16 +184,17 @@ for ax, label in zip(axes, labels, strict=True):
     ax.set_xticklabels(["1", "2"])
 axes[0].set_ylabel("macro-F1, held-out functions")
 axes[2].legend(fontsize=9, loc="upper left")
-figure.suptitle("What the code of the last token with itself says (mean of six queries, one seed)")
+figure.suptitle("What the code of the last token with itself says (mean of n = 6 queries of 1,500 tasks, seed 0)")
 
 # %% [markdown]
-# **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 the code
-# says more than chance in both models, on functions that were never trained: codes are made of parts that go with
-# terms, not with whole functions. In "any term" HYLA's layer 2 also says more than the answer alone would. In "term
-# 1" the answer says more than any code: there much of what is read off a code may be the answer, which the model is
-# about to give anyway. H shows neither of the two comparisons.
+# **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 the code of
+# both models says more than shuffled labels about "term 2" and "any term", on functions that were never trained, so
+# something in it goes with terms and not with whole functions; in "any term" HYLA's says more than the answer alone would.
+# About "term 1" it says hardly more than shuffled labels, and less than the answer: what is read off a code may be the
+# answer, which the model is about to give anyway. H shows neither of the two comparisons.
 #
-# **What is not seen.** That HYLA's code is the more readable one: one seed, one small model. `refattn reproduce
+# **What is not seen.** That HYLA's code is the more readable one, or how much of a difference of a few hundredths is
+# chance: one seed, one small model. `refattn reproduce
 # claims` has the differences, paired over the seeds of larger runs, with intervals.
 #
 # The paper fixes the *context's* x and varies the query. Then the code also has to follow the query's x, and
@@ -224,31 +233,51 @@ for ax, (title, values) in zip(axes, (("target", shown.target), *shown.labels.it
             ax.scatter(*places[mine].T, s=7, linewidths=0, label=f"{term:03b}", color=plt.cm.tab10(number))
         ax.legend(title="term", fontsize=8, markerscale=2, loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
-figure.suptitle(f"HYLA, layer 2: latent codes of {len(places)} held-out tasks, one query")
+figure.suptitle(f"HYLA, layer 2: latent codes of n = {len(places)} held-out tasks, one query, one run (seed 0)")
 
 # %% [markdown]
 # The mean code of each function, trained and held out, compared by cosine. Functions are written by their two terms;
-# a 1 keeps a variable, a 0 negates it. Functions that share a term lie closer:
+# a 1 keeps a variable, a 0 negates it. Functions that share a term *seem* to lie closer. But they also tend to have the
+# same answer at this query; so compare only functions with the same answer, and only with different ones:
 
 # %%
 both = [fixed["hyla", split] for split in ("train", "held_out")]
-codes, terms = np.concatenate([part.at(1) for part in both]), np.concatenate([part.terms for part in both])
-names, cosines = latent_code.similarity(codes - codes.mean(axis=0), terms[:, 0] * 8 + terms[:, 1])
+codes, terms, targets = (np.concatenate(x) for x in ([part.at(1) for part in both], [part.terms for part in both],
+                                                     [part.target for part in both]))
+number = terms[:, 0] * 8 + terms[:, 1]
+names, cosines = latent_code.similarity(codes - codes.mean(axis=0), number)
+answers = np.array([targets[number == name].mean() for name in names])
+order = np.lexsort((names, answers))                                        # by answer, then by terms
+names, answers, cosines = names[order], answers[order], cosines[np.ix_(order, order)]
 pairs = np.stack([names // 8, names % 8], axis=1)
 share = (pairs[:, None, :, None] == pairs[None, :, None, :]).any(axis=(2, 3))
-upper = np.triu(np.ones_like(share), 1)
-print(f"mean cosine of centred mean codes: {cosines[share & upper].mean():+.2f} with a term in common, "
-      f"{cosines[~share & upper].mean():+.2f} without")
-assert cosines[share & upper].mean() > cosines[~share & upper].mean()
+alike = np.isclose(answers[:, None], answers, atol=1e-4)
+upper = np.triu(np.ones_like(share), 1).astype(bool)
+print("mean cosine of centred mean codes        with a term in common     without")
+for words, which in ("all pairs of functions", upper), ("same answer", upper & alike), ("different answers", upper & ~alike):
+    print(f"{words:40s} {cosines[share & which].mean():+.3f} (n = {(share & which).sum():3d})        "
+          f"{cosines[~share & which].mean():+.3f} (n = {(~share & which).sum():3d})")
+by_term = cosines[share & upper].mean() - cosines[~share & upper].mean()
+within = [cosines[share & which].mean() - cosines[~share & which].mean() for which in (upper & alike, upper & ~alike)]
+assert by_term > 0.2 and max(map(abs, within)) < by_term / 3
+assert cosines[upper & alike].mean() > cosines[upper & ~alike].mean() + 0.5
 
-figure, ax = plt.subplots(figsize=(6, 5))
+figure, ax = plt.subplots(figsize=(6.4, 5.2))
 image = ax.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
+for place in np.flatnonzero(np.diff(answers) > 1e-4) + 0.5:
+    ax.axhline(place, color="black", linewidth=1)
+    ax.axvline(place, color="black", linewidth=1)
 text = [f"{a:03b} {b:03b}" for a, b in pairs]
 ax.set_xticks(range(len(text)), text, rotation=90, fontsize=8)
 ax.set_yticks(range(len(text)), text, fontsize=8)
-ax.set(xlabel="function", ylabel="function", title="Cosine of centred mean codes, HYLA, layer 2")
-figure.colorbar(image, ax=ax, label="cosine", shrink=0.85)
+ax.set(xlabel="function", ylabel="function, ordered by its answer (lines)",
+       title=f"HYLA, layer 2: mean codes of n = {len(names)} functions (seed 0)")
+figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 
+# %% [markdown]
+# **What is seen.** The answer decides: with it held fixed, a term in common makes next to no difference. A picture of
+# codes that lie "by function" may be one of codes that lie by answer.
+#
 # %% [markdown]
 # ## 6. How many heads does a code need?
 #
@@ -268,6 +297,8 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # does not take the two apart. `refattn reproduce heads` has the rows for more seeds.)
 #
 # ## 7. Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `"hyla_no_rms_head"` or `"linear"` instead of `"softmax"`: whose layer 1 can say something?
 # * Take another `query`, say all 0.5, where every literal has the same value. What is left to read?

@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Images: scenes, questions, patches, and what a search looks at
 #
+# [all tutorials](../README.md) · before: [8](08_reading_the_latent_code.ipynb) · after: [10](10_sequences.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`tasks/sort_of_clevr.py`](../../refattn/tasks/sort_of_clevr.py), [`layers/convolution.py`](../../refattn/layers/convolution.py), [`models/vision.py`](../../refattn/models/vision.py), [`analysis/images.py`](../../refattn/analysis/images.py) · equations: C, sections 4.2 to 4.4 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Draw a Sort-of-CLEVR scene and answer its nine kinds of questions by loops and by the library;
 # cut a picture into patches and see that this is a convolution, forward and backward; build C's networks and count
 # their parameters; train one on triangles made of dots; look at what its searches look at and which retrievals they
@@ -70,8 +74,9 @@ print("centres of the first scene:", dict(zip(clevr.COLOURS, scene.centre[0].tol
 figure, axes = plt.subplots(1, 3, figsize=(9, 3.2))
 for ax, picture in zip(axes, pictures, strict=True):
     ax.imshow(picture)
-    ax.set(xticks=[0, 37, 74], yticks=[0, 37, 74])
-figure.suptitle("Three scenes: x to the right, y downwards, in pixels")
+    ax.set(xticks=[0, 37, 74], yticks=[0, 37, 74], xlabel="x, pixels")
+axes[0].set_ylabel("y, pixels, downwards")
+figure.suptitle("Three scenes (seed 4)")
 
 # %% [markdown]
 # Nine kinds of questions about one, two or three objects. A question is 18 bits: colour A, colour B, type, kind.
@@ -179,7 +184,7 @@ figure, axes = plt.subplots(1, 8, figsize=(11, 1.9))
 for ax, image, target in zip(axes, batch.image, batch.target, strict=True):
     ax.imshow(image[..., 0], cmap="gray")
     ax.set(xticks=[], yticks=[], title="other" if target else "equilateral")
-figure.suptitle("Eight pictures of 24 × 24 pixels")
+figure.suptitle("n = 8 pictures of 24 × 24 pixels and their labels (seed 0)")
 
 # %% [markdown]
 # One block of compositional attention, two searches and two retrievals, applied twice. Half a minute.
@@ -190,10 +195,12 @@ with tempfile.TemporaryDirectory() as folder:
     lines = runs.lines(folder)
 accuracy = triangles.metrics["test"]["accuracy"]
 print(f"right on {accuracy:.1%} of {triangles.recipe.evaluation:,} fresh pictures")
-figure, ax = plt.subplots(figsize=(6, 3))
-ax.plot([line["step"] for line in lines], [line["loss"] for line in lines], color="#0072B2", marker="o", markersize=4)
+figure, ax = plt.subplots(figsize=(8, 3.6))
+ax.plot([line["step"] for line in lines], [line["loss"] for line in lines], color="#0072B2", marker="o", markersize=4,
+        label="compositional attention")
 ax.axhline(np.log(2), color="#666666", linestyle=":", label="guessing")
-ax.set(xlabel="steps of 32 pictures", ylabel="binary cross-entropy", title="One run, seed 0")
+ax.set(xlabel="steps of 32 pictures", ylabel="binary cross-entropy, nats",
+       title=f"Triangles: one run (seed 0), n = {32 * 250:,} pictures a point")
 ax.legend()
 assert accuracy > 0.6
 
@@ -218,11 +225,13 @@ for row, n in zip(axes, (0, 1), strict=True):
     row[0].set_title("other" if batch.target[n] else "equilateral")
     for ax, (layer, s) in zip(row[1:], np.ndindex(2, 2), strict=True):
         ax.imshow(batch.image[n, ..., 0], cmap="gray")
-        ax.imshow(np.kron(seen[n, layer, s], np.ones((4, 4))), cmap="magma", alpha=0.6, vmin=0)
+        ax.imshow(np.kron(seen[n, layer, s], np.ones((4, 4))), cmap="magma", alpha=0.6, vmin=0, vmax=seen[:2].max())
         ax.set_title(f"application {layer + 1}, search {s + 1}", fontsize=10)
 for ax in axes.ravel():
     ax.set(xticks=[], yticks=[])
-figure.suptitle("What the class token looks at: two pictures, brighter is more attention (seed 0)")
+drawn = plt.cm.ScalarMappable(plt.Normalize(0, seen[:2].max()), "magma")
+figure.colorbar(drawn, ax=axes, label="search score", shrink=0.7)
+figure.suptitle("What the class token looks at: two pictures of 24 × 24 pixels, one run (seed 0)")
 assert share.mean(axis=0).max() > 1.3 * lit.mean()
 np.testing.assert_array_less(seen.sum(axis=(-1, -2)), 1.0001)              # the rest lies on the class token itself
 
@@ -235,11 +244,12 @@ np.testing.assert_array_less(seen.sum(axis=(-1, -2)), 1.0001)              # the
 
 # %%
 pairs = images.pairing(recipe_, model, p, "test", 640)
-figure, ax = plt.subplots(figsize=(3.6, 3.2))
+figure, ax = plt.subplots(figsize=(5.2, 4.2))
 image = ax.imshow(pairs, vmin=0, vmax=1, cmap="cividis")
 for (s, r), score in np.ndenumerate(pairs):
     ax.text(r, s, f"{score:.2f}", ha="center", va="center", color="black" if score > 0.5 else "white")
-ax.set(xlabel="retrieval", ylabel="search", xticks=[0, 1], yticks=[0, 1], title="n = 640 pictures")
+ax.set(xlabel="retrieval", ylabel="search", xticks=[0, 1], yticks=[0, 1],
+       title="Triangles, which retrieval a search takes\n(one run, seed 0, n = 640 pictures)")
 figure.colorbar(image, label="mean value score")
 np.testing.assert_allclose(pairs.sum(axis=1), 1, rtol=1e-5)
 
@@ -259,13 +269,14 @@ right = scenes.metrics["test"]["unary"]
 print(f"right on {right:.1%} of the test's questions about one object; without looking {blind['unary']:.1%}")
 
 scores = {kind: x[0] for kind, x in images.by_kind(*scenes[:3], "test", 640).items() if x.any()}
-figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True)
 for s, ax in enumerate(axes):
     matrix = np.array([x[s] for x in scores.values()])
     image = ax.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
     for (row, r), score in np.ndenumerate(matrix):
         ax.text(r, row, f"{score:.2f}", ha="center", va="center", color="black" if score > 0.5 else "white")
     ax.set(title=f"search {s + 1}", xlabel="retrieval", xticks=[0, 1], yticks=range(3), yticklabels=list(scores))
+axes[0].set_ylabel("kind of question")
 figure.colorbar(image, ax=axes, label="mean value score")
 figure.suptitle("Which retrieval a kind of question picks (seed 0, n = 640 questions)")
 apart = max(np.abs(scores["shape"][s] - scores[kind][s]).max() for s in (0, 1) for kind in ("left", "upper"))
@@ -312,6 +323,8 @@ for s in 0, 1:
 # ```
 #
 # ## 6. Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `searches=1` in `SETTINGS`: can one search see three clusters?
 # * `attention="softmax"` for the triangles (`heads=2`): which is better after 3,000 steps, and with another `seed`?

@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Relations and commands: what is the same, and how long it takes to say
 #
+# [all tutorials](../README.md) · before: [9](09_images.ipynb) · after: [11](11_language.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`layers/context_norm.py`](../../refattn/layers/context_norm.py), [`tasks/esbn.py`](../../refattn/tasks/esbn.py), [`tasks/scan.py`](../../refattn/tasks/scan.py), [`models/encoder_decoder.py`](../../refattn/models/encoder_decoder.py) · equations: C, sections 4.5, 4.6 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Normalise features over a context, by loops and by the layer; answer whether two pictures are the
 # same with a network that was never trained; train one on five pictures and ask it about the other ninety-five; turn
 # commands into actions, one at a time, with keys and values that are kept; watch it fail beyond the trained length.
@@ -73,6 +77,7 @@ pictures = glyphs()
 figure, axis = plt.subplots(figsize=(6, 6))
 sheet = np.pad(pictures, ((0, 0), (2, 2), (2, 2)), constant_values=0.85)
 axis.imshow(sheet.reshape(10, 10, 36, 36).swapaxes(1, 2).reshape(360, 360), cmap="gray", vmin=0, vmax=1)
+axis.set(title="All n = 100 pictures, 32 x 32 pixels each")
 axis.set_axis_off()
 plt.show()
 
@@ -87,6 +92,7 @@ for axis, name in zip(axes, TASKS, strict=True):
     axis.imshow(row.swapaxes(0, 1).reshape(36, -1), cmap="gray", vmin=0, vmax=1)
     axis.set_title(f"{name.replace('_', ' ')}: the answer is {target[0]}", fontsize=10, loc="left")
     axis.set_axis_off()
+figure.suptitle("One trial of each task (number 3 of those trained on, five pictures)")
 plt.show()
 
 # %% [markdown]
@@ -97,6 +103,7 @@ plt.show()
 # %%
 sizes = {name: [Esbn(name, 95).size(split) for split in ("train", "held_out")] for name in TASKS}
 print(sizes)
+assert pictures.shape == (100, 32, 32)
 assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000]
 
 # %% [markdown]
@@ -104,13 +111,14 @@ assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000
 #
 # Webb et al. put one layer between the encoder of the pictures and what looks at the relations:
 #
-# $$y_t = \gamma\,\frac{x_t - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta,\qquad \mu = \frac1T\sum_t x_t,\qquad
-# \sigma^2 = \frac1{T-1}\sum_t (x_t - \mu)^2,\qquad \epsilon = 10^{-8}$$
+# $$\mathbf{y}_t = \boldsymbol\gamma\,\mathbf{n}_t + \boldsymbol\beta, \qquad \mathbf{n}_t = \frac{\mathbf{x}_t - \boldsymbol\mu}{\sqrt{\boldsymbol\sigma^2 + \epsilon}}, \qquad \boldsymbol\mu = \frac1T\sum_t \mathbf{x}_t, \qquad
+# \boldsymbol\sigma^2 = \frac1{T-1}\sum_t (\mathbf{x}_t - \boldsymbol\mu)^2, \qquad \epsilon = 10^{-8}$$
 #
 # for each feature, over the positions of a trial. Unlike LayerNorm it looks along time, not along features, and its
 # variance is the unbiased one. The backward is that of every normalisation:
 #
-# $$dx_t = r\,\Big(dn_t - \overline{dn} - n_t\,\frac{\sum_s dn_s n_s}{T-1}\Big),\qquad r = 1/\sqrt{\sigma^2+\epsilon}$$
+# $$\mathrm{d}\mathbf{x}_t = \mathbf{r}\,\Big(\mathrm{d}\mathbf{n}_t - \overline{\mathrm{d}\mathbf{n}} - \mathbf{n}_t\,\frac{\sum_s \mathrm{d}\mathbf{n}_s\, \mathbf{n}_s}{T-1}\Big), \qquad \mathbf{r} = 1/\sqrt{\boldsymbol\sigma^2+\epsilon}, \qquad
+# \mathrm{d}\mathbf{n} = \boldsymbol\gamma\, \mathrm{d}\mathbf{y}$$
 #
 # By loops, by the layer, and checked by the complex step:
 
@@ -129,7 +137,7 @@ assert error < 1e-12
 # Now two positions. Their mean is half way, each is half their difference away from it, and dividing by the deviation
 # leaves nothing of how large that was:
 #
-# $$n = \pm\sqrt{1/2}\ \text{ where the two differ},\qquad n = 0\ \text{ where they are equal.}$$
+# $$\mathbf{n} = \pm\sqrt{1/2}\ \text{ where the two differ},\qquad \mathbf{n} = 0\ \text{ where they are equal.}$$
 
 # %%
 codes = np.array([[[3.0, -2.0, 7.0], [3.0, 5.0, 7.01]]])        # two codes: equal, far apart, nearly equal
@@ -151,10 +159,11 @@ seen, options = one.inputs(batch)
 _, saved = network.forward(p, seen, **options)
 size = np.abs(saved.norm.n).mean(axis=(1, 2, 3))                # of a pair's normalised codes, over all features
 
-figure, axis = plt.subplots(figsize=(6, 2.6))
+figure, axis = plt.subplots(figsize=(8, 3.4))
 for label, colour, words in (0, BLUE, "same"), (1, ORANGE, "different"):
     axis.hist(size[batch.target == label], bins=np.linspace(0, 0.75, 60), color=colour, label=words)
-axis.set(xlabel="mean |n| of a pair of pictures, encoder untrained", ylabel="trials")
+axis.set(xlabel="mean |n| of a pair of pictures", ylabel="trials",
+         title="Untrained encoder (seed 0), n = 1,000 trials with pictures of the test")
 axis.legend(frameon=False)
 plt.show()
 accuracy = ((size > 0.1) == (batch.target == 1)).mean()
@@ -192,13 +201,16 @@ seen, options = one.inputs(batch)
 _, saved = fitted.model.forward(fitted.parameters, seen, **options)
 scores = saved.stack.blocks[0].attention.attention.search_scores           # (b, s, q, k)
 source_same = (batch.place[:, 0] == batch.place[:, 1])
-figure, axes = plt.subplots(2, 8, figsize=(9, 2.9))
+figure, axes = plt.subplots(2, 8, figsize=(12, 4.2), sharex=True, sharey=True)
 for row, (words, which) in enumerate((("same", source_same), ("different", ~source_same))):
     for s in range(8):
-        axes[row, s].imshow(scores[which, s].mean(axis=0), vmin=0, vmax=0.6, cmap="viridis")
-        axes[row, s].set(xticks=[], yticks=[], title=f"search {s}" if row == 0 else "")
-    axes[row, 0].set_ylabel(f"source {words}\nquery")
-axes[1, 3].set_xlabel("key: source pair, pair 0, pair 1")
+        image = axes[row, s].imshow(scores[which, s].mean(axis=0), vmin=0, vmax=0.6, cmap="cividis")
+        axes[row, s].set(xticks=[0, 2, 4], yticks=[0, 2, 4], title=f"search {s}" if row == 0 else "")
+    axes[row, 0].set_ylabel(f"source {words}\n(n = {which.sum()})\nquery: picture")
+for axis in axes[1]:
+    axis.set_xlabel("key: picture")
+figure.colorbar(image, ax=axes, label="mean search score", shrink=0.8)
+figure.suptitle("What searches look at in RMTS (seed 0): pictures 0 and 1 are the source, 2 and 3, 4 and 5 the choices")
 plt.show()
 away = np.abs(scores[source_same].mean(axis=0) - scores[~source_same].mean(axis=0)).max(axis=(1, 2))
 print("largest difference between the two kinds of trial, by search:", away.round(2))
@@ -223,9 +235,13 @@ assert len(grammar()) == 20_910
 
 # %%
 lengths = np.array([len(actions) for actions in grammar().values()])
-figure, axis = plt.subplots(figsize=(7, 2.6))
-axis.bar(*np.unique(lengths, return_counts=True), color=[BLUE if n <= 26 else ORANGE for n in np.unique(lengths)])
-axis.set(xlabel="actions of a command", ylabel="commands", title="cut-off 26: trained on blue, asked orange")
+figure, axis = plt.subplots(figsize=(8, 3.2))
+numbers, counts = np.unique(lengths, return_counts=True)
+for which, colour, hatch, words in ((numbers <= 26, BLUE, "", "trained on (a tenth held out)"),
+                                    (numbers > 26, ORANGE, "//", "asked about")):
+    axis.bar(numbers[which], counts[which], color=colour, hatch=hatch, edgecolor="white", label=words)
+axis.set(xlabel="actions of a command", ylabel="commands", title=f"SCAN at the cut-off 26: n = {len(lengths):,} commands")
+axis.legend(frameon=False)
 plt.show()
 assert 29 not in lengths
 assert [Scan(28).size(split) for split in ("train", "longer")] == [Scan(29).size(split) for split in (
@@ -273,12 +289,15 @@ assert np.array_equal(whole[0].argmax(axis=-1), said)           # all at once: t
 
 # %%
 weights = saved.decoder.blocks[-1].cross.attention.code[0]      # (h, q, k)
-figure, axes = plt.subplots(1, 4, figsize=(10, 3.4), sharey=True)
+figure, axes = plt.subplots(1, 4, figsize=(12, 4), sharey=True)
 for h, axis in enumerate(axes):
-    axis.imshow(weights[h], vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    axis.set_xticks(range(tokens.shape[1]), ["start", *command.split(), "stop"], rotation=60, ha="right", fontsize=8)
-    axis.set_title(f"head {h}", fontsize=10)
-axes[0].set_yticks(range(len(said)), [*(spoken([x]) for x in said[:-1]), "END"], fontsize=8)
+    image = axis.imshow(weights[h], vmin=0, vmax=1, cmap="cividis", aspect="auto")
+    axis.set_xticks(range(tokens.shape[1]), ["start", *command.split(), "stop"], rotation=60, ha="right", fontsize=9)
+    axis.set(title=f"head {h}", xlabel="word of the command")
+axes[0].set_yticks(range(len(said)), [*(spoken([x]) for x in said[:-1]), "END"], fontsize=9)
+axes[0].set_ylabel("action said")
+figure.colorbar(image, ax=axes, label="weight")
+figure.suptitle("Cross-attention while decoding one command (seed 0)")
 plt.show()
 assert np.allclose(weights.sum(axis=-1), 1, atol=1e-5)
 
@@ -310,16 +329,16 @@ assert (kept == asked[:, 1:]).mean() > 0.999 and seconds[1] > 2 * seconds[0]
 
 # %%
 groups = {"trained lengths": one.take("train", np.arange(300)), "longer": one.take("longer", np.arange(300))}
-figure, axis = plt.subplots(figsize=(7, 2.8))
-for (words, batch), colour in zip(groups.items(), (BLUE, ORANGE), strict=True):
+figure, axis = plt.subplots(figsize=(8, 3.8))
+for (words, batch), colour, marker in zip(groups.items(), (BLUE, ORANGE), "o^", strict=True):
     said = one.predict(model, p, batch)
     ended = np.where((said == END).any(axis=1), (said == END).argmax(axis=1), said.shape[1])
-    axis.scatter(batch.length + rng.uniform(-0.3, 0.3, 300), ended + rng.uniform(-0.3, 0.3, 300), s=6, color=colour,
-                 label=words)
+    axis.scatter(batch.length + rng.uniform(-0.3, 0.3, 300), ended + rng.uniform(-0.3, 0.3, 300), s=10, color=colour,
+                 marker=marker, label=f"{words} (n = 300)")
     if words == "longer":
         short = (ended < batch.length).mean()
-axis.plot([0, 48], [0, 48], color=GREY, linewidth=1)
-axis.set(xlabel="actions of the right answer", ylabel="actions said")
+axis.plot([0, 48], [0, 48], color=GREY, linewidth=1, label="as long as it should be")
+axis.set(xlabel="actions of the right answer", ylabel="actions said", title="SCAN, trained up to 8 actions: one run (seed 0)")
 axis.legend(frameon=False)
 plt.show()
 print(f"of the longer commands, {short:.0%} are answered with too few actions")
@@ -327,6 +346,8 @@ assert short > 0.3
 
 # %% [markdown]
 # ## Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * Leave out the segments of RMTS (`segments=1` in `RelationNetwork`): does the network still learn, and how fast?
 # * Ask a network trained with `hold_out=50` about `distribution_of_three`.

@@ -13,6 +13,10 @@
 # %% [markdown]
 # # Language models: the next token, and the token after the longest that was ever read
 #
+# [all tutorials](../README.md) · before: [10](10_sequences.ipynb) · [exercises](../exercises/README.md)
+#
+# Pages: [`layers/next_token.py`](../../refattn/layers/next_token.py), [`attention/linear_state.py`](../../refattn/attention/linear_state.py), [`layers/text_positions.py`](../../refattn/layers/text_positions.py), [`models/language.py`](../../refattn/models/language.py) · equations: R, section 6; H, section 5 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+#
 # **What you'll do.** Write the loss of the next token and its gradient; see a causal mask in gradients; carry linear
 # attention along as a state; train three small models that know differently where a token stands, and ask them about
 # texts eight times as long; let one of them write.
@@ -48,14 +52,20 @@ from refattn.verification import theorems
 from refattn.verification.naive.next_token import next_token as by_loops
 
 threadpool_limits(1, "blas")
+plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
+                     "axes.spines.top": False, "axes.spines.right": False})
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # colour-blind-safe (Okabe & Ito)
 rng = np.random.default_rng(0)
 
 # %% [markdown]
 # ## The loss of the next token
 #
-# A model gives a vector $h_i$ for each token $i$. The scores of what comes next are products with the table of the
-# embedding, $z_{iv} = h_i \cdot E_v$, and the loss is $y_i = \ln \sum_v e^{z_{iv}} - z_{i,\mathrm{target}_i}$. First as
-# loops, then as the library has it; `rows` says how many tokens are in hand at a time.
+# A model gives a vector $\mathbf{h}_i$ for each token $i$. The scores of what comes next are products with the table
+# $\mathbf{E}$ of the embedding, and the loss is minus the logarithm of a softmax, w being a word of the vocabulary:
+#
+# $$\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{E}_w, \qquad \mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$$
+#
+# First as loops, then as the library has it; `rows` says how many tokens are in hand at a time.
 
 # %%
 b, t, m, v = 2, 5, 4, 7
@@ -65,15 +75,16 @@ assert np.allclose(y, by_loops(h, table, target), rtol=1e-12)
 print("nats for each token, the first text:", np.round(y[0], 3))
 
 # %% [markdown]
-# **Backward.** The derivative of $\ln \sum_v e^{z_v}$ is the softmax $p_v$, that of $-z_\mathrm{target}$ is $-1$ at the
-# target: $dz_{iv} = (p_{iv} - [v = \mathrm{target}_i])\, dy_i$. The rest are two products.
+# **Backward.** The derivative of $\ln \sum_w e^{\mathbf{z}_w}$ is the softmax $\mathbf{p}_w$, that of $-\mathbf{z}_\mathrm{target}$ is $-1$ at
+# the target. The rest are two products.
 #
 # | forward | backward |
 # |---|---|
-# | $z = h E^T$ | $dh = dz\, E$, $\;dE = dz^T h$ |
-# | $y = \ln \sum_v e^{z_v} - z_\mathrm{target}$ | $dz = (p - [v = \mathrm{target}])\, dy$ |
+# | $\mathbf{z} = \mathbf{h}\, \mathbf{E}^\top$ | $\mathrm{d}\mathbf{h} = \mathrm{d}\mathbf{z}\, \mathbf{E}$, $\quad \mathrm{d}\mathbf{E} = \mathrm{d}\mathbf{z}^\top \mathbf{h}$ |
+# | $\mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$ | $\mathrm{d}\mathbf{z}_{iw} = (\mathbf{p}_{iw} - [w = \mathrm{target}_i])\, \mathrm{d}\mathbf{y}_i$ |
 #
-# $z$ has as many entries as tokens times words: a batch of four texts of 512 words out of 267,744 has half a billion.
+# $\mathbf{z}$ has as many entries as tokens times words: a batch of four texts of 512 words out of 267,744 has over half a
+# billion.
 # Nothing ever needs all of them: a tile of tokens makes its scores, uses them and forgets them, and the backward makes
 # them once more.
 
@@ -109,18 +120,22 @@ for i in range(12):
     dh, _ = next_token_backward(saved.loss, np.eye(12)[i:i + 1])
     reach[i] = np.linalg.norm(model.stack.backward(weights, saved.stack, dh, grads).x[0], axis=-1)
 assert not np.triu(reach, 1).any() and (np.diag(reach) > 0).all()
-fig, axis = plt.subplots(figsize=(3.6, 3.2), layout="constrained")
-axis.imshow(np.log10(np.where(reach, reach, np.nan)))
-axis.set(xlabel="embedding of token", ylabel="loss of token", title="gradients, HYLA, causal")
+figure, axis = plt.subplots(figsize=(5.6, 4.4))
+image = axis.imshow(np.log10(np.where(reach, reach, np.nan)), cmap="cividis")
+axis.set(xlabel="embedding of token", ylabel="loss of token", title="Gradients under a causal mask: HYLA,\nn = 1 text, random weights (seed 0)")
+figure.colorbar(image, ax=axis, label="log10 of the gradient's norm (white: exactly 0)")
 plt.show()
 
 # %% [markdown]
 # ## What a decoder keeps
 #
-# A decoder that has read $k$ tokens keeps their keys and values, and a new query looks at all of them. Linear attention
-# need not: $\sum_k (q \cdot k_k)\, v_k = q \cdot \sum_k k_k v_k^T$, and the sum $S = \sum_k k_k v_k^T$ is $d \times e$
-# numbers, whatever $k$. A text may be read in pieces that hand on $S$, and gradients handed back with $dS$ are those of
-# the whole text.
+# A decoder that has read n tokens keeps their keys and values, and a new query looks at all of them. Linear attention
+# need not, since a sum may be taken before the query is known:
+#
+# $$\sum_{k} (\mathbf{q} \cdot \mathbf{k}_k)\, \mathbf{v}_k = \mathbf{q}\, \mathbf{S}, \qquad \mathbf{S} = \sum_k \mathbf{k}_k \mathbf{v}_k^\top$$
+#
+# and $\mathbf{S}$ is D × E numbers (the features of a key and of a value), whatever n is. A text may be read in pieces that hand
+# on $\mathbf{S}$, and gradients handed back with $\mathrm{d}\mathbf{S}$ are those of the whole text.
 
 # %%
 q, k = rng.standard_normal((2, 1, 9, 2, 3))
@@ -151,6 +166,7 @@ for position in names:
                      initialise="lecun_normal", embedding_scale=True)
     fitted[position] = fit(trained, progress=False)
 lengths = list(trained.lengths.values())
+assert trained.chunks == 64 and trained.seed == 0
 bits = {position: [done.metrics[split]["bits"] for split in trained.lengths] for position, done in fitted.items()}
 for position, words in names.items():
     print(f"{words:18}", " ".join(f"{x:6.2f}" for x in bits[position]))
@@ -158,18 +174,19 @@ growth = {position: row[-1] - row[0] for position, row in bits.items()}
 assert growth["alibi"] < 0.5 < min(growth["interleaved"], growth["rotary"]), growth
 
 # %%
-fig, axis = plt.subplots(figsize=(4.6, 3), layout="constrained")
-for position, words in names.items():
-    axis.plot(lengths, bits[position], "o-", label=words)
-axis.axvline(64, color="grey", lw=0.8)
-axis.set(xscale="log", xlabel="tokens read", ylabel="bits for the last byte", xticks=lengths, xticklabels=lengths)
+figure, axis = plt.subplots(figsize=(8, 4))
+for (position, words), colour, marker in zip(names.items(), (BLUE, ORANGE, GREEN), "os^", strict=True):
+    axis.plot(lengths, bits[position], color=colour, marker=marker, linewidth=2, label=words)
+axis.axvline(64, color=GREY, linewidth=1, linestyle=":", label="trained length")
+axis.set(xscale="log", xlabel="tokens read (bytes)", ylabel="bits for the last byte", xticks=lengths, xticklabels=lengths,
+         title="Texts longer than trained on: one run each (seed 0), 400 steps;\nn = 64 windows of 512 tokens, twice as many of each half")
 axis.minorticks_off()
 axis.legend()
 plt.show()
 
 # %% [markdown]
 # One run of each, a last byte of some hundred windows: look at the growth, not at single figures. Beyond the trained
-# length ALiBi loses little, the other two more than half a bit at eight times the length: a distance never trained on
+# length ALiBi loses less than half a bit at eight times the length, the other two more than that (asserted above): a distance never trained on
 # only means that a key counts less. Angles that were never seen mean something, and nobody has said what. A learned
 # table has no row beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
 # dilation that training never had; `refattn reproduce table-3` is its table.
@@ -200,6 +217,8 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 
 # %% [markdown]
 # ## Change this
+#
+# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
 #
 # * `attention="hyla"` or `"linear"` in the last three trainings: which of the two papers' claims about the gap to
 #   softmax shows in a minute?

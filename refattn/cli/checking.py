@@ -1,9 +1,11 @@
 """`refattn check`: a kernel or an exercise against the oracle, with an exit status for scripts."""
 
 import importlib
+import importlib.util
 import os
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 
 from .comparison import wrapped
 from .options import Parser, Usage
@@ -29,12 +31,39 @@ def function(text: str):
     return getattr(found, name)
 
 
+def of_file(path: str, variant: str):
+    """The function `kernel` of a file, or its pair of a page's name, NAME and NAME_backward, as one kernel."""
+    from ..attention.pages import page
+    if not os.path.isfile(path):
+        raise Usage(f"{path!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    found = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(found)
+    except Exception as error:
+        raise Usage(f"{path} cannot be run ({type(error).__name__}: {error})") from None
+    if hasattr(found, "kernel"):
+        return found.kernel
+    page_of = page(variant).forward
+    name = getattr(page_of, "func", page_of).__name__
+    pair = [getattr(found, f"{name}{ending}", None) for ending in ("", "_backward")]
+    if None in pair:
+        raise Usage(f"{path} has neither kernel nor {name} and {name}_backward; one of the two is needed")
+
+    def kernel(*arrays, do, **options):
+        o, saved = pair[0](*arrays, **getattr(page_of, "keywords", {}), **options)
+        return o, *pair[1](saved, do)
+
+    return kernel
+
+
 def run(argv) -> int:
     """Compare, and where something is wrong diagnose; 1 if it is."""
     from ..check import compare, diagnose
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
-    parser.add_argument("kernel", metavar="MODULE:FUNCTION", help="what takes and returns NumPy, PyTorch or JAX arrays")
+    parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
+                        "arrays; of a file `kernel`, or the pair V(q, k, v, ...) -> o, saved and V_backward(saved, do)")
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
     parser.add_argument("--dtype", help="float64, float32, float16 or bfloat16 (default: float32)")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
@@ -45,7 +74,8 @@ def run(argv) -> int:
     parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
     parser.add_argument("--seed", type=int)
     options = parser.parse(argv)
-    kernel = function(options.pop("kernel"))
+    name = options.pop("kernel")
+    kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
     report = compare(kernel, **options)
     print(wrapped(str(report)))
     if not report.ok:

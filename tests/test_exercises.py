@@ -1,0 +1,108 @@
+"""The exercises are made from the source, and their solutions are right."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refattn.check import compare
+from refattn.cli import main
+from refattn.cli.checking import of_file
+
+HERE = Path(__file__).resolve().parents[1] / "tutorials" / "exercises"
+PAGES = "softmax", "linear", "hyla", "compositional", "sliding_dilated"
+KERNELS = {"conv": "layers/Conv of tiles", "context_norm": "layers/ContextNorm in 1",
+           "next_token": "layers/next_token, 4 at a time"}
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return load(HERE / "solutions" / "answers.py").ANSWERS
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_made_from_the_source(name):
+    expected = load(HERE / "make.py").exercise(name)
+    assert (HERE / f"{name}.py").read_text(encoding="utf-8") == expected, "run: python tutorials/exercises/make.py"
+    assert expected.count("= ?") >= 4 and "NotImplementedError" in expected
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_an_untouched_page_says_what_is_to_be_written(name, capsys):
+    assert main(["check", str(HERE / f"{name}.py"), "--as", name]) == 2
+    assert "are to be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("options", [{}, {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}], ids=["plain", "all"])
+def test_a_solution_agrees(name, options):
+    options = {key: axes.replace("k", "w") if name == "sliding_dilated" else axes for key, axes in options.items()}
+    report = compare(of_file(str(HERE / "solutions" / f"{name}.py"), name), name, dtype="float64", **options)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_solution_that_is_a_kernel_agrees(name):
+    variant = KERNELS[name]
+    report = compare(of_file(str(HERE / "solutions" / f"{name}.py"), variant), variant, dtype="float64")
+    assert report.ok and len(report.entries) >= 3, report
+
+
+def test_a_forgotten_use_is_named_by_its_line(tmp_path, capsys):
+    text = (HERE / "solutions" / "hyla.py").read_text(encoding="utf-8")
+    assert text.count("dc = dc + np.einsum") == 1
+    (tmp_path / "mine.py").write_text(text.replace("dc = dc + np.einsum", "dc + np.einsum"), encoding="utf-8")
+    assert main(["check", str(tmp_path / "mine.py"), "--as", "hyla"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"^dq +WRONG", said, re.M) and re.search(r"^dv +agrees", said, re.M)
+    assert re.search(r"^line \(5\) of hyla_backward", said, re.M)
+
+
+def test_a_file_that_does_not_fit_is_one_line(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    for text, words in ("x = 1", "neither kernel nor hyla and hyla_backward"), ("x =", "cannot be run (SyntaxError"):
+        path.write_text(text, encoding="utf-8")
+        assert main(["check", str(path), "--as", "hyla"]) == 2
+        said = capsys.readouterr().err
+        assert words in said and said.count("\n") == 1
+    assert main(["check", str(tmp_path / "none.py"), "--as", "hyla"]) == 2
+    assert "is not a file" in capsys.readouterr().err
+
+
+EXPECTED = {
+    "change_2": 3, "change_5": (3, 0), "explain_5": True, "change_6": (7, 27), "derive_7": [27, 27, 729, 216],
+    "explain_7": 4096, "change_8": [0.5], "explain_8": 2 / 42, "change_9": 36, "explain_9": [1, 2, 2, 2, 2, 1],
+    "change_10": [-(3**-0.5), -(3**-0.5), 2 * 3**-0.5], "explain_10": 7_500, "explain_11": 2}
+NOTHING = ("change_1", "explain_1", "explain_2", "explain_3", "change_4", "explain_4", "derive_5", "explain_6",
+           "derive_8", "change_11")
+
+
+def test_answers_are_what_the_list_says(answers):
+    for name, expected in EXPECTED.items():
+        assert np.allclose(answers[name](), expected, rtol=1e-9, atol=0), name
+    for name in NOTHING:
+        assert np.max(answers[name]()) < (1e-9 if name == "explain_3" else 1e-12), name
+    alike, apart = answers["change_3"]()
+    assert alike == 0 and apart > 1
+    few, many = answers["change_7"]()
+    assert abs(few - 0.25) < 0.03 and abs(many - 0.09) < 0.02
+    assert set(answers) == {*EXPECTED, *NOTHING, "change_3", "change_7"}
+
+
+def test_every_tutorial_has_three_exercises():
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    rows = re.split(r"^\| \[(?=\d+\])", text.split("## Add a variant")[0], flags=re.M)[1:]
+    assert [int(row.split("]")[0]) for row in rows] == list(range(1, 12))
+    for row in rows:
+        assert [row.count(f"**{kind}**") for kind in ("Derive", "Change", "Explain")] == [1, 1, 1]
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        assert (HERE / target).exists(), target

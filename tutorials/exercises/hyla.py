@@ -1,0 +1,75 @@
+# ruff: noqa: F401, F821, F841
+"""Exercise: write the backward of hyla attention.  The forward is given.
+
+HYLA, hypernetwork linear attention: the code generates both layers of a value network with a relu between them.
+
+    a[h, q, k] = RMSHead over h of (q_hq . k_hk / sqrt(d) + bias)                                             eq. (1)
+    z[q, k]    = sum_h a[h, q, k] v[h, k]               W_qk x_k, with v[h, k] = W_h^value x_k                eq. (6)
+    o[h, q]    = sum_k a[h, q, k] relu(z[q, k])         then W_h^out and the sum over h, by the layer         eq. (6)
+
+Each missing line has left its number and the arrays that it makes; dx is the gradient of x.
+    refattn check tutorials/exercises/hyla.py --as hyla
+says for the output and each gradient whether it is right, and where not, which line is wrong.
+Made by make.py from refattn/attention/hyla.py.
+"""
+
+from typing import Any, NamedTuple
+
+from refattn import ops
+from refattn.attention.shapes import check_inputs
+from refattn.contract import contract
+
+
+class Saved(NamedTuple):
+    q: Any
+    k: Any
+    v: Any
+    bias: Any
+    keep: Any
+    dropout: Any
+    code: Any                  # (b, h, q, k), before dropout
+    rho: Any                   # (b, 1, q, k), 1 / root mean square of the scores over heads
+    z: Any                     # (b, q, k, e), hidden layer of the value network before relu
+
+
+def hyla(q, k, v, *, bias=None, keep=None, dropout=None, epsilon=1e-6):
+    """o[b, q, h, e] = sum_k a_h relu(sum_j a_j v[b, k, j, e]), a = RMSHead(q.k / sqrt(d) + bias).  Returns o, Saved.
+
+    Shapes
+    ------
+    q       : b q h d
+    k       : b k h d
+    v       : b k h e
+    bias    : b h q k      (finite, broadcasts)
+    keep    : b h q k      (bool, broadcasts; False = score 0 before RMSHead, whose mean still divides by h)
+    dropout : b h q k      (broadcasts; already divided by 1 - p)
+    returns : b q h e
+
+    Raises ValueError or TypeError for shapes, dtypes or devices that do not fit together.
+    """
+    check_inputs(q, k, v, bias, keep, dropout)
+    s = ops.scores(q, k, bias, over="h")                        # (1) eq. 1
+    s = ops.dropped_to_zero(s, keep)                            # (2)
+    a, rho = ops.rms_head(s, epsilon=epsilon)                   # (3) eq. 1, sigma = RMSHead
+    c = ops.drop(a, dropout)                                    # (4)
+    z = contract("bhqk,bkhe->bqke", c, v)                       # (5) eq. 6, inner sum over heads
+    g = ops.relu(z)                                             # (6) eq. 6, phi
+    o = contract("bhqk,bqke->bqhe", c, g)                       # (7) eq. 6, outer sum over keys
+    return o, Saved(q, k, v, bias, keep, dropout, a, rho, z)
+
+
+def hyla_backward(saved, do):
+    """dq, dk, dv, dbias from do (b, q, h, e); each in the shape of its input, dbias None without bias."""
+    q, k, v, bias, keep, dropout, a, rho, z = saved
+    c, g = ops.drop(a, dropout), ops.relu(z)                    # (4), (6) again
+    # (7)                                  dg = ?
+    # (7) the code's second use            dc = ?
+    # (6)                                  dz = ?
+    # (5) the code's first use             dc = ?
+    # (5)                                  dv = ?
+    # (4)                                  da = ?
+    # (3)                                  ds = ?
+    # (2)                                  ds = ?
+    # (1)                                  dq, dk, dbias = ?
+    raise NotImplementedError("lines (7) to (1) are to be written")
+    return dq, dk, dv, dbias
