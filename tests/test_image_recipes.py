@@ -188,7 +188,8 @@ def test_a_step_never_waits_for_the_device_and_agrees_with_numpy(name, attention
     model = r.build()
     state = State(r, model.parameters(), np)
     gradient, grads = params.allocate(model.parameters())
-    x, options = r.inputs(batch, np.random.default_rng(0))
+    x, options = r.inputs(batch)
+    options |= r.dropouts(batch, np.random.default_rng(0), np)
     y, saved = model.forward(state.parameters, x, **options)
     for _ in range(2):
         model.backward(state.parameters, saved, r.loss(y, batch)[1], grads)

@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 from ..recipes import RECIPES, SHORT, recipe, unknown
-from ..train import compare, runs
+from ..train import WorkerLost, compare, groups, runs
 from ..xp import keep_freed_memory
 from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, train_parser, writable
 from .tables import summary, table
@@ -31,7 +31,7 @@ def plan(argv):
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     kind = RECIPES[task]
     scale = options.pop("scale", kind.first_scale())
-    rest = {other: options.pop(other) for other in ("device", "max_seconds", "json") if other in options}
+    rest = {other: options.pop(other) for other in ("device", "max_seconds", "workers", "json") if other in options}
     out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
     values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))
@@ -75,6 +75,10 @@ def run(argv) -> int:
     recipes, out, resume, options = plan(argv)
     as_json = options.pop("json", False)
     answers(options.get("device", "cpu"))
+    try:
+        groups.check(options.get("workers"), options.get("device", "cpu"))
+    except ValueError as error:
+        raise Usage(as_option(error, {"workers"})) from None
     writable(out)
     on = f"refattn train --resume {shlex.quote(str(out))}"
     try:
@@ -85,8 +89,9 @@ def run(argv) -> int:
         raise Usage(as_option(error, {"out"})) from None
     except MemoryError:
         raise Usage("memory does not suffice for these sizes; allowed are smaller --batch, --length, --width") from None
-    except BrokenExecutor:
-        print(f"refattn train: a run's process died; checkpoints are in {out}, go on with: {on}", file=sys.stderr)
+    except BrokenExecutor as error:
+        what = error if isinstance(error, WorkerLost) else f"a run's process died; checkpoints are in {out}"
+        print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)
         return 1
     return report(outcomes, out, on, as_json)
 

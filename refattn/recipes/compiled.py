@@ -62,7 +62,7 @@ class CompiledAutomaton:
         tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         if self.out_of_range == "pad":
             return batch.tokens, {}
         reset = self.automaton.vocabulary

@@ -12,7 +12,7 @@ from .record import ANNOUNCE
 class Bars:
     """A bar for every run on a terminal, one for all of them elsewhere; `jobs` is [(directory, recipe), ...]."""
 
-    def __init__(self, jobs, progress: bool):
+    def __init__(self, jobs, progress: bool, how: str = ""):
         from tqdm import tqdm
         self.jobs, self.progress = jobs, progress
         self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
@@ -20,7 +20,7 @@ class Bars:
         self.total = sum(recipe.steps for _, recipe in jobs)
         self.first, self.said = None, False                 # (time, steps) of the first line seen; minutes said
         each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
-        self.say(f"{len(jobs)} runs, {self.total:,} steps together; parameters: {each}")
+        self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}
         self.single = not sys.stderr.isatty()
         if self.single:
