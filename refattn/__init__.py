@@ -1,7 +1,8 @@
 """refattn: attention, forward and backward by hand, in NumPy and CuPy.
 
 One word finds everything: `refattn.attention.hyla` is the page of HYLA (equation, forward, backward),
-`refattn.naive.hyla` its definition as loops, `tests/test_hyla.py` its test, `tutorials/03_hyla.py` its story.
+`refattn.verification.naive.hyla` its definition as loops, `tests/test_hyla.py` its test, `tutorials/03_hyla.py` its
+story.
 
 Axes: b batch, t position, q query, k key, m model width, h head, d query/key feature, e value feature, s search,
 r retrieval, c selector feature, w offset in a window or bucket, f hidden, v vocabulary, l layer, n state, x expert.

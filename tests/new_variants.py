@@ -11,12 +11,14 @@ import tempfile
 import numpy as np
 import pytest
 
-from refattn import cli, theorems, vectors
+from refattn import cli
 from refattn.attention import VARIANTS
-from refattn.bugs import BUGS
-from refattn.cases.attention import loops
-from refattn.check import gap
-from refattn.theorems import variants
+from refattn.check import deviation
+from refattn.verification import theorems, vectors
+from refattn.verification.cases.attention import loops
+from refattn.verification.theorems import variants
+from tests.planted import BUGS
+from tests.planted.revealed import reveals
 from tests.tiny import FLAGS
 
 REFERENCE = "hyla_and_softmax"                  # what is tested of this row is tested of every row,
@@ -57,8 +59,8 @@ def write_vectors(names) -> None:
         row = VARIANTS.get(case.name.removeprefix("attention/"))
         if row and row.name in names:
             results = vectors.results(case, inputs, np.random.default_rng(0))
-            assert gap("output", results["output"], loops(row)(**inputs)) <= 1e-12 and row.formula
-            assert vectors.reveals(bug, case, inputs, results)
+            assert deviation("output", results["output"], loops(row)(**inputs)) <= 1e-12 and row.formula
+            assert reveals(bug, case, inputs, results)
             found.add(file)
     assert found >= {f"{name}-{kind}" for name in names for kind in ("plain", "everything")}, found
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from refattn.cases.case import shape
+from refattn.verification.cases.case import shape
 from tests import strict_cupy
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import refattn
-from refattn import bugs, cli, theorems
+from refattn import cli
 from refattn.attention.pages import PAGES
+from refattn.verification import theorems
+from tests import planted
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
@@ -31,10 +33,11 @@ def variants() -> str:
     for name, row in PAGES.items():
         stem = row.file.removesuffix(".py")
         cells = (f"`{name}`", f"{PAPERS.get(row.paper, row.paper)}, {row.equation}", f"`refattn/attention/{row.file}`",
-                 f"`refattn/naive/{row.file}`", row.row or "–", f"`{TUTORIALS[stem]}`" if stem in TUTORIALS else "–")
+                 f"`refattn/verification/naive/{row.file}`", row.row or "–",
+                 f"`{TUTORIALS[stem]}`" if stem in TUTORIALS else "–")
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("| any other `Knobs(normaliser, code_uses, phi)` | H, A.1 | `refattn/attention/ablations.py` | "
-                 "`refattn/naive/ablations.py` | – | `03_hyla` |")
+                 "`refattn/verification/naive/ablations.py` | – | `03_hyla` |")
     return "\n".join(lines) + "\n"
 
 
@@ -63,7 +66,7 @@ def printed(command: str) -> str:
 def counted(text: str) -> str:
     """The text with the numbers of today."""
     count = len(theorems.every())
-    text = re.sub(r"plants \d+ mistakes", f"plants {len(bugs.BUGS)} mistakes", text)
+    text = re.sub(r"plants \d+ mistakes", f"plants {len(planted.BUGS)} mistakes", text)
     return re.sub(r"\d+ of \d+ hold", f"{count} of {count} hold", text)
 
 

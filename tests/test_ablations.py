@@ -5,7 +5,7 @@ import pytest
 
 from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs, ablation
-from refattn.naive.ablations import ablation as definition
+from refattn.verification.naive.ablations import ablation as definition
 from tests.pages import inputs
 
 

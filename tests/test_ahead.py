@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from refattn.train.ahead import ahead
+from refattn.train.prefetch import ahead
 
 
 def test_the_next_batch_is_made_while_the_caller_has_the_last():

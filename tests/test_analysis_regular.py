@@ -8,12 +8,12 @@ from refattn.analysis import regular
 from refattn.attention.sliding_dilated import SlidingDilated
 from refattn.automata.compiled import compiled
 from refattn.automata.finite import random_automaton
-from refattn.check.tools import arrays
 from refattn.layers.feed_forward import FeedForward
 from refattn.losses import cross_entropy
 from refattn.models.regular_gpt import RegularGPT, levels
 from refattn.recipes import recipe
 from refattn.tasks.languages import LANGUAGES
+from refattn.verification.runs_of_cases import arrays
 from tests import strict_cupy
 
 

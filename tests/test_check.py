@@ -6,9 +6,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from refattn import bugs, check, ops, plain
+from refattn import check, ops
 from refattn.attention import VARIANTS
 from refattn.check.kernels import EXAMPLE
+from refattn.verification import plain_formulas
+from tests import planted
 
 EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
 
@@ -19,7 +21,7 @@ def kernel(row, change=lambda results, inputs: results, precision=None):
         o, saved = row.forward(q, k, v, *extras, **options)
         results = [x for x in (o, *row.backward(saved, do)) if x is not None]
         results = change(results, {"q": q, "k": k, "v": v, "do": do, **options})
-        return results if precision is None else [plain.rounded(x, precision) for x in results]
+        return results if precision is None else [plain_formulas.rounded(x, precision) for x in results]
     return run
 
 
@@ -68,9 +70,9 @@ def test_derivative_refuses_what_it_cannot_check():
 
 
 def test_a_failing_check_says_case_check_and_entry():
-    bug = next(bug for bug in bugs.BUGS if bug.sentence == "dk lacks 1/sqrt(d)")
+    bug = next(bug for bug in planted.BUGS if bug.sentence == "dk lacks 1/sqrt(d)")
     with pytest.raises(check.Wrong, match=r"attention/hyla fails the check 'derivative' \(error .*\): dk"):
-        check.run("derivative", bugs.load(bug).cases.find("attention/hyla"))
+        check.run("derivative", planted.load(bug).verification.cases.find("attention/hyla"))
 
 
 # ------------------------------------------------------------------------------------------------------------- compare
@@ -82,8 +84,8 @@ def test_ours_agrees_with_itself_in_every_precision(variant, dtype):
     storage = "float32" if dtype == "bfloat16" else dtype
 
     def run(q, *rest, **options):
-        assert q.dtype == storage and np.array_equal(plain.rounded(q, dtype), q)
-        return kernel(plain.package(dtype).attention.VARIANTS[variant], precision=dtype)(q, *rest, **options)
+        assert q.dtype == storage and np.array_equal(plain_formulas.rounded(q, dtype), q)
+        return kernel(plain_formulas.package(dtype).attention.VARIANTS[variant], precision=dtype)(q, *rest, **options)
 
     report = check.compare(run, variant, dtype=dtype, naive=dtype == "float16", **EVERYTHING)  # NumPy's is naive
     assert report.ok, str(report)
@@ -186,7 +188,7 @@ def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
 
 def test_bfloat16_is_rounded_to_nearest_even():
     x = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.14159, 0.0])
-    assert plain.rounded(x, "bfloat16").tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, -3.140625, 0.0]
+    assert plain_formulas.rounded(x, "bfloat16").tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, -3.140625, 0.0]
 
 
 # ----------------------------------------------------------------------------------------------------- other libraries
@@ -240,4 +242,4 @@ def test_importing_the_checks_brings_no_framework():
 
 
 def test_ops_is_not_replaced_by_the_plain_copy():
-    assert plain.package().ops.softmax is not ops.softmax and plain.package().ops.relu is not ops.relu
+    assert plain_formulas.package().ops.softmax is not ops.softmax and plain_formulas.package().ops.relu is not ops.relu

@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refattn import check, strategies
+from refattn import check
 from refattn.attention import AXES, VARIANTS
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.value_scores import SCORINGS
-from refattn.cases import CASES, ROUTINES, find
-from refattn.cases.attention import loops
-from refattn.cases.case import FORMS, shape
-from refattn.theorems.statement import filled
+from refattn.verification import strategies
+from refattn.verification.cases import CASES, ROUTINES, find
+from refattn.verification.cases.attention import loops
+from refattn.verification.cases.case import FORMS, shape
+from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
 
 ALL = CASES + ROUTINES
@@ -119,7 +120,7 @@ def test_generated_inputs_agree_with_the_loops(name, data):
     extras = [inputs[x] for x in row.extras]
     options = {x: inputs[x] for x in ("bias", "keep", "dropout")}
     o, saved = row.forward(inputs["q"], inputs["k"], inputs["v"], *extras, **options)
-    assert check.gap("o", o, loops(row)(**inputs)) <= 1e-11
+    assert check.deviation("o", o, loops(row)(**inputs)) <= 1e-11
     gradients = dict(zip(["q", "k", "v", "bias", *row.extras], row.backward(saved, np.ones_like(o)), strict=False))
     for x, gradient in gradients.items():
         assert gradient is None and inputs[x] is None or gradient.shape == inputs[x].shape

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.recipes import RECIPES, recipe, recorded
-from refattn.reproduce import codes
+from refattn.recipes import RECIPES, recipe
+from refattn.reproduce import codes, records
+from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.claims import CLAIMS, CODES, Claim, Claims, Side, attention, differences
-from refattn.reproduce.tables import TABLES
 from refattn.train import fit, runs
 from tests.tiny import tiny
 
@@ -68,7 +68,7 @@ def test_the_sheet_is_recomputed_from_the_records(capsys):
     assert cli.main(["reproduce", "claims", "--json"]) == 0
     rows = {row["words"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     for claim in CLAIMS:
-        known = [run for name in claim.records if name in recorded.names() for run in recorded.load(name)["runs"]]
+        known = [run for name in claim.records if name in records.names() for run in records.load(name)["runs"]]
         numbers = {}
         for better, worse in claim.pairs:
             for side, sign in (better, 1), (worse, -1):
@@ -96,7 +96,7 @@ def finished(tmp_path_factory):
 def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
     file = tmp_path / "codes.json"
     assert codes.collect(file, [finished], count=200) == 1                  # the other run is not finished
-    run, = recorded.load(file)["runs"]
+    run, = records.load(file)["runs"]
     assert set(run["metrics"]) == {f"fixed {what}, layer {layer}" for what in ("context", "query") for layer in (1, 2)
                                    } | {"all layers"}
     assert set(run["metrics"]["fixed query, layer 2"]) == {

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import refattn
-from refattn import cli, optim, params, recipes, theorems, xp
+from refattn import cli, optim, params, recipes, xp
 from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
@@ -30,6 +30,7 @@ from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.train import compare, evaluate, fit, runs
+from refattn.verification import theorems
 from tests import strict_cupy
 from tests.tiny import FLAGS, final, tiny
 

@@ -19,11 +19,12 @@ from refattn.automata.exactness import errors, logits, passes, positions
 from refattn.automata.finite import Automaton, random_automaton
 from refattn.cli.compiling import words
 from refattn.models.regular_gpt import RegularGPT
+from refattn.reproduce import records
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import evaluate, runs
 from tests import strict_cupy
 
-RECORD = json.loads(Path(refattn.__file__).with_name("recipes").joinpath("results/compiled_automata.json").read_text())
+RECORD = json.loads((records.RECORDS / "compiled_automata.json").read_text())
 SMALL = [name for name, row in LANGUAGES.items() if row.automaton.states <= 6]
 PARITY = LANGUAGES["parity"].automaton
 

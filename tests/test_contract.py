@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refattn.contract import agree, contract, laid_out_like, multiply_adds, plan
-from refattn.rewrite import ROOT
+from refattn.verification.changed_source import ROOT
 
 SPECS = sorted({spec for path in ROOT.rglob("*.py") for spec in re.findall(
     r'contract\("([a-z]+,[a-z]+->[a-z]+)"', path.read_text(encoding="utf-8")) if "cases" not in path.parts})

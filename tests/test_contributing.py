@@ -28,7 +28,7 @@ def run(copy, *words):
 def contribute(copy, folder):
     """What CONTRIBUTING.md says: two files, one row."""
     shutil.copy(folder / "page.py", copy / "refattn" / "attention" / f"{folder.name}.py")
-    shutil.copy(folder / "loops.py", copy / "refattn" / "naive" / f"{folder.name}.py")
+    shutil.copy(folder / "loops.py", copy / "refattn" / "verification" / "naive" / f"{folder.name}.py")
     table = copy / "refattn" / "attention" / "__init__.py"
     before, after = table.read_text(encoding="utf-8").split(END)
     row = (folder / "row.txt").read_text(encoding="utf-8").rstrip()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from refattn import theorems
 from refattn.cli import compiling, training
-from refattn.recipes import recorded
-from refattn.reproduce.tables import TABLES
+from refattn.reproduce import records
+from refattn.reproduce.all_tables import TABLES
+from refattn.verification import theorems
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_what_it_names_is_there(text, monkeypatch, tmp_path):
     elif text.startswith("python -m "):
         assert find_spec(text.split()[2])
     elif text.endswith(".json"):
-        assert (recorded.RESULTS / text).exists()
+        assert (records.RECORDS / text).exists()
     elif text.startswith("tutorials/"):
         assert (ROOT / text).exists()
     else:
@@ -100,5 +100,5 @@ def test_what_it_names_is_there(text, monkeypatch, tmp_path):
 
 
 def test_every_record_and_every_table_has_a_place():
-    assert {path.name for path in recorded.RESULTS.glob("*.json")} <= set(QUOTED)
+    assert {path.name for path in records.RECORDS.glob("*.json")} <= set(QUOTED)
     assert {f"refattn reproduce {name}" for name in TABLES} - set(QUOTED) <= {"refattn reproduce heads"}

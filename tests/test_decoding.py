@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from refattn import check, masks
+from refattn import check
+from refattn.attention import masks
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.layers.block import Block
@@ -15,8 +16,8 @@ from refattn.layers.positions import T5
 from refattn.layers.stack import Stack
 from refattn.models.encoder_decoder import EncoderDecoder
 from refattn.models.transformer import Transformer, decoder
-from refattn.theorems.statement import filled
 from refattn.train.decoding import greedy
+from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
 
 END = 4
@@ -69,7 +70,7 @@ def test_pieces_of_the_target_equal_the_whole(model):
         state = model.begin(p, source, keep)
         for start, stop in zip((0, *cuts), (*cuts, 9), strict=True):
             y, state = model.extend(p, target[:, start:stop], state)
-            assert check.gap("y", y, whole[:, start:stop]) <= 1e-12
+            assert check.deviation("y", y, whole[:, start:stop]) <= 1e-12
 
 
 @pytest.mark.parametrize("model", DECODERS.values(), ids=DECODERS)
@@ -80,7 +81,7 @@ def test_pieces_of_a_text_equal_the_whole(model):
         state = model.begin(p)
         for start, stop in zip((0, *cuts), (*cuts, 9), strict=True):
             y, state = model.extend(p, tokens[:, start:stop], state)
-            assert check.gap("y", y, whole[:, start:stop]) <= 1e-12
+            assert check.deviation("y", y, whole[:, start:stop]) <= 1e-12
 
 
 def by_recomputing(model, p, source, keep, steps, wish):

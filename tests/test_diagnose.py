@@ -8,12 +8,12 @@ import pytest
 
 from refattn import check, ops
 from refattn.attention.pages import PAGES
-from refattn.cases import CASES
-from refattn.check import rounding
 from refattn.check.formulas import OPERATIONS, formulas, start
 from refattn.check.grammar import FUNCTIONS, Runner
 from refattn.check.kernels import Call
 from refattn.check.subjects import drawn, subject
+from refattn.verification import rounding
+from refattn.verification.cases import CASES
 
 from .bench import false_alarms
 from .kernels_own import CASES as BANK

@@ -6,9 +6,9 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from refattn.naive import esbn as naive
 from refattn.tasks.esbn import SPLITS, TASKS, Esbn, _trials
 from refattn.tasks.glyphs import glyphs
+from refattn.verification.naive import esbn as naive
 from tests.refusals import refused
 
 SIZES = {               # of train and held_out, as the authors' code has them

@@ -8,7 +8,9 @@ import pytest
 
 from refattn import params
 from refattn.losses import binary_cross_entropy, cross_entropy
-from refattn.recipes import published, recipe
+from refattn.recipes import recipe
+from refattn.reproduce import published
+from refattn.reproduce.published import figures_for
 from refattn.tasks import sort_of_clevr as task
 from refattn.train import fit, runs
 from refattn.train.record import State
@@ -159,7 +161,7 @@ def test_published_figures_are_fractions_with_standard_errors():
         "softmax": (0.986, 0.0009), "compositional": (0.989, 0.0009)}
     assert published.sort_of_clevr("ternary", 32, 2, 2, "dot").figures["softmax"] == (0.545, None)
     assert published.triangles(4, "dot").figures == {"softmax": (0.938, 0.0006), "compositional": (0.97, 0.0017)}
-    assert recipe("multitask_images").published({"retrievals": 2, "first": "shapes"}).figures == {}
+    assert figures_for("multitask_images", {"retrievals": 2, "first": "shapes"}).figures == {}
 
 
 @pytest.mark.parametrize(("name", "change", "message"), [

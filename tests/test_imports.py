@@ -19,17 +19,15 @@ from refattn.attention.pages import PAGES
 from refattn.layers import protocol
 from refattn.recipes.base import Recipe
 from refattn.recipes.decoder import DecoderRecipe
-from refattn.rewrite import ROOT
+from refattn.verification.changed_source import ROOT
 
 LEVELS = [                     # a module imports modules of earlier entries and of its own
-    "xp", "contract params optim", "masks", "ops", "losses recompute",
-    "attention layers lemma_1", "models",
-    "naive automata.finite", "tasks", "cases", "rewrite", "plain check bugs vectors strategies",
-    "theorems analysis automata",
-    "train",
-    "recipes", "reproduce", "cli", "__main__"]
+    "xp", "contract params optim", "ops", "losses", "attention layers", "models",
+    "verification.naive automata.finite", "tasks", "automata analysis train",
+    "verification", "check", "recipes", "reproduce", "cli", "__main__"]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names.split()}
-ALONE = {"naive": ("naive",), "tasks": ("tasks", "automata.finite"), "automata.finite": ()}    # beside NumPy
+# beside NumPy
+ALONE = {"verification.naive": ("verification.naive",), "tasks": ("tasks", "automata.finite"), "automata.finite": ()}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.name != "__init__.py")
 MODULES = [".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__") for path in FILES]
 MODULES.remove("refattn.__main__")

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from refattn import check, masks
-from refattn.attention import VARIANTS
+from refattn import check
+from refattn.attention import VARIANTS, masks
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.transformer_xl import TransformerXL
 from refattn.attention.value_scores import SCORINGS
 from refattn.layers.positions import Rotary
-from refattn.theorems.statement import filled
+from refattn.verification.theorems.statement import filled
 
 LAYERS = {name: MultiHead(8, 3, 4, 2, variant=name) for name in VARIANTS}
 LAYERS |= {f"compositional, {scoring}": Compositional(8, 3, 4, 4, 2, 5, scoring) for scoring in SCORINGS}
@@ -36,7 +36,7 @@ def test_pieces_equal_the_whole(layer):
         for now in cuts:
             seen = ..., now, slice(now.stop)
             y, kept = layer.extend(p, x[:, now], kept, bias=bias[seen], keep=keep[seen])
-            assert check.gap("y", y, whole[:, now]) <= 1e-12 and kept.length == now.stop
+            assert check.deviation("y", y, whole[:, now]) <= 1e-12 and kept.length == now.stop
 
 
 @pytest.mark.parametrize("name", ["hyla", "compositional, dot", "compositional, linear"])
@@ -47,7 +47,7 @@ def test_a_kept_context_equals_cross_attention(name):
     whole, _ = layer.forward(p, x, context=context, keep=keep)
     kept = layer.project_context(p, context)
     for now in slice(0, 1), slice(1, 4):
-        assert check.gap("y", layer.attend(p, x[:, now], kept, keep=keep), whole[:, now]) <= 1e-12
+        assert check.deviation("y", layer.attend(p, x[:, now], kept, keep=keep), whole[:, now]) <= 1e-12
 
 
 def test_what_is_kept_stays_and_rows_can_be_dropped():
@@ -61,11 +61,11 @@ def test_what_is_kept_stays_and_rows_can_be_dropped():
             y, kept = layer.extend(p, other[:, t:t + 1], kept)
             outputs.append(y)
         whole, _ = layer.forward(p, np.concatenate([x[:, :5], other[:, 5:]], axis=1), keep=masks.causal(T))
-        assert check.gap("y", np.concatenate(outputs, axis=1), whole[:, 5:]) <= 1e-12
+        assert check.deviation("y", np.concatenate(outputs, axis=1), whole[:, 5:]) <= 1e-12
     np.testing.assert_array_equal(first.arrays["k"][:, :5], before)
     rows = np.array([2, 0])
     fewer, _ = layer.extend(p, x[rows, 5:6], first.rows(rows))
-    assert check.gap("y", fewer, layer.extend(p, x[:, 5:6], first)[0][rows]) <= 1e-12
+    assert check.deviation("y", fewer, layer.extend(p, x[:, 5:6], first)[0][rows]) <= 1e-12
 
 
 def test_refusals():

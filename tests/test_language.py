@@ -11,10 +11,10 @@ from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
 from refattn.tasks.text import corpus
 from refattn.tasks.text_windows import sample
-from refattn.theorems.statement import filled
 from refattn.train import fit
 from refattn.train.evaluation import moved
 from refattn.train.writing import streamed, written
+from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
 
 SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refattn.lemma_1 import chain, lemma_1, weights
+from refattn.automata.lemma_1 import chain, lemma_1, weights
 
 
 def test_the_weights_are_those_of_appendix_d():

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from refattn.naive import as_hypernetwork, layer, ops, positions
-from refattn.naive.ablations import CODE_USES, NORMALISERS, PHIS, ablation
-from refattn.naive.hyla import hyla
-from refattn.naive.linear import linear
-from refattn.naive.softmax import softmax
+from refattn.verification.naive import as_hypernetwork, layer, ops, positions
+from refattn.verification.naive.ablations import CODE_USES, NORMALISERS, PHIS, ablation
+from refattn.verification.naive.hyla import hyla
+from refattn.verification.naive.linear import linear
+from refattn.verification.naive.softmax import softmax
 
 B, Q, K, H, D, E, M = 2, 3, 4, 3, 5, 2, 6                   # no two neighbours alike
 
@@ -25,7 +25,7 @@ def qkv(rng):
     return rng.normal(size=(B, Q, H, D)), rng.normal(size=(B, K, H, D)), rng.normal(size=(B, K, H, E))
 
 
-def gap(a, b):
+def deviation(a, b):
     return np.abs(a - b).max() / np.abs(b).max()
 
 
@@ -72,7 +72,7 @@ def test_the_knobs_reach_the_pages(page, knobs, rng):
     }
     normaliser, code_uses, phi = knobs
     expected = page(q, k, v, **given)
-    assert gap(ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, **given), expected) < 1e-14
+    assert deviation(ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, **given), expected) < 1e-14
 
 
 @pytest.mark.parametrize("phi", PHIS)
@@ -129,9 +129,9 @@ def test_equations_2_to_5_are_one_function(rng):
     wv, wo = rng.normal(size=(M, H, E)), rng.normal(size=(H, E, M))
     expected = np.einsum("bhqk,bkm,mhe,hen->bqn", a, x, wv, wo)
     for equation in ("eq_2", "eq_3", "eq_4", "eq_5"):
-        assert gap(getattr(as_hypernetwork, equation)(a, x, wv, wo), expected) < 1e-13, equation
+        assert deviation(getattr(as_hypernetwork, equation)(a, x, wv, wo), expected) < 1e-13, equation
     hidden = np.maximum(np.einsum("bhqk,bkm,mhe->bqke", a, x, wv), 0)
-    assert gap(as_hypernetwork.eq_6(a, x, wv, wo), np.einsum("bhqk,bqke,hen->bqn", a, hidden, wo)) < 1e-13
+    assert deviation(as_hypernetwork.eq_6(a, x, wv, wo), np.einsum("bhqk,bqke,hen->bqn", a, hidden, wo)) < 1e-13
 
 
 def projections(rng):
@@ -143,11 +143,11 @@ def test_the_pseudocode_is_hyla_without_biases(rng):
     p, x = projections(rng), rng.normal(size=(B, K, M))
     y = layer.multi_head(p, x, variant="hyla")
     # scores without 1 / sqrt(d) are sqrt(d) larger, so that epsilon has to be d times larger for the same code
-    assert gap(as_hypernetwork.pseudocode_hyla(x, **p, epsilon=1e-6 * D), y) < 1e-13
-    assert 1e-13 < gap(as_hypernetwork.pseudocode_hyla(x, **p), y) < 1e-3
+    assert deviation(as_hypernetwork.pseudocode_hyla(x, **p, epsilon=1e-6 * D), y) < 1e-13
+    assert 1e-13 < deviation(as_hypernetwork.pseudocode_hyla(x, **p), y) < 1e-3
     q, k = np.einsum("btm,mhd->bthd", x, p["wq"]), np.einsum("btm,mhd->bthd", x, p["wk"])
     a = ops.rms_head(np.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(D))
-    assert gap(as_hypernetwork.eq_6(a, x, p["wv"], p["wo"]), y) < 1e-13
+    assert deviation(as_hypernetwork.eq_6(a, x, p["wv"], p["wo"]), y) < 1e-13
 
 
 def test_a_layer_with_biases_context_and_rotary(rng):
@@ -164,4 +164,4 @@ def test_a_layer_with_biases_context_and_rotary(rng):
     for pairing in ("interleaved", "half"):
         turns = [partial(positions.rotary, pairing=pairing, start=start) for start in (0, 9)]
         one, two = (layer.multi_head(even, x, position=turn) for turn in turns)
-        assert gap(one, two) < 1e-12 < 1e-3 < gap(one, layer.multi_head(even, x))
+        assert deviation(one, two) < 1e-12 < 1e-3 < deviation(one, layer.multi_head(even, x))

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from refattn.naive import feed_forward, layer, losses, ops, optim, positions
-from refattn.naive.hyla import hyla
-from refattn.naive.linear import linear
-from refattn.naive.softmax import softmax
-from refattn.naive.transformer import transformer
+from refattn.verification.naive import feed_forward, layer, losses, ops, optim, positions
+from refattn.verification.naive.hyla import hyla
+from refattn.verification.naive.linear import linear
+from refattn.verification.naive.softmax import softmax
+from refattn.verification.naive.transformer import transformer
 
 B, H, D, E, M = 2, 3, 5, 2, 6
 
@@ -21,7 +21,7 @@ def rng():
     return np.random.default_rng(7)
 
 
-def gap(a, b):
+def deviation(a, b):
     return np.abs(a - b).max() / np.abs(b).max()
 
 
@@ -72,7 +72,7 @@ def test_complex_input_gives_the_derivative(rng):
     for page in (softmax, linear, hyla):
         slope = page(q + 1e-30j * direction, k, v).imag / 1e-30
         difference = (page(q + 1e-6 * direction, k, v) - page(q - 1e-6 * direction, k, v)) / 2e-6
-        assert gap(slope, difference) < 1e-7
+        assert deviation(slope, difference) < 1e-7
 
 
 def small_decoder(rng, blocks=2, f=5):
@@ -101,7 +101,7 @@ def test_a_decoder_whose_blocks_add_nothing_is_its_norm_between_two_maps(rng):
         block.feed_forward.b2[:] = 0
     h = x @ p.embed.w + p.embed.b
     h = (h - h.mean(-1, keepdims=True)) / np.sqrt(h.var(-1, keepdims=True) + 1e-6) * p.norm.scale + p.norm.shift
-    assert gap(transformer(p, x), h @ p.readout.w + p.readout.b) < 1e-13
+    assert deviation(transformer(p, x), h @ p.readout.w + p.readout.b) < 1e-13
 
 
 @pytest.mark.parametrize("variant", layer.PAGES)

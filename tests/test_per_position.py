@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.recipes import RECIPES, recipe
+from refattn.recipes import recipe
 from refattn.recipes.regular_languages import ATTENTIONS
+from refattn.reproduce.published import figures_for
 from refattn.tasks import per_position
 from refattn.tasks.languages import LANGUAGES
 from refattn.tasks.per_position import dyck, strings
@@ -103,7 +104,7 @@ def test_settings_of_the_source_and_of_the_other_protocol():
     assert (r.train_length, r.max_length, r.far) == (50, 100, 150)
     assert recipe("d3", "paper").protocol == "released" and "per_position" not in recipe("d3").name
     assert r.name == "d3-sliding_dilated-per_position-seed0"
-    assert RECIPES["regular_languages"].published(asdict(r)).figures == {}
+    assert figures_for("regular_languages", asdict(r)).figures == {}
     assert recipe("tomita5", "quick", protocol="per_position", steps=7).steps == 7
 
 

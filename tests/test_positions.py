@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from refattn.attention.layer import MultiHead
 from refattn.attention.transformer_xl import TransformerXL
 from refattn.layers.positions import T5, Rotary, sinusoidal, t5_buckets
-from refattn.naive.positions import bucket
-from refattn.theorems.statement import filled
+from refattn.verification.naive.positions import bucket
+from refattn.verification.theorems.statement import filled
 
 
 @given(st.integers(2, 40), st.integers(1, 200), st.booleans())

@@ -9,7 +9,7 @@ import pytest
 from tests.readme_tables import PUBLIC, README, ROOT, public_modules
 
 MODULES = public_modules()
-READ = "refattn.naive", "refattn.tasks", "refattn.theorems"                 # whose modules are there to be read
+READ = "refattn.verification.naive", "refattn.tasks", "refattn.verification.theorems"   # to be read
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tutorials").glob("0*.py"))} | {
     path.stem: "\n".join(re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S))
     for path in (README, PUBLIC)}

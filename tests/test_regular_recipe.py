@@ -8,9 +8,10 @@ import pytest
 
 import refattn
 from refattn import cli, params, train
-from refattn.recipes import RECIPES, SHORT, recipe
-from refattn.recipes.one_answer import Words
+from refattn.recipes import SHORT, recipe
+from refattn.recipes.per_word import Words
 from refattn.recipes.regular_languages import ATTENTIONS
+from refattn.reproduce.published import figures_for
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import evaluate, fit, stop
 from tests.steps import never_waits_nor_transfers_nor_widens
@@ -39,7 +40,7 @@ def test_every_language_is_a_task_and_has_published_settings():
     for name, r in rows.items():
         assert (r.batch, r.clip, r.decay, r.initialise, r.rate_at(99), r.stride) == (128, 1, 0, "haiku", r.rate, 1)
         assert recipe("regular_languages", "paper", language=name) == r
-        assert RECIPES["regular_languages"].published({**asdict(r)}).figures["rnn"]
+        assert figures_for("regular_languages", {**asdict(r)}).figures["rnn"]
 
 
 def test_parameters_of_the_published_models():

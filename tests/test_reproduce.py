@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.recipes import RECIPES, published, recipe, recorded
-from refattn.reproduce import statistics
-from refattn.reproduce.table import Column, Row, Table
-from refattn.reproduce.tables import TABLES
+from refattn.recipes import RECIPES, recipe
+from refattn.reproduce import published, records, statistics
+from refattn.reproduce.all_tables import TABLES
+from refattn.reproduce.published_table import Column, Row, Table
 from refattn.train import runs
 from refattn.train.compare import HANDED_OUT, compare, train_all
 from tests import readme_tables
@@ -35,8 +35,8 @@ def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
     rows = [line.split("|")[1:-1] for line in says(capsys, table.name, "--format", "markdown").out.splitlines()
             if line.startswith("|")][2:]
     assert len(rows) == len(table.rows)
-    documents = [json.loads((recorded.RESULTS / f"{name}.json").read_text()) for name in table.records
-                 if (recorded.RESULTS / f"{name}.json").exists()]
+    documents = [json.loads((records.RECORDS / f"{name}.json").read_text()) for name in table.records
+                 if (records.RECORDS / f"{name}.json").exists()]
     all_runs = [{**run, "fields": {**document["fields"], **run["fields"]}} for document in documents
                 for run in document["runs"]]
     filled = 0

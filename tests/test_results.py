@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from refattn import params
-from refattn.recipes import RECIPES, recipe, recorded
+from refattn.recipes import RECIPES, recipe
+from refattn.reproduce import records
 from refattn.train import fit, runs
 from tests.tiny import tiny
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", recorded.names())
+@pytest.mark.parametrize("name", records.names())
 def test_every_recorded_run_is_a_complete_one_of_its_recipe(name):
-    found = recorded.load(name)["runs"]
+    found = records.load(name)["runs"]
     for run in found:
         made = RECIPES[run["task"]](**run["fields"])
         assert made.name == run["name"] and params.count(made.build().parameters()) == run["parameters"]
@@ -27,7 +28,7 @@ def test_every_recorded_run_is_a_complete_one_of_its_recipe(name):
 
 
 def test_the_runs_of_table_6_are_its_first_cell_and_the_readme_has_them_seed_by_seed():
-    found = recorded.load("contextual_retrieval_2s4r_64")["runs"]
+    found = records.load("contextual_retrieval_2s4r_64")["runs"]
     for run in found:
         chosen = {name: run["fields"][name] for name in ("attention", "held_out", "seed")}
         assert RECIPES[run["task"]](**run["fields"]) == recipe("contextual_retrieval", "2s4r-64", **chosen)
@@ -41,7 +42,7 @@ def test_the_runs_of_table_6_are_its_first_cell_and_the_readme_has_them_seed_by_
 
 
 def test_the_separation_is_that_of_its_runs():
-    found = recorded.load("contextual_retrieval_separation")["runs"]
+    found = records.load("contextual_retrieval_separation")["runs"]
     for run in found:
         chosen = {name: run["fields"][name] for name in ("attention", "seed")}
         assert RECIPES[run["task"]](**run["fields"]) == recipe("contextual_retrieval", "quick", **chosen)
@@ -66,58 +67,58 @@ def finished(tmp_path_factory):
 
 def test_finished_runs_are_collected_once_and_read_back_whole(finished, tmp_path, capsys):
     file = tmp_path / "record.json"
-    assert recorded.main([str(file), str(finished / "hyla-seed1"), "--what", "one run"]) == 0
-    assert recorded.main([str(file), str(finished)]) == 0                               # one more, and one again
+    assert records.main([str(file), str(finished / "hyla-seed1"), "--what", "one run"]) == 0
+    assert records.main([str(file), str(finished)]) == 0                               # one more, and one again
     said = capsys.readouterr().out
     assert "1 runs recorded" in said and "2 runs recorded" in said
     assert f"not finished: {finished / 'linear-seed0'}" in said
-    record = recorded.load(file)
+    record = records.load(file)
     assert record["what"] == "one run" and [run["name"] for run in record["runs"]] == ["hyla-seed0", "hyla-seed1"]
     for seed, run in enumerate(record["runs"]):
         done = runs.result(finished / f"hyla-seed{seed}")
-        assert all(run[name] == done[name] for name in (*recorded.KEPT, "fields", "task", "name"))
+        assert all(run[name] == done[name] for name in (*records.KEPT, "fields", "task", "name"))
         assert run["history"]["step"] == [10, 20]
     document = json.loads(file.read_text())
     assert [run["fields"] for run in document["runs"]] == [{"seed": 0}, {"seed": 1}]
     again = file.read_bytes()
-    recorded.write(file, recorded.load(file))
+    records.write(file, records.load(file))
     assert file.read_bytes() == again
 
 
 def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path, capsys):
     file = tmp_path / "record.json"
-    recorded.collect(file, [finished])
+    records.collect(file, [finished])
     before = file.read_bytes()
     fit(tiny(rate=1e-4), tmp_path / "hyla-seed0", progress=False)
-    other = recorded.load("contextual_retrieval_separation")["runs"]
+    other = records.load("contextual_retrieval_separation")["runs"]
     fit(tiny(hidden=16), tmp_path / "wider" / "hyla-seed0", progress=False)             # another model, trained alike
-    assert recorded.collect(tmp_path / "both.json", [finished, tmp_path / "wider"])[0] == 3
-    assert len(recorded.load(tmp_path / "both.json")["runs"]) == 3
+    assert records.collect(tmp_path / "both.json", [finished, tmp_path / "wider"])[0] == 3
+    assert len(records.load(tmp_path / "both.json")["runs"]) == 3
     with pytest.raises(ValueError, match="hyla-seed0 has rate 0.0001, but the recorded run of that name has 0.003"):
-        recorded.collect(file, [tmp_path / "hyla-seed0"])
+        records.collect(file, [tmp_path / "hyla-seed0"])
     with pytest.raises(ValueError, match="is a run of contextual_retrieval, but the record is of fuzzy_logic"):
-        recorded.merged(recorded.load(file), other)
+        records.merged(records.load(file), other)
     with pytest.raises(ValueError, match="'nothing' does not exist; allowed: contextual_retrieval_2s4r_64"):
-        recorded.load("nothing")
+        records.load("nothing")
     for words in [], ["x.json"], ["x.txt", "y"], ["x.json", "--whaat", "y"], [str(file), str(tmp_path / "nowhere")]:
-        assert recorded.main(words) == 2
+        assert records.main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
     for text in ('{"task": "fuzzy_logic"}', '{"task": ["fuzzy_logic"], "fields": {}, "runs": []}',
                  '{"task": "fuzzy_logic", "runs": []}', '{"task": "fuzzy_logic", "fields": {}, "runs": [3]}',
                  '{"task": "fuzzy_logic", "fields": {}, "runs": [{"name": "a"}]}'):
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(ValueError, match="is no record of runs"):
-            recorded.load(tmp_path / "other.json")
+            records.load(tmp_path / "other.json")
     (tmp_path / "other.json").write_text('{"task": "fuzzy_logic", "fields": {"depth": 3}, '
                                          '"runs": [{"name": "a", "fields": {}}]}')
     with pytest.raises(ValueError, match="other.json is not of a recipe .*depth"):
-        recorded.load(tmp_path / "other.json")
+        records.load(tmp_path / "other.json")
     assert file.read_bytes() == before and not list(tmp_path.glob("*.tmp"))
 
 
 def test_a_history_is_thinned_and_keeps_its_end():
     lines = [{"step": step, "loss": 1 / step, **({"train": {"mse": step / 7}} if step % 5 == 0 else {})}
              for step in range(1, 501)]
-    made = recorded.history(lines)
+    made = records.history(lines)
     assert made["step"] == list(range(25, 501, 25)) and made["train.mse"][-1] == 71.43 and made["loss"][0] == 0.04
-    assert recorded.history(lines[:-1])["step"][-1] == 495 and recorded.history([]) == {}
+    assert records.history(lines[:-1])["step"][-1] == 495 and records.history([]) == {}

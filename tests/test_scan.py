@@ -8,9 +8,9 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from refattn.naive.scan import interpret
 from refattn.tasks import scan
 from refattn.tasks.scan import ACTIONS, END, SPLITS, STOP, WORDS, Scan, correct, grammar, spoken
+from refattn.verification.naive.scan import interpret
 from tests.refusals import refused
 
 

@@ -14,7 +14,6 @@ from refattn.losses import cross_entropy, log_loss, mse
 from refattn.params import KAIMING_NORMAL, KAIMING_UNIFORM, STANDARD_NORMAL, XAVIER_NORMAL, XAVIER_UNIFORM, Init
 from refattn.recipes import RECIPES, recipe
 from refattn.recipes.base import FiniteRecipe, Recipe, setting
-from refattn.recipes.published.source import Published
 from refattn.train import evaluate, fit, runs
 
 
@@ -30,7 +29,6 @@ class Points(FiniteRecipe):
     TASK, SOURCE, SPLITS = "points", "nobody", ("train", "test")
     COMPARES = "hidden"
     LABELS, TABLE = {"loss": "loss"}, (("test loss", "test", "loss"),)
-    PUBLISHED = Published("nothing", "Nobody published it.", {}, "")
     SCALES = {"tiny": {"steps": 26, "batch": 8, "log_every": 2, "evaluate_every": 4, "warmup": 0, "rate": 0.01,
                        "checkpoint_every": 5, "evaluation": 50, "probe": 50}}
 

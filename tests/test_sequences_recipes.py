@@ -8,8 +8,8 @@ import pytest
 
 from refattn import cli, params
 from refattn.recipes import recipe
-from refattn.recipes.published import TABLE_4
 from refattn.recipes.scan import dropouts
+from refattn.reproduce.published import TABLE_4, figures_for
 from refattn.tasks import scan as task
 from refattn.train import evaluate, fit
 from refattn.train.evaluation import moved, stream
@@ -182,10 +182,10 @@ def test_a_run_writes_the_actions_of_a_command(tmp_path, capsys):
 
 
 def test_the_published_figures():
-    assert recipe("scan").published({"cutoff": 27, "retrievals": 2}).figures == {
+    assert figures_for("scan", {"cutoff": 27, "retrievals": 2}).figures == {
         "softmax": (0.22, 0.08 / sqrt(5)), "compositional": (0.49, 0.09 / sqrt(5))}
-    assert not recipe("scan").published({"cutoff": 23, "retrievals": 2}).figures
-    assert all(len(row) == 8 for row in TABLE_4.values()) and not recipe("rmts").published({}).figures
+    assert not figures_for("scan", {"cutoff": 23, "retrievals": 2}).figures
+    assert all(len(row) == 8 for row in TABLE_4.values()) and not figures_for("esbn", {}).figures
 
 
 def test_refusals():

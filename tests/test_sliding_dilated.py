@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from refattn import bugs, check
+from refattn import check
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import windows
-from refattn.theorems.statement import filled
+from refattn.verification.theorems.statement import filled
+from tests import planted
 from tests.pages import check_tags
 
 
@@ -129,7 +130,7 @@ def test_a_context_is_refused():
 @pytest.mark.parametrize("name", ["sliding_dilated", "sliding_dilated_pad"])
 def test_a_kernel_is_compared_and_its_mistake_named(name):
     """Somebody's kernel whose offset biases are divided by sqrt(d) like the scores."""
-    wrong = bugs.load(next(bug for bug in bugs.BUGS if "are divided by sqrt(d) like the scores" in bug.sentence))
+    wrong = planted.load(next(bug for bug in planted.BUGS if "are divided by sqrt(d) like the scores" in bug.sentence))
 
     def kernel(row):
         def run(q, k, v, *more, do, **options):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refattn.naive import sraven as naive
 from refattn.tasks import sraven
 from refattn.tasks.sraven import PRESETS, RULES, SPLITS, Sraven, truth
+from refattn.verification.naive import sraven as naive
 from tests.refusals import refused
 
 

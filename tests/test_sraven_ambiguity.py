@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refattn.naive import sraven as naive
-from refattn.recipes import ambiguity, recorded
+from refattn.reproduce import ambiguity, records
 from refattn.tasks import sraven_ambiguity
 from refattn.tasks.sraven import Sraven, panel_accuracy
 from refattn.tasks.sraven_ambiguity import ambiguity_table, ambiguous, differing
 from refattn.tasks.sraven_bayes import best_answers, ceiling, posterior, rule_free
+from refattn.verification.naive import sraven as naive
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 PAPER = {(4, 4): 0.0642, (4, 8): 0.0032, (4, 16): 0.0005}           # table A2, of 4,096 instances
@@ -188,7 +188,7 @@ def test_refusals():
 # ---------------------------------------------------------------- what is recorded
 
 def test_the_record_is_that_of_its_seed_and_the_readme_shows_it(tmp_path):
-    said = json.loads((recorded.RESULTS / "sraven_ambiguity.json").read_text())
+    said = json.loads((records.RECORDS / "sraven_ambiguity.json").read_text())
     assert ambiguity.main([str(tmp_path / "few.json"), "0", "20000"]) == 0
     few = json.loads((tmp_path / "few.json").read_text())
     assert said.keys() <= few.keys() and said["seed"] == 0 and said["seconds"] > 0

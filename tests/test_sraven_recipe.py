@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from refattn import cli, params
-from refattn.naive import losses as naive_losses
-from refattn.recipes import RECIPES, published, recipe
+from refattn.recipes import RECIPES, recipe
+from refattn.reproduce import published
+from refattn.reproduce.published import figures_for
 from refattn.tasks.sraven_bayes import best_answers
 from refattn.train import evaluate, fit
+from refattn.verification.naive import losses as naive_losses
 from tests.refusals import refused
 from tests.steps import never_waits_nor_transfers_nor_widens
 
@@ -104,7 +106,7 @@ def test_all_14_rows_of_table_a1_have_a_recipe(task, scale):
     for row, count in zip(published.TABLE_A1.values(), counts, strict=True):
         assert (count > plain) == (row.experts or row.attention == "hyla_deep"), row.words
     for one, row in zip(made, published.TABLE_A1.values(), strict=True):
-        assert one.published(dataclasses.asdict(one)).figures[row.attention] == getattr(row, task)
+        assert figures_for(one.TASK, dataclasses.asdict(one)).figures[row.attention] == getattr(row, task)
 
 
 @pytest.mark.parametrize("number", published.TABLE_A1)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from refattn import theorems
-from refattn.rewrite import rewritten
+from refattn.verification import theorems
+from refattn.verification.changed_source import rewritten
 
 
 @pytest.mark.parametrize("name", theorems.THEOREMS)
@@ -29,12 +29,12 @@ def test_a_wrong_statement_fails(monkeypatch):
     """The machinery can say no: an error above the tolerance, a NaN and a wrong shape are all refused."""
     import numpy as np
     wrong = theorems.Theorem("wrong", "one is two, whatever the seed may be; unconditionally", "nobody", 1e-12,
-                             lambda rng: theorems.gap(np.ones(3), 2 * np.ones(3)))
+                             lambda rng: theorems.deviation(np.ones(3), 2 * np.ones(3)))
     monkeypatch.setitem(theorems.THEOREMS, "wrong", wrong)
     assert not next(theorems.verify(["wrong"])).ok
-    assert theorems.gap(np.array([np.nan]), np.array([1.0])) == np.inf
-    assert theorems.gap(np.ones((1, 3)), np.ones(3)) == np.inf
-    assert theorems.gaps([None], [np.ones(2)]) == np.inf
+    assert theorems.deviation(np.array([np.nan]), np.array([1.0])) == np.inf
+    assert theorems.deviation(np.ones((1, 3)), np.ones(3)) == np.inf
+    assert theorems.deviations([None], [np.ones(2)]) == np.inf
 
 
 def test_a_check_that_raises_or_says_nothing_is_a_failed_line(monkeypatch):
@@ -61,8 +61,8 @@ def test_what_a_theorem_draws_depends_on_seed_and_name_alone(monkeypatch):
 def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
     """relu(-z) is a function like any other, whose derivative is right; it is not HYLA."""
     package = rewritten({"attention/hyla.py": lambda source: source.replace("ops.relu(z)", "ops.relu(-z)").replace(
-        "ops.relu_backward(z, dg)", "-ops.relu_backward(-z, dg)"), "theorems/__init__.py": str})
-    found = {result.name: result.ok for result in package.theorems.verify(["attention/hyla"])}
+        "ops.relu_backward(z, dg)", "-ops.relu_backward(-z, dg)"), "verification/theorems/__init__.py": str})
+    found = {result.name: result.ok for result in package.verification.theorems.verify(["attention/hyla"])}
     assert found["gradient of attention/hyla"] and not found["definition of attention/hyla"]
     assert found["definition of attention/hyla_deep"]
 

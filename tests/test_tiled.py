@@ -7,7 +7,7 @@ import pytest
 
 from refattn.attention import VARIANTS
 from refattn.attention.tiled import tiled, tiled_backward
-from refattn.cases.case import normal
+from refattn.verification.cases.case import normal
 
 TILED = [name for name, row in VARIANTS.items() if row.tiles]
 

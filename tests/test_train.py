@@ -16,8 +16,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import refattn
 from refattn import params, recipes, train
 from refattn.attention import VARIANTS
-from refattn.cli import tables
-from refattn.recipes import published, recipe
+from refattn.cli import comparison
+from refattn.recipes import recipe
+from refattn.reproduce import published
 from refattn.train import Interrupted, NonFinite, evaluate, evaluation, fit, groups, record, runs, stop, stream
 from refattn.train import compare as compare_module
 from refattn.train.compare import compare
@@ -513,7 +514,7 @@ def test_the_table_gives_mean_and_standard_error_over_seeds_and_marks_the_papers
         metrics = {split: {"mse": 0.01, "r2_per_task": r2, "r2_pooled": r2} for split in kind.SPLITS}
         return {"task": "fuzzy_logic", "name": f"hyla-seed{seed}", "fields": {**fields, "seed": seed},
                 "finished": finished, "metrics": metrics, "seconds": 60, "step": 4}
-    text = tables.table(kind, [outcome(0, 0.4), outcome(1, 0.6), outcome(2, 0.9, finished=False)])
+    text = comparison.table(kind, [outcome(0, 0.4), outcome(1, 0.6), outcome(2, 0.9, finished=False)])
     row = next(line for line in text.splitlines() if line.startswith("hyla"))
     assert row.split("  ")[0] == "hyla" and "0.500 ± 0.100" in row and "0.811 ± 0.078" in row
     assert "* held-out R², not measured here." in text and "hyla-seed2 is not complete: stopped at step 4 of 30" in text

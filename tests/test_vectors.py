@@ -8,24 +8,18 @@ from shutil import which
 import numpy as np
 import pytest
 
-from refattn import vectors
 from refattn.attention import VARIANTS
-from refattn.bugs import BUGS
-from refattn.cases import find
-from refattn.cases.attention import loops
-from refattn.check import gap
-
-FEW = [bug for number, bug in enumerate(BUGS) if number % 12 == 0 or bug.sentence == "dq lacks 1/sqrt(d)"
-       or bug.file == "attention/hyla.py"]
+from refattn.check import deviation
+from refattn.verification import vectors
+from refattn.verification.cases import find
+from refattn.verification.cases.attention import loops
+from tests.planted import BUGS, revealed
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """With few of the planted bugs, which take most of the time; the slow test below has all."""
     directory = tmp_path_factory.mktemp("vectors")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "BUGS", FEW)
-        paths = vectors.write(directory)
+    paths = vectors.write(directory)
     return paths, json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
 
 
@@ -61,7 +55,7 @@ def test_attention_agrees_with_the_loops(written):
             with np.load(path) as file:
                 inputs = {n: file[n] for n in file.files
                           if n not in ("output", "doutput") and not n.startswith(("d_", "allowed_"))}
-                assert gap("output", file["output"], loops(VARIANTS[name])(**inputs)) <= 1e-12
+                assert deviation("output", file["output"], loops(VARIANTS[name])(**inputs)) <= 1e-12
 
 
 def test_what_is_special_is_so(written):
@@ -71,7 +65,17 @@ def test_what_is_special_is_so(written):
         assert file["bias"].shape == file["d_bias"].shape == (4, 1, 5)
 
 
-def test_the_bugs_that_it_reveals_are_computed(written):
+@pytest.mark.parametrize("bugs", [BUGS[::12], pytest.param(BUGS, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_the_table_of_what_is_revealed_is_of_these_bugs(bugs):
+    """`python -m tests.planted.revealed` makes it anew."""
+    kept, found = json.loads(vectors.REVEALED.read_text(encoding="utf-8")), revealed.table(bugs)
+    assert kept["mistakes"] == [f"{bug.file}: {bug.sentence}" for bug in BUGS]
+    assert {file: [found["mistakes"][i] for i in numbers] for file, numbers in found["revealed"].items()} == {
+        file: [kept["mistakes"][i] for i in numbers if kept["mistakes"][i] in found["mistakes"]]
+        for file, numbers in kept["revealed"].items()}
+
+
+def test_the_bugs_that_it_reveals_are_named(written):
     plain, everything = (set(entry(written, f"hyla-{name}.npz")["reveals"]) for name in ("plain", "everything"))
     assert plain < everything <= {f"{bug.file}: {bug.sentence}" for bug in BUGS}
     assert "ops.py: dq lacks 1/sqrt(d)" in plain
@@ -79,22 +83,14 @@ def test_the_bugs_that_it_reveals_are_computed(written):
     assert dropout and not dropout & plain
 
 
-@pytest.mark.slow
-def test_every_case_reveals_a_planted_bug(tmp_path):
-    vectors.write(tmp_path)
-    assert all(case["reveals"] for case in json.loads((tmp_path / "manifest.json").read_text())["cases"])
+def test_every_case_reveals_a_planted_bug(written):
+    assert all(case["reveals"] for case in written[1]["cases"])
 
 
-def test_a_second_writing_gives_the_same_bytes(written, tmp_path, monkeypatch):
-    """With few bugs, which take most of the time; what the manifest says of them is the same too."""
-    few = FEW[::6]
-    names = {f"{bug.file}: {bug.sentence}" for bug in few}
-    monkeypatch.setattr(vectors, "BUGS", few)
+def test_a_second_writing_gives_the_same_bytes(written, tmp_path):
     *again, manifest = vectors.write(tmp_path)
     for one, two in zip(written[0][:-1], again, strict=True):
         assert one.name == two.name and one.read_bytes() == two.read_bytes()
-    for case in written[1]["cases"]:
-        case["reveals"] = [name for name in case["reveals"] if name in names]
     assert json.loads(manifest.read_text(encoding="utf-8")) == written[1]
 
 

@@ -37,8 +37,9 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-import refattn.naive.softmax as naive
-from refattn import check, losses, masks, ops, optim, params
+import refattn.verification.naive.softmax as naive
+from refattn import check, losses, ops, optim, params
+from refattn.attention import masks
 from refattn.attention.layer import MultiHead
 from refattn.attention.softmax import softmax, softmax_backward
 
@@ -80,8 +81,8 @@ v = rng.standard_normal((b, t_k, h, e))
 # %% [markdown]
 # ## 2. The definition, as loops
 #
-# `refattn.naive` holds the definitions: one batch entry, query and head at a time, in float64, nothing shared
-# with the library. It is slow, and it is what everything else is held against.
+# `refattn.verification.naive` holds the definitions: one batch entry, query and head at a time, in float64, nothing
+# shared with the library. It is slow, and it is what everything else is held against.
 
 # %%
 print(inspect.getsource(naive.softmax))
@@ -97,7 +98,7 @@ print(inspect.getsource(softmax))
 
 # %%
 o, saved = softmax(q, k, v)
-error = check.gap("o", o, naive.softmax(q, k, v))
+error = check.deviation("o", o, naive.softmax(q, k, v))
 print(f"library against loops: largest relative difference {error:.1e}")
 assert error < 1e-12
 
@@ -154,11 +155,11 @@ dq, dk, dv, dbias = softmax_backward(saved, do)
 a = saved.code
 
 dc = np.einsum("bqhe,bkhe->bhqk", do, v)                                    # (4)
-assert check.gap("dv", np.einsum("bhqk,bqhe->bkhe", a, do), dv) < 1e-12     # (4)
+assert check.deviation("dv", np.einsum("bhqk,bqhe->bkhe", a, do), dv) < 1e-12     # (4)
 da = dc                                                                     # (3) no dropout here
 ds = a * (da - (a * da).sum(axis=-1, keepdims=True))                        # (2)
-assert check.gap("dq", np.einsum("bhqk,bkhd->bqhd", ds, k) / d**0.5, dq) < 1e-12        # (1)
-assert check.gap("dk", np.einsum("bhqk,bqhd->bkhd", ds, q) / d**0.5, dk) < 1e-12        # (1)
+assert check.deviation("dq", np.einsum("bhqk,bkhd->bqhd", ds, k) / d**0.5, dq) < 1e-12        # (1)
+assert check.deviation("dk", np.einsum("bhqk,bqhd->bkhd", ds, q) / d**0.5, dk) < 1e-12        # (1)
 assert np.abs(ds.sum(axis=-1)).max() < 1e-12    # differences only
 print("four lines by hand = softmax_backward")
 
@@ -224,7 +225,7 @@ assert not report.ok and report.errors["q"] > 0.5 and report.errors["k"] < 1e-12
 
 # %% [markdown]
 # A gradient check says nothing about a forward that is consistently wrong, a softmax over queries say. For
-# that there are the loops. The tests of the library use both, and plant mistakes (`refattn/bugs/`) to see
+# that there are the loops. The tests of the library use both, and plant mistakes (`tests/planted/`) to see
 # that they are found.
 #
 # ## 6. Why not finite differences? A dropped epsilon
@@ -314,7 +315,7 @@ dq, dk, dv, _ = softmax_backward(saved, do)
 print("code of head 0, batch entry 0:")
 print(saved.code[0, 0].round(3))
 assert np.all(saved.code[..., ~keep] == 0) and np.all(o[:, 0] == 0) and np.all(dq[:, 0] == 0)
-assert check.gap("o", o, naive.softmax(q, k, v, keep=keep)) < 1e-12
+assert check.deviation("o", o, naive.softmax(q, k, v, keep=keep)) < 1e-12
 only_first = np.where(np.arange(t_q)[:, None, None] == 0, do, 0.0)
 assert all(np.all(g == 0) for g in softmax_backward(saved, only_first)[:3])
 
@@ -347,7 +348,7 @@ dbias = softmax_backward(saved, do)[3]
 rows = (saved.code * dropout).sum(axis=-1)[:, :, 1:]
 print(f"dbias has shape {dbias.shape}; row sums of c reach from {rows.min():.2f} to {rows.max():.2f}")
 assert dbias.shape == bias.shape
-assert check.gap("o", o, naive.softmax(q, k, v, bias=bias, keep=keep, dropout=dropout)) < 1e-12
+assert check.deviation("o", o, naive.softmax(q, k, v, bias=bias, keep=keep, dropout=dropout)) < 1e-12
 inputs = {"q": q, "k": k, "v": v, "bias": bias, "keep": keep, "dropout": dropout}
 report = check.derivative(forward, backward, inputs, constants=("dropout",))
 print(report)

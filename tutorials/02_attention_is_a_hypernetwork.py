@@ -41,9 +41,9 @@ import matplotlib.pyplot as plt
 from refattn import check, ops, params
 from refattn.attention import as_hypernetwork, variant
 from refattn.attention.layer import MultiHead
-from refattn.naive import as_hypernetwork as loops
 from refattn.recipes import recipe
 from refattn.train import fit, stream
+from refattn.verification.naive import as_hypernetwork as loops
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -91,8 +91,8 @@ print("code", code.shape, " wv", p.wv.shape, " wo", p.wo.shape, " y", y.shape)
 # %%
 print(inspect.getsource(as_hypernetwork.eq_2))
 print(inspect.getsource(as_hypernetwork.eq_3))
-assert check.gap("eq. 2", as_hypernetwork.eq_2(code, x, p.wv, p.wo), y) < 1e-12
-assert check.gap("eq. 3", as_hypernetwork.eq_3(code, x, p.wv, p.wo), y) < 1e-12
+assert check.deviation("eq. 2", as_hypernetwork.eq_2(code, x, p.wv, p.wo), y) < 1e-12
+assert check.deviation("eq. 3", as_hypernetwork.eq_3(code, x, p.wv, p.wo), y) < 1e-12
 
 # %% [markdown]
 # (4): the hypernetwork owns H matrices W_h^out W_h^value, its `operation`s. The code mixes them, for each
@@ -109,10 +109,10 @@ print("operations", generated.operation.shape, " generated weights W", weights.s
 # %%
 print(inspect.getsource(as_hypernetwork.value_network))
 y_5, network = as_hypernetwork.value_network(weights, x)
-assert check.gap("eq. 5", y_5, y) < 1e-12
+assert check.deviation("eq. 5", y_5, y) < 1e-12
 for eq in loops.eq_2, loops.eq_3, loops.eq_4, loops.eq_5:       # each written as its own loops
-    assert check.gap(eq.__name__, eq(code, x, p.wv, p.wo), y) < 1e-12
-print("(2) = (3) = (4) = (5) = the layer, to", f"{check.gap('y', y_5, y):.0e}")
+    assert check.deviation(eq.__name__, eq(code, x, p.wv, p.wo), y) < 1e-12
+print("(2) = (3) = (4) = (5) = the layer, to", f"{check.deviation('y', y_5, y):.0e}")
 
 # %% [markdown]
 # **Nothing depends on the normaliser**: any code will do, so the same holds for softmax, for the raw scores
@@ -126,7 +126,7 @@ for name in "softmax", "linear", "linear_rms_head":
     for source in x, context:
         y_n, saved_n = other.forward(p, x, context=None if source is x else source)
         w_n, _ = as_hypernetwork.generate(saved_n.attention.code, p.wv, p.wo)
-        error = check.gap("y", as_hypernetwork.value_network(w_n, source)[0], y_n)
+        error = check.deviation("y", as_hypernetwork.value_network(w_n, source)[0], y_n)
         assert error < 1e-12
         print(f"{name:16s} {'self ' if source is x else 'cross'} W {w_n.shape}  error {error:.0e}")
 
@@ -150,10 +150,10 @@ gradient, grads = params.allocate(layer.parameters(), np.float64)
 layer.backward(p, saved, dy, grads)
 dweights, _ = as_hypernetwork.value_network_backward(network, dy)
 dcode, dwv, dwo = as_hypernetwork.generate_backward(generated, dweights)
-assert check.gap("wo", dwo, grads.wo) < 1e-12 and check.gap("wv", dwv, grads.wv) < 1e-12
+assert check.deviation("wo", dwo, grads.wo) < 1e-12 and check.deviation("wv", dwv, grads.wv) < 1e-12
 ds = ops.softmax_backward(code, dcode)                          # and on to the queries, from da
 dq, _, _ = ops.scores_backward(saved.attention.q, saved.attention.k, None, ds)
-assert check.gap("wq", np.einsum("bqi,bqhd->ihd", x, dq), grads.wq) < 1e-12
+assert check.deviation("wq", np.einsum("bqi,bqhd->ihd", x, dq), grads.wq) < 1e-12
 print("dwo, dwv and dwq through the generated weights = the layer's")
 
 # %% [markdown]
@@ -210,7 +210,7 @@ params.initialise(flat_1, single.parameters(), rng, "random")
 a_1 = single.forward(p_1, x)[1].attention.code
 w_1, _ = as_hypernetwork.generate(a_1, p_1.wv, p_1.wo)
 one_map = p_1.wv[:, 0] @ p_1.wo[0]
-assert check.gap("W", w_1, a_1[:, 0, :, :, None, None] * one_map) < 1e-12
+assert check.deviation("W", w_1, a_1[:, 0, :, :, None, None] * one_map) < 1e-12
 print(f"linear, one head: {a_1.size} W's, multiples of one matrix by {a_1.min():.2f} to {a_1.max():.2f}")
 
 # %% [markdown]
@@ -240,8 +240,8 @@ assert (distance <= 1e-6 / (2 * s * s) + 1e-14).all()
 hyla = MultiHead(width, heads, head_width, variant="hyla", biases=False)
 y_6, saved_6 = hyla.forward(p, x)
 y_7, nonlinear = as_hypernetwork.nonlinear_value_network(saved_6.attention.code, x, p.wv, p.wo)
-assert check.gap("eq. 7", y_7, y_6) < 1e-12
-assert check.gap("eq. 6", loops.eq_6(saved_6.attention.code, x, p.wv, p.wo), y_6) < 1e-12
+assert check.deviation("eq. 7", y_7, y_6) < 1e-12
+assert check.deviation("eq. 6", loops.eq_6(saved_6.attention.code, x, p.wv, p.wo), y_6) < 1e-12
 print("generated first layer W", nonlinear.inner.shape, " second layer W'", nonlinear.outer.shape)
 
 # %% [markdown]

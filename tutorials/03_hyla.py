@@ -40,13 +40,14 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-import refattn.naive.hyla as naive
+import refattn.verification.naive.hyla as naive
 from refattn import check
 from refattn.attention import VARIANTS
 from refattn.attention.ablations import ablation, ablation_backward
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.tiled import tiled, tiled_backward
-from refattn.recipes import published, recipe
+from refattn.recipes import recipe
+from refattn.reproduce import published
 from refattn.train import fit
 
 threadpool_limits(1)                        # products this small are fastest on one thread
@@ -86,7 +87,7 @@ bias, keep = rng.standard_normal((h, t_q, t_k)), rng.random((b, 1, t_q, t_k)) < 
 dropout = (rng.random((1, 1, t_q, t_k)) < 0.75) / 0.75
 
 o, saved = hyla(q, k, v, bias=bias, keep=keep, dropout=dropout)
-error = check.gap("o", o, naive.hyla(q, k, v, bias=bias, keep=keep, dropout=dropout))
+error = check.deviation("o", o, naive.hyla(q, k, v, bias=bias, keep=keep, dropout=dropout))
 print(f"library against loops: largest relative difference {error:.1e}")
 assert error < 1e-12
 
@@ -199,7 +200,7 @@ for name in "softmax", "linear", "hyla":
     o_page, saved_page = page.forward(q, k, v, **options)
     o_knobs, saved_knobs = ablation(q, k, v, knobs=page.knobs, **options)
     theirs, ours = page.backward(saved_page, do), ablation_backward(saved_knobs, do)[:4]
-    error = max(check.gap("o", o_knobs, o_page), check.gaps("gradient", ours, theirs))
+    error = max(check.deviation("o", o_knobs, o_page), check.deviations("gradient", ours, theirs))
     print(f"{name:8s} = {tuple(page.knobs)}, forward and backward, to {error:.0e}")
     assert error < 1e-12
 
@@ -337,8 +338,8 @@ for name in "hyla", "linear", "softmax":
     plain_sum = sum(page.forward(q, k[:, i:i + TILE], v[:, i:i + TILE])[0] for i in range(0, t_k, TILE))
     o_tiles, saved_tiles = tiled(q, k, v, page=name, tile=TILE)
     expected = page.backward(saved_whole, do)[:3]
-    gradients = check.gaps("gradient", tiled_backward(saved_tiles, do)[:3], expected)
-    wrong, right = check.gap("o", plain_sum, o_whole), check.gap("o", o_tiles, o_whole)
+    gradients = check.deviations("gradient", tiled_backward(saved_tiles, do)[:3], expected)
+    wrong, right = check.deviation("o", plain_sum, o_whole), check.deviation("o", o_tiles, o_whole)
     print(f"{name:8s} plain sum of tiles: error {wrong:.0e};  tiled: o {right:.0e}, dq dk dv {gradients:.0e}")
     assert right < 1e-12 and gradients < 1e-12 and (wrong > 0.1 if name == "softmax" else wrong < 1e-12)
 
@@ -348,8 +349,8 @@ for name in "hyla", "linear", "softmax":
 
 # %%
 o_tiles, saved_tiles = tiled(q, k, v, tile=TILE, bias=bias, keep=keep, dropout=dropout)
-assert check.gap("o", o_tiles, o) < 1e-12
-assert check.gaps("gradient", tiled_backward(saved_tiles, do), hyla_backward(saved, do)) < 1e-12
+assert check.deviation("o", o_tiles, o) < 1e-12
+assert check.deviations("gradient", tiled_backward(saved_tiles, do), hyla_backward(saved, do)) < 1e-12
 try:
     tiled(q, k, v, page="hyla_softmax_for_rms_head")
 except ValueError as refusal:

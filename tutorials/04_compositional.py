@@ -40,16 +40,18 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-import refattn.naive.compositional as naive
-from refattn import check, params, theorems
+import refattn.verification.naive.compositional as naive
+from refattn import check, params
 from refattn.analysis import complexity, searches
 from refattn.attention.compositional import Compositional, compositional, compositional_backward
 from refattn.attention.layer import MultiHead
 from refattn.attention.softmax import softmax, softmax_backward
 from refattn.attention.value_scores import dot, dot_backward
-from refattn.recipes import recipe, recorded
-from refattn.theorems.compositional import as_compositional
+from refattn.recipes import recipe
+from refattn.reproduce import records
 from refattn.train import fit, runs
+from refattn.verification import theorems
+from refattn.verification.theorems.compositional import as_compositional
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -204,7 +206,7 @@ wr = rng.standard_normal((e, c))
 options = {"bias": rng.standard_normal((s, t_q, t_k)), "keep": rng.random((b, 1, t_q, t_k)) < 0.8}
 
 o, saved = compositional(q, k, v, selector, wr, **options)
-error = check.gap("o", o, naive.compositional(q, k, v, selector, wr, **options))
+error = check.deviation("o", o, naive.compositional(q, k, v, selector, wr, **options))
 print(f"library against loops: largest relative difference {error:.1e}")
 print("search scores", saved.search_scores.shape, " retrievals", saved.retrievals.shape,
       " value scores", saved.value_scores.shape, " o", o.shape)
@@ -300,7 +302,7 @@ assert (saved_c.attention.value_scores == np.eye(3)).all()
 dy = rng.standard_normal(y.shape)
 (_, g), (_, g_c) = (params.allocate(each.parameters(), np.float64) for each in (heads, layer))
 dx, dx_c = heads.backward(p, saved, dy, g).x, layer.backward(p_c, saved_c, dy, g_c).x
-error = check.gaps("o, dx, dw", [y_c, dx_c, g_c.wq, g_c.wk, g_c.wv[..., :5]], [y, dx, g.wq, g.wk, g.wv])
+error = check.deviations("o, dx, dw", [y_c, dx_c, g_c.wq, g_c.wk, g_c.wv[..., :5]], [y, dx, g.wq, g.wk, g.wv])
 print(f"forward and backward equal to {error:.0e}; largest gradient of the selector: {np.abs(g_c.ws).max()}")
 assert error < 1e-12 and not g_c.ws.any()
 
@@ -426,7 +428,7 @@ assert abs(diagonal["linear, trained"] - 0.25) < 0.1
 # the library:
 
 # %%
-found = recorded.load("contextual_retrieval_separation")["runs"]
+found = records.load("contextual_retrieval_separation")["runs"]
 losses = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["loss"] for run in found}
 seeds = sorted({seed for _, seed in losses})
 difference = []

@@ -42,15 +42,15 @@ if "ipykernel" not in sys.modules:
 import matplotlib.pyplot as plt
 
 import refattn
-from refattn import theorems
 from refattn.automata.compiled import compiled, write_feed_forward
 from refattn.automata.exactness import errors
 from refattn.automata.finite import compose
+from refattn.automata.lemma_1 import chain, lemma_1, lemma_1_backward, weights
 from refattn.automata.reading import from_regex, from_table
-from refattn.lemma_1 import chain, lemma_1, lemma_1_backward, weights
 from refattn.models.regular_gpt import levels
-from refattn.naive import lemma_1 as naive
 from refattn.tasks.regular_languages import PRESETS
+from refattn.verification import theorems
+from refattn.verification.naive import lemma_1 as naive
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -331,8 +331,8 @@ assert y[0, 0].argmax() == 0
 ends = from_regex("(01|10)*1?", "01")
 found = errors(compiled(ends), rng.integers(2, size=(4, 600)))
 print(f"{ends.states} states, {found.elsewhere} errors")
-record = json.loads(Path(refattn.__file__).with_name("recipes").joinpath(
-    "results", "compiled_automata.json").read_text(encoding="utf-8"))
+record = json.loads(Path(refattn.__file__).with_name("reproduce").joinpath(
+    "records", "compiled_automata.json").read_text(encoding="utf-8"))
 rows = [row for row in record["languages"] if row["chunk"] == 2 and row["lengths"][1] == 4096]
 for row in rows:
     print(f"{row['name']:19s} {row['states']:2d} states {row['hidden']:7,d} hidden units, lengths 1 to 4,096: "

@@ -38,8 +38,8 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-import refattn.naive.sliding_dilated as naive
-from refattn import check, params, theorems
+import refattn.verification.naive.sliding_dilated as naive
+from refattn import check, params
 from refattn.analysis import regular
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from refattn.layers.feed_forward import FeedForward
@@ -47,6 +47,7 @@ from refattn.models.regular_gpt import RegularGPT, levels
 from refattn.recipes import recipe
 from refattn.tasks.regular_languages import PRESETS
 from refattn.train import fit
+from refattn.verification import theorems
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
@@ -143,7 +144,8 @@ dy = rng.standard_normal(last.shape)
 model.backward(p, dense, np.concatenate([np.zeros((3, 36, 2)), dy], axis=1), g_dense)
 model.backward(p, tree, dy, g_tree)
 names = ("wq", "wk", "wv", "wo", "offset_bias", "pad")
-error = check.gaps(", ".join(names), *([getattr(g.blocks[0].attention, x) for x in names] for g in (g_tree, g_dense)))
+error = check.deviations(", ".join(names), *([getattr(g.blocks[0].attention, x) for x in names]
+                                             for g in (g_tree, g_dense)))
 print(f"gradients of tree and dense differ by {error:.0e}")
 assert error < 1e-12
 

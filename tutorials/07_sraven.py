@@ -35,12 +35,12 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-from refattn.naive import sraven as naive
-from refattn.recipes.published import TABLE_A1, TABLE_A2
+from refattn.reproduce.published import TABLE_A1, TABLE_A2
 from refattn.tasks import sraven_ambiguity as ambiguity
 from refattn.tasks import sraven_bayes as bayes
 from refattn.tasks.sraven import RULES, Sraven, truth
 from refattn.tasks.sraven_hypotheses import hypotheses
+from refattn.verification.naive import sraven as naive
 
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,
                      "axes.spines.top": False, "axes.spines.right": False})

@@ -42,12 +42,12 @@ import matplotlib.pyplot as plt
 from refattn import params
 from refattn.analysis import images
 from refattn.layers.convolution import Conv, patches
-from refattn.naive import sort_of_clevr as loops
-from refattn.naive.convolution import convolution
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr as clevr
 from refattn.tasks.triangles import Triangles
 from refattn.train import fit, runs
+from refattn.verification.naive import sort_of_clevr as loops
+from refattn.verification.naive.convolution import convolution
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,

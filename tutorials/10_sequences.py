@@ -42,16 +42,16 @@ if "ipykernel" not in sys.modules:
 import matplotlib.pyplot as plt
 
 from refattn import check, params
-from refattn.cases import find
 from refattn.layers.context_norm import ContextNorm
-from refattn.naive.context_norm import context_norm
-from refattn.naive.scan import interpret
 from refattn.recipes import recipe
 from refattn.tasks.esbn import TASKS, Esbn
 from refattn.tasks.glyphs import glyphs
 from refattn.tasks.scan import ACTIONS, END, START, STOP, WORDS, Scan, correct, grammar, spoken
 from refattn.train import fit
 from refattn.train.decoding import greedy
+from refattn.verification.cases import find
+from refattn.verification.naive.context_norm import context_norm
+from refattn.verification.naive.scan import interpret
 
 threadpool_limits(1)                        # products this small are fastest on one thread
 plt.rcParams.update({"figure.dpi": 100, "figure.constrained_layout.use": True, "font.size": 11,

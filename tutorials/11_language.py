@@ -37,14 +37,15 @@ if "ipykernel" not in sys.modules:
     matplotlib.use("Agg")                   # as a script: no window
 import matplotlib.pyplot as plt
 
-from refattn import check, params, theorems
+from refattn import check, params
 from refattn.attention.linear_state import linear_state
 from refattn.layers.next_token import next_token, next_token_backward
-from refattn.naive.next_token import next_token as by_loops
 from refattn.recipes import recipe
 from refattn.tasks.text import corpus
 from refattn.train import evaluate, fit
 from refattn.train.writing import streamed, written
+from refattn.verification import theorems
+from refattn.verification.naive.next_token import next_token as by_loops
 
 threadpool_limits(1, "blas")
 rng = np.random.default_rng(0)

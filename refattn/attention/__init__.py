@@ -24,7 +24,7 @@ class Variant(NamedTuple):
     backward: Callable         # (saved, do) -> dq, dk, dv, dbias, *dextras
     equation: str              # where the paper has it
     formula: str               # it, in one line
-    file: str                  # page below refattn/attention; the loops have the same name below refattn/naive
+    file: str                  # page below refattn/attention; the loops: same name below refattn/verification/naive
     paper: str = "Schug et al. 2025"
     row: str = ""              # its name in table A1 of H
     knobs: Knobs | None = None                      # what it is in table A1

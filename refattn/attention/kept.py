@@ -9,8 +9,9 @@ Source: common to all decoders; Shazeer 2019 names its cost.  No gradients: trai
 
 from typing import NamedTuple
 
-from .. import masks, ops
+from .. import ops
 from ..xp import array_module
+from . import masks
 from .projections import maps, project
 from .shapes import check_tokens
 

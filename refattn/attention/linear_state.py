@@ -13,9 +13,10 @@ before: outputs and gradients are those of the whole sequence.
 
 from typing import Any, NamedTuple
 
-from .. import masks, ops
+from .. import ops
 from ..contract import contract
 from ..xp import array_module
+from . import masks
 from .shapes import check_inputs
 
 __all__ = ["KeptState", "linear_state", "linear_state_backward"]

@@ -4,14 +4,14 @@
     compare(your_kernel, "hyla", ...)           which entry of which output or gradient is wrong, and by how much?
     diagnose(your_kernel, "hyla", ...)          in which line they part, and what was forgotten there
     pytest_params("hyla", ...)                  settings for `compare` as ready test cases
-    run("loops", case)                          one of the house checks on a row of `refattn.cases`
+    run("loops", case)                          one of the house checks on a row of `refattn.verification.cases`
 """
 
-from .agreement import Gap, gap, gaps
-from .derivatives import Derivative, derivative
+from ..verification.checks import CHECKS, Wrong, applies, run, tolerance
+from ..verification.derivatives import Derivative, derivative
+from ..verification.deviation import Deviation, deviation, deviations
 from .diagnosis import Diagnosis, diagnose
-from .house import CHECKS, Wrong, applies, run, tolerance
 from .kernels import Comparison, compare, pytest_params
 
-__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Gap", "Wrong", "applies", "compare", "derivative",
-           "diagnose", "gap", "gaps", "pytest_params", "run", "tolerance"]
+__all__ = ["CHECKS", "Comparison", "Derivative", "Diagnosis", "Deviation", "Wrong", "applies", "compare", "derivative",
+           "diagnose", "deviation", "deviations", "pytest_params", "run", "tolerance"]

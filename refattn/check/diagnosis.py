@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import rounding
+from ..verification import rounding
+from ..verification.rounding import UNIT
 from .formulas import formulas, start
 from .grammar import FUNCTIONS, Runner, mutants, scaled
 from .kernels import Call, Comparison
-from .rounding import UNIT
 
 __all__ = ["Diagnosis", "diagnose"]
 

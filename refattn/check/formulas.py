@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attention.pages import PAGES, page
-from ..cases import find
 from ..contract import contract
 from ..ops import unbroadcast
+from ..verification.cases import find
 
 __all__ = ["BLOCKS", "OPERATIONS", "Formulas", "Line", "formulas", "start"]
 

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import plain
-from . import rounding
+from ..verification import plain_formulas, rounding
 from .subjects import Subject, drawn, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
@@ -78,7 +77,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
     variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
               after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate; or a row of
-              `refattn.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
+              `verification.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
               by name only
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
               NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.  In half precision sums and
@@ -94,7 +93,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
 
     One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The kernel is
-    called twice.  The error bar of each entry is measured (`check.rounding`); the report's last line says how.
+    called twice.  The error bar of each entry is measured (`verification.rounding`); the report's last line says how.
 
     Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
     or answers differently when asked again.
@@ -127,7 +126,7 @@ class Call:
                  naive=False):
         if sorted(layout) != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
-        plain.rounded(np.zeros(1), dtype)                           # knows the names
+        plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]

@@ -1,4 +1,4 @@
-"""What a kernel may be held against: every page, causal linear attention with a state, every row of `refattn.cases`."""
+"""What a kernel may be held against: every page, causal linear attention with a state, every case of the checks."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import plain
 from ..attention import Variant
 from ..attention.linear_state import linear_state, linear_state_backward
 from ..attention.pages import page
 from ..attention.tiled import tiled
-from ..cases import find
-from ..cases.case import normal, shape
 from ..params import layout
+from ..verification import plain_formulas
+from ..verification.cases import find
+from ..verification.cases.case import normal, shape
 
 __all__ = ["SIZES", "Subject", "drawn", "subject"]
 
@@ -138,4 +138,4 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
         if of.letters.get("keep") != "bhqk" or "state" in of.arrays:
             raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
         inputs["keep"] = np.tri(size["q"], size["k"], size["k"] - size["q"], bool) & inputs.get("keep", True)
-    return {n: plain.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}
+    return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}

@@ -7,6 +7,7 @@ option, the value and what is allowed, with exit status 2; a failed check or run
 import json
 import os
 import sys
+from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -47,8 +48,8 @@ def verify(argv) -> int:
         raise Usage(f"--seed is {seed}, allowed are whole numbers of at least 0")
     from tqdm import tqdm
 
-    from .. import theorems
-    from ..train.documents import plain
+    from ..train.json_files import plain
+    from ..verification import theorems
     results = []
     with tqdm(total=len(theorems.chosen(names)), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
               mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
@@ -69,9 +70,10 @@ def verify(argv) -> int:
 
 def listing() -> dict:
     """{section: rows}, the first row being the heading."""
-    from .. import theorems
     from ..attention.pages import PAGES
-    from ..recipes import RECIPES, SHORT
+    from ..recipes import RECIPES, SHORT, recipe
+    from ..reproduce.published import figures_for
+    from ..verification import theorems
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
@@ -79,8 +81,9 @@ def listing() -> dict:
             (name, kind.SOURCE, f"refattn/tasks/{kind.DATA or name}.py") for name, kind in RECIPES.items()] + [
             (name, RECIPES[task].SOURCE, f"refattn/tasks/{task}.py") for name, (task, _) in SHORT.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
-            (name, scale, f"{kind(**kind.scale(scale, {})).steps:,}", kind.PUBLISHED.source.split(":")[0],
-             f"refattn/recipes/{name}.py") for name, kind in RECIPES.items() for scale in kind.SCALES],
+            (name, scale, f"{recipe(name, scale).steps:,}",
+             figures_for(name, asdict(recipe(name, scale))).source.split(":")[0], f"refattn/recipes/{name}.py")
+            for name, kind in RECIPES.items() for scale in kind.SCALES],
         "theorems": [("name", "source", "file", "statement")] + [
             (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)
             for t in theorems.THEOREMS.values()],
@@ -89,7 +92,7 @@ def listing() -> dict:
 
 def list_all(argv) -> int:
     """What there is, and where it comes from."""
-    from .tables import columns
+    from .comparison import columns
     parser = Parser("refattn list", "Variants, tasks, recipes and theorems, with paper, equation or table, and file.")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     as_json, sections = "json" in parser.parse(argv), listing()
@@ -109,7 +112,7 @@ def vectors(argv) -> int:
     if not options["out"]:
         raise Usage("--out is '', allowed: the name of a directory")
     writable(Path(options["out"]))
-    from .. import vectors as module
+    from ..verification import vectors as module
     module.write(options["out"])
     print(f"the vectors are in {options['out']}", file=sys.stderr)
     return 0

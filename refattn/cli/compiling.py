@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .comparison import columns
 from .options import Parser, Usage, as_option, flag, whole, writable
-from .tables import columns
 
 DTYPES = "float32", "float64"
 
@@ -109,7 +109,7 @@ def plan(options) -> Plan:
     """What the options ask for, if it can be had.  Raises Usage."""
     from ..automata.compiled import fits
     from ..automata.reading import to_table
-    from ..recipes.compiled import CompiledAutomaton
+    from ..recipes.compiled_automaton import CompiledAutomaton
     longest, count = number(options, "max_length", 600, 1, 2**20), number(options, "words", 4, 1, 2**16)
     seed, dtype = number(options, "seed", 0, 0, 2**63 - 1), np.dtype(options.get("dtype", "float32"))
     name, given, draw = source(options)
@@ -132,7 +132,7 @@ def run(argv) -> int:
     """Compile; 1 if the weights are wrong somewhere."""
     from ..automata.compiled import compiled
     from ..train import runs
-    from ..train.documents import environment, plain, write_json
+    from ..train.json_files import environment, plain, write_json
     options, start = parser().parse(argv), time.perf_counter()
     recipe, states, draw, dtype, longest, count, out = plan(options)
     runs.begin(out, recipe)

@@ -5,9 +5,9 @@ import sys
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
+from .comparison import columns
+from .formats import FORMATS
 from .options import Parser, Usage, answers, flag, positive, whole, writable
-from .sheets import FORMATS
-from .tables import columns
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -36,7 +36,7 @@ def parser() -> Parser:
 def run(argv) -> int:
     """Print a published table beside ours; 1 if a fresh run met a bad number."""
     from ..recipes import unknown
-    from ..reproduce.tables import TABLES
+    from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:

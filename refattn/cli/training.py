@@ -9,10 +9,11 @@ from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 from ..recipes import RECIPES, SHORT, recipe, unknown
+from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, runs
 from ..xp import keep_freed_memory
+from .comparison import summary, table
 from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, train_parser, writable
-from .tables import summary, table
 
 
 def plan(argv):
@@ -100,7 +101,7 @@ def report(outcomes, out, on: str, as_json: bool) -> int:
     """Print the table, and below it on standard error what went wrong and where the runs are; the exit status."""
     kind = RECIPES[outcomes[0]["task"]]
     if as_json:
-        source = kind.published(outcomes[0]["fields"]).source
+        source = figures_for(kind.TASK, outcomes[0]["fields"]).source
         print(json.dumps({"task": kind.TASK, "out": str(out), "runs": outcomes, "table": summary(kind, outcomes),
                           "published_source": source}, indent=1, ensure_ascii=False))
     else:

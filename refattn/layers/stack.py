@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..params import check_integers
-from ..recompute import Recompute
 from .block import Block
 from .norm import LayerNorm
 from .protocol import Gradients
+from .recompute import Recompute
 
 __all__ = ["Stack"]
 

@@ -11,7 +11,8 @@ W^own-out.  So the layer can be any attention layer; its output map's fan-in cou
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .. import masks, ops
+from .. import ops
+from ..attention import masks
 from ..layers.feed_forward import FeedForward
 from ..params import Parameter, check_integers
 from ..xp import array_module

@@ -9,7 +9,7 @@ section 3; C, section 4.6 (SCAN).  Differs: not at all.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .. import masks
+from ..attention import masks
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module

@@ -13,7 +13,8 @@ not say how its models generate.
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from .. import masks, ops
+from .. import ops
+from ..attention import masks
 from ..attention.sliding_dilated import SlidingDilated
 from ..layers.embedding import Embedding
 from ..layers.next_token import next_token, next_token_backward

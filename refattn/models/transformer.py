@@ -11,7 +11,7 @@ fuzzy logic and SRAVEN, although the text says decoder).
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .. import masks
+from ..attention import masks
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.feed_forward import FeedForward

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from ..tasks.esbn import TASKS
 from ..tasks.languages import LANGUAGES
 from .base import Recipe
-from .compiled import CompiledAutomaton
+from .compiled_automaton import CompiledAutomaton
 from .contextual_retrieval import ContextualRetrievalRecipe
 from .esbn import EsbnRecipe
 from .fuzzy_logic import FuzzyLogicRecipe

@@ -112,11 +112,6 @@ class Recipe:
         return 5 * 4 * count(self.build().parameters())
 
     @classmethod
-    def published(cls, settings: dict):
-        """What the paper prints for runs with these fields, as far as it does; never measured here."""
-        return cls.PUBLISHED
-
-    @classmethod
     def first_scale(cls) -> str:
         """The scale when nobody says one."""
         return next(iter(cls.SCALES))

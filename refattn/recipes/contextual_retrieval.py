@@ -19,7 +19,6 @@ from ..attention.value_scores import SCORINGS
 from ..losses import mean_absolute_error
 from ..models.contextual_retrieval import RetrievalNetwork
 from ..tasks import contextual_retrieval as task
-from . import published
 from .base import ConstantRateRecipe, setting
 
 PAPER = {"steps": 100_000, "log_every": 500, "evaluate_every": 5_000, "checkpoint_every": 5_000}
@@ -40,7 +39,6 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     COMPARED = "softmax", "compositional"
     LABELS = {"loss": "mean absolute error"}
     TABLE = (("loss", "train", "loss"), ("held-out loss", "held_out", "loss"))
-    PUBLISHED = published.contextual_retrieval(2, 4, 64, 4, True)
     SCALES = {
         "quick": {"steps": 5_000, "batch": 64, "rate": 2e-3, "width": 32, "evaluation": 12_800, "probe": 1_280},
         "paper": cell(2, 4, 64),
@@ -74,11 +72,6 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
         for name, parts in named.items():
             if self.width % parts:
                 raise ValueError(f"width is {self.width}, allowed are multiples of {name}, {parts}")
-
-    @classmethod
-    def published(cls, settings: dict):
-        return published.contextual_retrieval(*(settings[x] for x in ("searches", "retrievals", "width", "heads",
-                                                                      "held_out")))
 
     @property
     def name(self) -> str:

@@ -23,7 +23,6 @@ from ..params import KAIMING_NORMAL, XAVIER_NORMAL, Init
 from ..tasks import esbn as task
 from ..tasks.glyphs import glyphs
 from ..xp import array_module
-from . import published
 from .base import ConstantRateRecipe, FiniteRecipe, setting
 
 EPOCHS = {"same_different": (50, 100), "rmts": (50, 200), "distribution_of_three": (50, 150),
@@ -46,7 +45,6 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
     COMPARED = "softmax", "compositional"
     LABELS = {"accuracy": "accuracy"}
     TABLE = (("accuracy", "train", "accuracy"), ("held-out accuracy", "held_out", "accuracy"))
-    PUBLISHED = published.esbn()
     SCALES = {"quick": {}, "paper": {}}
     INITIAL = {"convs.*.k": KAIMING_NORMAL, "encoder.w?": KAIMING_NORMAL, "block.feed_forward.w?": KAIMING_NORMAL,
                "readout.w1": KAIMING_NORMAL, "readout.w2": XAVIER_NORMAL, "block.attention.wo": XAVIER_NORMAL,

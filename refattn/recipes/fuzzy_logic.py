@@ -12,7 +12,6 @@ from ..losses import mse
 from ..tasks import fuzzy_logic as task
 from ..tasks.r2 import r2_of_each_task
 from ..xp import array_module
-from . import published
 from .base import setting
 from .decoder import DecoderRecipe
 
@@ -29,7 +28,6 @@ class FuzzyLogicRecipe(DecoderRecipe):
     TABLE = (("held-out R²", "held_out", "r2_per_task"), ("pooled", "held_out", "r2_pooled"),
              ("train R²", "train", "r2_per_task"), ("unseen terms R²", "unseen_terms", "r2_per_task"),
              ("held-out MSE", "held_out", "mse"))
-    PUBLISHED = published.FUZZY_LOGIC
     SCALES = {
         # Chosen by pilots of 2,000 steps, held-out R2 per task.  Rate, without clipping, seeds 0 and 1: hyla 0.50, 0.51
         # at 3e-3 and 0.38, 0.27 at 1e-3; softmax 0.41, 0.61 and 0.38, 0.56.  Decay 0.03 made no clear difference.
@@ -59,10 +57,6 @@ class FuzzyLogicRecipe(DecoderRecipe):
             if not len(self.data().combinations(split)):
                 raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}, "
                                  f"allowed are fractions that leave some on each side")
-
-    @classmethod
-    def published(cls, settings: dict):
-        return published.FUZZY_LOGIC_EXPERTS if settings.get("experts") else published.FUZZY_LOGIC
 
     def data(self) -> task.FuzzyLogic:
         """The task with these settings."""

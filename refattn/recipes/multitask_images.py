@@ -19,7 +19,6 @@ from ..models.vision import TaskTokens
 from ..tasks import natural_images
 from ..tasks.triangles import Triangles
 from ..xp import array_module
-from . import published
 from .base import FiniteRecipe, setting
 from .vision import VisionRecipe
 
@@ -42,7 +41,6 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     SPLITS = "train", "test"
     LABELS = {name: f"accuracy, {name} set" for name in SETS} | {"triangles": "accuracy, triangles"}
     TABLE = tuple((name, "test", name) for name in COLUMNS) + tuple((f"train {x}", "train", x) for x in COLUMNS)
-    PUBLISHED = published.multitask_images(2)
     PAPER = {"first": "cifar10", "second": "fashion_mnist", "third": "svhn", "steps": 229_000, "log_every": 229,
              "evaluate_every": 2_290, "checkpoint_every": 2_290}
     SCALES = {
@@ -65,11 +63,6 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
         """The Images of the three sets."""
         where = self.data or os.environ.get("REFATTN_DATA", "")
         return [natural_images.load(getattr(self, name), split, where) for name in SETS]
-
-    @classmethod
-    def published(cls, settings: dict):
-        theirs = published.multitask_images(settings["retrievals"])
-        return theirs if settings["first"] == "cifar10" else theirs._replace(figures={})
 
     def size(self, split):
         """Images of the largest set in a split."""

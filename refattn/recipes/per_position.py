@@ -20,12 +20,9 @@ import numpy as np
 from ..losses import sigmoid_mse
 from ..tasks.per_position import Strings, strings
 from ..tasks.splits import SPLIT
-from .published import Published
 
 SETTINGS = {"batch": 32, "rate": 5e-4, "train_length": 50, "max_length": 100, "far": 150, "evaluation": 500}
 PAPER = {"steps": 25 * 10_000 // 32}
-PUBLISHED = Published("none", "Bhattamishra et al. 2020 trained other models. With protocol per_position an accuracy "
-                      "is of strings right at every position, so many in each window, not per length", {}, {})
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from ..models.regular_gpt import RegularGPT
 from ..models.transformer import post_norm
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
-from . import per_position, published
+from . import per_position
 from .base import ConstantRateRecipe, check, setting
-from .one_answer import OneAnswer, Words
 from .per_position import PerPosition
+from .per_word import OneAnswer, Words
 
 PROTOCOLS = {"released": OneAnswer, "per_position": PerPosition}
 ATTENTIONS = "sliding_dilated", "rnn", "transformer_xl", "softmax"
@@ -56,7 +56,6 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     TABLE = (("longer words", "longer", "accuracy"), ("from train + 1", "longer", "corrected"),
              ("of these to 100", "longer", "to_100"), ("worst length", "longer", "worst"),
              ("at max length", "longer", "last"), ("far", "far", "accuracy"), ("trained lengths", "train", "accuracy"))
-    PUBLISHED = published.regular_languages("parity")
     SCALES = {
         "quick": {"steps": 2_000, "rate": 3e-4, "width": 64, "stride": 20, "evaluation": 256, "probe": 16},
         "paper": {**PAPER}, "caption": {**PAPER},
@@ -112,12 +111,6 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         if name != "quick":
             settings = {**settings, **RELEASED.get(language, {})}
         return {**settings, **(CAPTION.get(language, {}) if name == "caption" else {})}
-
-    @classmethod
-    def published(cls, settings: dict):
-        if settings["protocol"] == "per_position":
-            return per_position.PUBLISHED
-        return published.regular_languages(settings["language"], settings["chunk"])
 
     @property
     def name(self) -> str:

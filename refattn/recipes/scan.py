@@ -14,8 +14,7 @@ from math import prod, sqrt
 
 import numpy as np
 
-from .. import masks
-from ..attention import VARIANTS
+from ..attention import VARIANTS, masks
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
 from ..attention.value_scores import SCORINGS
@@ -30,7 +29,6 @@ from ..tasks import scan as task
 from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
-from . import published
 from .base import ConstantRateRecipe, FiniteRecipe, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
@@ -57,7 +55,6 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     COMPARED = "softmax", "compositional"
     LABELS = {"accuracy": "sequences exactly right"}
     TABLE = (("train", "train", "accuracy"), ("held out", "held_out", "accuracy"), ("longer", "longer", "accuracy"))
-    PUBLISHED = published.scan(26, 1)
     SCALES = {
         "quick": {"steps": 2_000, "rate": 2e-3, "width": 64, "hidden": 128, "layers": 2, "batch": 64, "dropout": 0.0,
                   "evaluate_every": 500, "evaluation": 512, "probe": 128},
@@ -94,10 +91,6 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         super().__post_init__()
         if self.width % self.heads or self.width % 2:
             raise ValueError(f"width is {self.width}, allowed are even multiples of heads, {self.heads}")
-
-    @classmethod
-    def published(cls, settings: dict):
-        return published.scan(settings["cutoff"], settings["retrievals"])
 
     @property
     def name(self) -> str:
@@ -143,7 +136,8 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         xp = array_module(batch.target)
         said = xp.concatenate([xp.full((len(batch.target), 1), task.END, dtype=batch.target.dtype),
                                batch.target[:, :-1]], axis=1)
-        return batch.source, {"target": said, "source_keep": masks.padding(batch.source_length, batch.source.shape[1])}
+        keep = masks.padding(batch.source_length, batch.source.shape[1])
+        return batch.source, {"target": said, "source_keep": keep}
 
     def dropouts(self, batch, rng, xp):
         """Of embeddings, sub-layers, hidden features and, as the fields say, pairs."""

@@ -17,7 +17,6 @@ from ..losses import cross_entropy
 from ..models.vision import ClassToken
 from ..tasks import sort_of_clevr as task
 from ..train.evaluation import stream
-from . import published
 from .base import FiniteRecipe, order, setting
 from .vision import VisionRecipe
 
@@ -41,7 +40,6 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
         kind.replace(" ", "_"): kind for kinds in task.KINDS for kind in kinds}
     TABLE = tuple((name, "chosen", name) for name in task.TYPES) + tuple(
         (f"train {name}", "train", name) for name in task.TYPES)
-    PUBLISHED = published.sort_of_clevr("ternary", 256, 4, 2, "dot")
     EPOCHS = {"steps": 153_100, "log_every": 1_531, "evaluate_every": 1_531, "checkpoint_every": 1_531}      # 100
     SMALL = {"width": 32, "heads": 2, "searches": 2, "retrievals": 2, "selector_width": 8}
     SCALES = {
@@ -61,10 +59,6 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
                          least=0.0, most=1e3)
     nearest: str = setting("released", "whether an object can be its own nearest: as released, or as the text says",
                            choices=("released", "text"))
-
-    @classmethod
-    def published(cls, settings: dict):
-        return published.sort_of_clevr("ternary", *(settings[x] for x in ("width", "heads", "retrievals", "scoring")))
 
     @property
     def names(self) -> tuple:

@@ -13,7 +13,6 @@ from ..losses import cross_entropy, log_loss
 from ..tasks import sraven as task
 from ..tasks.sraven_bayes import best_answers, check_size
 from ..xp import array_module
-from . import published
 from .base import setting
 from .decoder import DecoderRecipe
 
@@ -43,7 +42,6 @@ class SravenRecipe(DecoderRecipe):
     TABLE = (("held-out accuracy", "held_out", "panel_accuracy"), ("per feature", "held_out", "feature_accuracy"),
              ("ceiling", "held_out", "ceiling"), ("train accuracy", "train", "panel_accuracy"),
              ("its ceiling", "train", "ceiling"), ("held-out loss", "held_out", "loss"))
-    PUBLISHED = published.SRAVEN
     SCALES = {
         # Six minutes of one core.  Answers that infer no rule have at most 0.37 of the held-out panels right (seeds 0
         # to 2); pilots at seed 0 had 0.60 (softmax) and 0.56 (hyla).  No other rate was tried.
@@ -74,10 +72,6 @@ class SravenRecipe(DecoderRecipe):
                                  f"allowed are fractions that leave some on each side")
         if self.ceiling:
             check_size(self.features, self.symbols)
-
-    @classmethod
-    def published(cls, settings: dict):
-        return published.SRAVEN_EXPERTS if settings.get("experts") else published.SRAVEN
 
     def data(self) -> task.Sraven:
         """The task with these settings."""

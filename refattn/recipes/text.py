@@ -21,7 +21,6 @@ from ..train.writing import streamed, written
 from ..xp import array_module
 from .base import setting
 from .language import LanguageRecipe
-from .published.source import Published
 
 __all__ = ["TextRecipe"]
 
@@ -43,7 +42,6 @@ class TextRecipe(LanguageRecipe):
     TABLE = (("bits per token", "test", "bits"), ("perplexity", "test", "perplexity"),
              ("accuracy", "test", "accuracy"), ("validation bits", "validation", "bits"))
     CHOSEN_BY = "validation", "bits", "least"
-    PUBLISHED = Published("none", "the papers trained on other corpora", {}, {})
     SCALES: ClassVar = {
         "quick": {"steps": 1_000, "batch": 16, "rate": 2e-3, "warmup": 50, "clip": 1.0, "layers": 2, "width": 64,
                   "evaluate_every": 500, "probe": 100},

@@ -15,7 +15,6 @@ from ..layers.convolution import Conv
 from ..losses import binary_cross_entropy
 from ..models.vision import ClassToken
 from ..tasks import triangles as task
-from . import published
 from .base import setting
 from .vision import VisionRecipe
 
@@ -29,7 +28,6 @@ class TrianglesRecipe(VisionRecipe):
     SPLITS = ("test",)                  # fresh images all: those of training are no others
     LABELS = {"accuracy": "accuracy"}
     TABLE = (("test accuracy", "test", "accuracy"),)
-    PUBLISHED = published.triangles(2, "dot")
     SMALL = {"size": 32, "width": 64, "layers": 2, "retrievals": 4, "divisor": 255.0, "rate": 1e-3}
     SCALES = {
         "quick": {**SMALL, "steps": 3_000, "epoch": 100, "evaluation": 3_200, "probe": 640},
@@ -48,10 +46,6 @@ class TrianglesRecipe(VisionRecipe):
         super().__post_init__()
         if self.size % self.patch:
             raise ValueError(f"size is {self.size}, allowed are multiples of patch, {self.patch}")
-
-    @classmethod
-    def published(cls, settings: dict):
-        return published.triangles(settings["retrievals"], settings["scoring"])
 
     def build(self):
         return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)

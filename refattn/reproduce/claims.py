@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..recipes import recipe, recorded
+from ..recipes import recipe
+from . import records
 from .codes import read_codes
-from .sheet import NEVER, Sheet, chosen
+from .finished_table import NEVER, Sheet, chosen
+from .published_table import homogeneous, made_of, matches
 from .statistics import interval, mean
-from .table import homogeneous, made_of, matches
 
 
 class Side(NamedTuple):
@@ -171,9 +172,9 @@ class Claims:
 
     def recorded(self) -> list[dict]:
         """All recorded runs that a claim is made of."""
-        known = recorded.names()
+        known = records.names()
         wanted = dict.fromkeys(name for claim in self.claims for name in claim.records if name in known)
-        return [{**run, "record": name} for name in wanted for run in recorded.load(name)["runs"]]
+        return [{**run, "record": name} for name in wanted for run in records.load(name)["runs"]]
 
     def chosen(self, only=()):
         """The claims whose words contain one of `only`; all without any."""

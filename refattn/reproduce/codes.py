@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 from ..analysis import latent_code, regular
-from ..recipes import recorded
 from ..train import load, runs, stream
+from . import records
 
 COUNT, DRAWS, WORDS, LENGTH = 2_000, 4, 4, 500
 WHAT = (f"logistic regression from {COUNT:,} latent codes of training tasks, scored on {COUNT:,} of held-out tasks by "
@@ -56,14 +56,14 @@ def read_codes(path, count: int = COUNT) -> dict:
 def collect(file, sources, count: int = COUNT) -> int:
     """Add the finished runs at or right below each source to a record of codes; returns how many."""
     file = Path(file)
-    record = recorded.load(file) if file.exists() else {"what": WHAT}
+    record = records.load(file) if file.exists() else {"what": WHAT}
     found = []
     for path in (path for source in sources for path in runs.find(source)):
-        run = recorded.read_run(path)
+        run = records.read_run(path)
         if run is not None:
             found.append({**run, "metrics": read_codes(path, count), "history": {}})
     if found:
-        recorded.write(file, recorded.merged(record, found))
+        records.write(file, records.merged(record, found))
     return len(found)
 
 

@@ -1,8 +1,8 @@
 """Figures 6 and 17 and table 4 of C: relations between objects never seen, and commands longer than any in training."""
 
-from ..recipes.published import TABLE_4
-from ..recipes.published.compositional import CUTOFFS, sequences_accuracy
-from .table import Column, Row, Table
+from .published import TABLE_4
+from .published.compositional import CUTOFFS, sequences_accuracy
+from .published_table import Column, Row, Table
 
 ATTENTION = {"softmax": {"attention": "softmax"},
              **{f"{r} retrieval{'s' * (r > 1)}": {"attention": "compositional", "retrievals": r} for r in (1, 4)}}

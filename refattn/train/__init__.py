@@ -16,10 +16,10 @@ from threadpoolctl import threadpool_limits
 from .. import optim, params
 from ..xp import array_module, to_device
 from ..xp import device as find_device
-from . import ahead, curves, groups, runs
-from .documents import environment, write_json
+from . import curves, groups, prefetch, runs
 from .evaluation import evaluate, stream
 from .groups import WorkerLost
+from .json_files import environment, write_json
 from .record import NonFinite, Record, State
 from .runs import load
 from .shards import Shards
@@ -62,7 +62,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     with (_opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"),
           group.at_work(shards)):
         with stop, Record(recipe, model, state, out, progress, group) as record:
-            for step, batch in ahead.ahead(recipe.draw, state.step, recipe.steps):
+            for step, batch in prefetch.ahead(recipe.draw, state.step, recipe.steps):
                 if stop():
                     break
                 for update, part in enumerate(recipe.turns(batch), start=step * recipe.TURNS):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..xp import keep_freed_memory
 from . import NonFinite, fit, groups, runs
-from .bars import Bars
+from .progress import Bars
 from .stop import Interrupted
 
 HANDED_OUT = 4                 # times at most that a run is given to a foreign executor

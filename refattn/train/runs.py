@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__, params
-from .documents import plain, read_json, write_json
+from .json_files import plain, read_json, write_json
 
 __all__ = ["find", "lines", "load", "read_recipe", "result"]
 

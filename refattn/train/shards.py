@@ -7,17 +7,16 @@ row, and rows are summed in the order of the shards: the bits of a result depend
 which, `groups` has who may.  One process that computes all of them holds the activations of one at a time.
 """
 
-import numpy as np
-
 from .. import params
 from ..xp import array_module
-from .ahead import ahead
 from .evaluation import moved, stream
+from .prefetch import ahead
 
 
 def dropouts_of(drawn, rows: slice, samples: int):
     """Of what `Recipe.dropouts` has drawn for so many samples what belongs to some of them.
 
+    >>> import numpy as np
     >>> dropouts_of({"hidden": [np.arange(8), None], "dropout": np.zeros((1, 5))}, slice(1, 3), 4)["hidden"]
     [array([2, 3, 4, 5]), None]
     """
@@ -38,7 +37,7 @@ class Shards:
         self.recipe, self.model, self.flat, self.group, self.xp = recipe, model, flat, group, array_module(flat)
         listed = model.parameters()
         self.p = params.view(flat, listed)
-        rows = list(group.allocate(recipe.shards, len(flat) + 1, self.xp, flat.dtype))      # the last number is the loss
+        rows = list(group.allocate(recipe.shards, len(flat) + 1, self.xp, flat.dtype))   # the last number is the loss
         self.rows = [(row, params.view(row[:-1], listed)) for row in rows]
         self.total = rows[0] if recipe.shards == 1 else self.xp.empty_like(rows[0])
 

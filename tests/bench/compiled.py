@@ -1,6 +1,6 @@
 """Compiled automata read words of every length: python -m tests.bench.compiled FILE writes the record.
 
-What it writes is kept in refattn/recipes/results/compiled_automata.json.  Ten minutes on one thread, most of them
+What it writes is kept in refattn/reproduce/records/compiled_automata.json.  Ten minutes on one thread, most of them
 for the 25 states of Modular Arithmetic; --quick leaves those out.
 """
 
@@ -17,7 +17,7 @@ from refattn.automata.finite import random_automaton
 from refattn.cli.compiling import words
 from refattn.params import whole_file
 from refattn.tasks.languages import LANGUAGES
-from refattn.train.documents import environment
+from refattn.train.json_files import environment
 
 MOST_UNITS = 50_000            # n^(C+1) at most: chunk 4 up to 8 states, chunk 3 up to 14
 SWITCHES = {

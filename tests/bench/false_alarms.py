@@ -15,12 +15,12 @@ from itertools import product
 
 import numpy as np
 
-from refattn import plain
 from refattn.attention.pages import PAGES
 from refattn.check.formulas import formulas, start
 from refattn.check.grammar import FUNCTIONS, Runner, code_of, resolved
 from refattn.check.kernels import Call
 from refattn.check.subjects import subject
+from refattn.verification import plain_formulas
 from tests.kernels_own import TEXTS, function
 
 OPTIONS = {"none": {}, "bias": {"bias": "hqk"}, "keep shared": {"keep": "qk"}, "keep per head": {"keep": "hqk"},
@@ -36,14 +36,14 @@ def options(page, name):
 def own(page, dtype):
     """The library's page as a kernel in this precision."""
     half = dtype in ("bfloat16", "float16")
-    row = (plain.package(dtype) if half else plain.package()).attention.pages.page(page) if half else PAGES[page]
+    row = plain_formulas.package(dtype).attention.pages.page(page) if half else PAGES[page]
 
     def kernel(*arrays, do, **given):
         cast = "float32" if half else dtype
         o, saved = row.forward(*(x.astype(cast) for x in arrays), **{n: x.astype(cast) if x.dtype != bool else x
                                                                      for n, x in given.items()})
         found = [o, *(x for x in row.backward(saved, do.astype(cast)) if x is not None)]
-        return [plain.rounded(x, dtype) for x in found] if half else found
+        return [plain_formulas.rounded(x, dtype) for x in found] if half else found
     return kernel
 
 

@@ -1,0 +1,37 @@
+"""Boolean masks: True = may attend.  Host or device, chosen by `xp`; build them once per length."""
+
+import numpy as np
+
+from ..xp import array_module
+
+__all__ = ["causal", "off_diagonal", "padding", "window"]
+
+
+def causal(queries: int, keys: int | None = None, xp=np):
+    """keep[q, k] = k <= q + (keys - queries): the last query sees every key.
+
+    >>> causal(2).tolist()
+    [[True, False], [True, True]]
+    """
+    keys = queries if keys is None else keys
+    q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(keys, dtype=np.int32)
+    return k <= q + (keys - queries)
+
+
+def window(queries: int, size: int, xp=np):
+    """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.  Raises ValueError."""
+    if size < 1:
+        raise ValueError(f"window size is {size}; at least 1 is needed")
+    q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(queries, dtype=np.int32)
+    return (k <= q) & (q - k < size)
+
+
+def padding(lengths, keys: int):
+    """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries."""
+    return (array_module(lengths).arange(keys, dtype=np.int32) < lengths[:, None])[:, None, None, :]
+
+
+def off_diagonal(length: int, xp=np):
+    """keep[q, k] = q != k: no position sees itself."""
+    index = xp.arange(length, dtype=np.int32)
+    return index[:, None] != index

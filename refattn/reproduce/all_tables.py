@@ -1,0 +1,193 @@
+"""The table of tables: one entry for each published table that can be put beside our runs."""
+
+from ..tasks.sraven_ambiguity import ambiguity_table
+from ..train.json_files import read_json
+from .claims import Claims
+from .finished_table import NEVER, Sheet, chosen, shown
+from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
+from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
+from .published.compositional import fraction
+from .published_table import Column, Row, Table
+from .records import RECORDS
+from .sequences import ESBN, TABLE_4_OF_C
+
+HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± standard error over 3 seeds, best of a "
+                "grid of rates and decays")
+REVERSED = {11: "hyla_and_softmax_reversed"}       # the paper does not say in which order the two normalisers go
+
+
+def table_a1_rows(task: str, columns: int) -> tuple:
+    """Rows of table A1 for one task, the paper's figure in the first of the columns."""
+    rows = []
+    for number, row in TABLE_A1.items():
+        paper = (getattr(row, task), *(None,) * (columns - 1))
+        words = f"{number} {row.words}"
+        rows.append(Row(words, row.settings, paper))
+        if number in REVERSED:
+            rows.append(Row(f"{words}, in the other order", {**row.settings, "attention": REVERSED[number]}, paper))
+    return tuple(rows)
+
+
+LOGIC = (Column("held-out R²", "held_out", "r2_per_task"), Column("pooled", "held_out", "r2_pooled"),
+         Column("train R²", "train", "r2_per_task"))
+TABLE_A1_LOGIC = Table(
+    "table-a1-logic", "Table A1 of H, fuzzy logic: T = 32, 70 % of the combinations held out",
+    HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, table_a1_rows("fuzzy_logic", len(LOGIC)),
+    ("fuzzy_logic_short",),
+    remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
+
+SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
+          Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))
+TABLE_A1_SRAVEN = Table(
+    "table-a1-sraven", "Table A1 of H, SRAVEN: 4 layers, 20 million instances",
+    HYPERNETWORK.format("table A1, SRAVEN"), "sraven", SRAVEN, table_a1_rows("sraven", len(SRAVEN)), ("sraven_quick",))
+
+
+def table_6_rows() -> tuple:
+    """Each cell of table 6: compositional attention, then softmax with each number of heads."""
+    rows = []
+    for (s, r, m), models in TABLE_6.items():
+        for heads, figures in sorted(models.items()):
+            fields = {"searches": s, "retrievals": r, "width": m, "attention": "softmax" if heads else "compositional"}
+            model = f"softmax, {heads} heads" if heads else "compositional"
+            rows.append(Row(f"{s} searches, {r} retrievals, width {m}: {model}",
+                            {**fields, **({"heads": heads} if heads else {})},
+                            tuple((figure, None) for figure in figures)))
+    return tuple(rows)
+
+
+TABLE_6_OF_C = Table(
+    "table-6", "Table 6 of C, contextual retrieval: mean absolute error",
+    "Mittal et al. 2022, Compositional Attention, table 6; number of seeds not stated", "contextual_retrieval",
+    (Column("in-distribution", "train", "loss", (("held_out", False),)),
+     Column("held out", "held_out", "loss", (("held_out", True),))),
+    table_6_rows(), ("contextual_retrieval_2s4r_64",), digits=2, own_directories=True,
+    remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
+             "always scores 0.75.",))
+
+IMAGES = "Mittal et al. 2022, Compositional Attention, {}: mean, and standard error from the deviation over {} seeds"
+
+
+def clevr_rows() -> tuple:
+    """Each row of tables 1, 7 and 8; the selector is as wide as the authors' plot script says."""
+    rows = []
+    for (m, *key), figures in SORT_OF_CLEVR.items():
+        searches, selector = {32: (2, 8), 256: (4, 32), 512: (4, 16)}[m]
+        if len(key) == 1:
+            words, fields = f"softmax, {key[0]} heads", {"attention": "softmax", "heads": key[0]}
+        else:
+            words = f"{searches} searches, {key[0]} retrievals, {key[1]} scoring"
+            fields = {"attention": "compositional", "searches": searches, "retrievals": key[0], "scoring": key[1],
+                      "selector_width": selector}
+        rows.append(Row(f"width {m}: {words}", {"width": m, **fields}, (*(fraction(x, 5) for x in figures), None)))
+    return tuple(rows)
+
+
+SORT_OF_CLEVR_TABLE = Table(
+    "sort-of-clevr", "Tables 1, 7 and 8 of C, Sort-of-CLEVR: accuracy by type of question",
+    IMAGES.format("tables 1, 7 and 8", 5), "sort_of_clevr",
+    (*(Column(name, "chosen", name) for name in ("unary", "binary", "ternary")),
+     Column("train ternary", "train", "ternary")),
+    clevr_rows(), ("sort_of_clevr",), own_directories=True,
+    remarks=("Accuracy of each type is that of the test where the validation accuracy of this type is best; "
+             "\"linear\" scoring is what the paper calls MLP.",))
+COMPOSITIONAL = {"attention": "compositional", "scoring": "dot"}
+TRIANGLES = Table(
+    "triangles", "Tables 3 and 9 of C, equilateral triangles: accuracy", IMAGES.format("table 3", 3), "triangles",
+    (Column("test", "test", "accuracy"),),
+    tuple(Row(f"4 searches, {r} retrievals" if r else "softmax, 4 heads",
+              {"retrievals": r, **COMPOSITIONAL} if r else {"attention": "softmax"}, (fraction(figure, 3),))
+          for r, figure in TABLE_3_OF_C.items()),
+    ("triangles",), own_directories=True,
+    remarks=("Every image is fresh, so there is no accuracy of training apart.",
+             "Of table 9 the dot-product rows, which are those of table 3: its other rows print no numbers that could "
+             "be read."))
+MULTITASK = Table(
+    "multitask-images", "Table 2 of C, four sets of images at a time: accuracy", IMAGES.format("table 2", 3),
+    "multitask_images", tuple(Column(name, "test", name) for name in ("first", "second", "third", "triangles")),
+    tuple(Row(f"4 searches, {r} retrievals" if r else "softmax, 4 heads",
+              {"first": "cifar10", **({"retrievals": r, **COMPOSITIONAL} if r else {"attention": "softmax"})},
+              tuple(fraction(figure, 3) for figure in figures)) for r, figures in TABLE_2_OF_C.items()),
+    ("multitask_images",), own_directories=True,
+    remarks=("First, second and third are CIFAR-10, Fashion-MNIST and SVHN; runs on other sets stand in no cell.",))
+
+TABLE_1_OF_R = Table(
+    "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
+    "Chi et al. 2023, RegularGPT, table 1: maximum and average over 3 seeds", "regular_languages",
+    (Column("maximum", "longer", "accuracy", extreme=max), Column("average", "longer", "accuracy"),
+     Column("to 100", "longer", "to_100"), Column("worst length", "longer", "worst", extreme=min)),
+    tuple(Row(f"{language}: {attention}" + (f", chunk {chunk}" if chunk else ""),
+              {"language": language, "attention": attention, **({"chunk": chunk} if chunk else {})},
+              (*((figure, None) for figure in figures), None, None))
+          for language, models in TABLE_1.items() for (attention, chunk), figures in models.items()),
+    ("regular_languages",), own_directories=True,
+    remarks=("Maximum and average over seeds of the mean over lengths, every length weighing the same; worst length: "
+             "the least accuracy at any longer length, of all runs.",
+             "Of D_n and Tomita the paper's caption asks about 51 to 100 symbols, its launch script, which is followed "
+             "here, about 41 (D_12: 81) to 500, Tomita 41 to 100; \"to 100\" is the average over lengths up to 100.",))
+
+TABLE_2_OF_R = Table(
+    "table-2", "Table 2 of R, PARITY with another probability of ones: accuracy",
+    "Chi et al. 2023, RegularGPT, table 2: average over 3 seeds", "regular_languages",
+    (Column("trained lengths", "train", "accuracy"), Column("41 to 500", "longer", "accuracy")),
+    tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "ones": p},
+              tuple((figure, None) for figure in figures))
+          for p, models in TABLE_2.items() for attention, figures in models.items()),
+    (), own_directories=True,
+    remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
+
+
+def head_rows() -> tuple:
+    """HYLA and softmax attention with 1 to 16 heads of the recipe's width."""
+    return tuple(Row(f"{attention}, {heads} head{'s' if heads > 1 else ''}", {"attention": attention, "heads": heads},
+                     (None, None)) for attention in ("hyla", "softmax") for heads in (1, 2, 4, 8, 16))
+
+
+HEADS = Table(
+    "heads", "Effect of the number of heads, fuzzy logic (H shows it for SRAVEN, figure 5C)", "", "fuzzy_logic",
+    LOGIC[:2], head_rows(), ("fuzzy_logic_heads",), own_directories=True,
+    remarks=("More heads are more parameters.",))
+FIGURE_5C = Table(
+    "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(),
+    ("sraven_heads",), own_directories=True, remarks=("The paper has a figure without numbers.",))
+
+
+class Ambiguity:
+    """Table A2 of H: counted, not trained, so a fresh one takes no run directory; both criteria of ambiguity."""
+    name = "table-a2"
+    title = "Table A2 of H, SRAVEN: fraction of ambiguous instances"
+    source = "Schug et al. 2025, Attention as a Hypernetwork, table A2: 4,096 instances, mean ± standard error"
+    records = ("sraven_ambiguity",)
+
+    def recorded(self) -> list[dict]:
+        """The rows of the record, or none."""
+        file = RECORDS / f"{self.records[0]}.json"
+        return read_json(file)["rows"] if file.exists() else []
+
+    def fresh(self, seed: int = 0, count: int = 100_000) -> list[dict]:
+        """Count again: rows as `tasks.sraven_ambiguity.Estimate` has them."""
+        return [row._asdict() for row in ambiguity_table(seed, count)]
+
+    def sheet(self, rows, only=()) -> Sheet:
+        """One row for each setting: the released criterion, beside the paper's figure, and the text's."""
+        texts, data = [], []
+        labels = {f"M = {features}, K = {symbols}": (features, symbols) for features, symbols in TABLE_A2}
+        for label, setting in chosen(labels, only).items():
+            theirs = TABLE_A2[setting]
+            ours = {row["criterion"]: row for row in rows if (row["features"], row["symbols"]) == setting}
+            cells = [shown(ours[name]["fraction"], ours[name]["standard_error"], 5) if name in ours else NEVER
+                     for name in ("released", "text")]
+            texts.append([label, cells[0], shown(*theirs, 4), cells[1]])
+            data.append({"label": label, "ours": ours, "paper": {"mean": theirs[0], "standard_error": theirs[1]}})
+        counts = sorted({row["instances"] for row in rows})
+        notes = [f"Ours: {' or '.join(f'{n:,}' for n in counts)} instances a row." if rows else
+                 f"Nothing is recorded: every cell of ours is {NEVER}.",
+                 "Released code: some explanation of the given panels differs from the answer in every feature. "
+                 "Text: in some feature."]
+        headings = ["", "as the released code counts", "paper", "as the text says"]
+        return Sheet(self.name, self.title, self.source, headings, texts, data, notes)
+
+
+TABLES = {table.name: table for table in (
+    TABLE_A1_LOGIC, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES, MULTITASK, ESBN,
+    TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R, Claims())}

@@ -1,0 +1,62 @@
+"""What is recorded of SRAVEN itself: table A2 by both criteria, the best achievable accuracies, and the rule-free ones.
+
+    python -m refattn.reproduce.ambiguity FILE [SEED [INSTANCES]]
+
+writes them; the file of this folder's `results` is of seed 0 and 1,000,000 instances (for ceilings a tenth of that).
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ..tasks.sraven import Sraven
+from ..tasks.sraven_ambiguity import ambiguity_table
+from ..tasks.sraven_bayes import ceiling, rule_free
+from ..train.json_files import environment, write_json
+
+QUICK = 2, 4                                        # (features, symbols) of the quick recipe
+SETTINGS = QUICK, (4, 4), (4, 8), (4, 16)           # of the ceilings
+SEEDS = 0, 1, 2                                     # of the quick recipe's splits
+SPLITS = "train", "held_out"
+
+
+def count(seed: int = 0, instances: int = 1_000_000) -> dict:
+    """The record.  Raises ValueError for a seed below 0 or fewer than 10 instances."""
+    if seed < 0 or instances < 10:
+        raise ValueError(f"seed is {seed} and instances {instances}, allowed are at least 0 and at least 10")
+    begun, few, ceilings, free = time.process_time(), instances // 10, [], []
+    rows = [row._asdict() for row in ambiguity_table(seed, instances)]
+    seconds = time.process_time() - begun
+    for features, symbols in SETTINGS:
+        task = Sraven(features, symbols, seed=seed)
+        for split in SPLITS:
+            found = ceiling(task, np.random.default_rng((seed, features, symbols, 1)), few, split)
+            ceilings.append({"features": features, "symbols": symbols, "split": split, **found._asdict()})
+    for own in SEEDS:
+        task = Sraven(*QUICK, seed=own)
+        for split in SPLITS:
+            found = rule_free(task, np.random.default_rng((seed, *QUICK, 2)), few, split)
+            free.append({"seed": own, "split": split, **found})
+    return {"what": "SRAVEN: fractions of ambiguous instances (table A2 of H, both criteria), best achievable panel "
+                    "accuracies of both splits, and accuracies without inferring a rule at M = 2, K = 4, for the "
+                    "splits of three seeds",
+            "seed": seed, "split": "train", "seconds": round(seconds, 1), "rows": rows, "ceilings": ceilings,
+            "rule_free": free, **environment()}
+
+
+def main(argv) -> int:
+    """The command line above; exit status 2 for what cannot be counted."""
+    try:
+        if not 1 <= len(argv) <= 3:
+            raise ValueError("usage: python -m refattn.reproduce.ambiguity FILE [SEED [INSTANCES]]")
+        write_json(Path(argv[0]), count(*map(int, argv[1:])))
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""A published table of trained models: the runs that each cell is made of, the paper's figure, and ours beside it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..recipes import recipe
+from . import records
+from .finished_table import NEVER, Sheet, chosen, shown
+from .statistics import mean
+
+# Fields that do not change what a run ends with, or that tell runs of one cell apart.
+ASIDE = "seed", "log_every", "evaluate_every", "checkpoint_every", "probe", "read"
+
+
+class Column(NamedTuple):
+    heading: str
+    split: str
+    metric: str
+    fields: tuple = ()         # (recipe field, value) pairs beside the row's
+    extreme: Callable | None = None    # max or min of all runs, instead of the mean
+
+
+class Row(NamedTuple):
+    label: str
+    fields: dict               # of the recipe
+    paper: tuple               # for each column (mean, standard error or None), or None where the paper has nothing
+
+
+@dataclass(frozen=True)
+class Table:
+    """One published table.  `scale` is the recipe's scale with the paper's settings, `records` where our runs are."""
+    name: str
+    title: str
+    source: str
+    task: str
+    columns: tuple
+    rows: tuple
+    records: tuple
+    scale: str = "paper"
+    digits: int = 3                    # of the paper's figures
+    own_directories: bool = False      # names of runs are unique only within a row
+    remarks: tuple = ()
+    default_scale: str = "quick"       # of fresh runs
+
+    def cells(self, only=()):
+        """(row, column, recipe fields) of every cell; of rows whose label contains one of `only`."""
+        for row in chosen({row.label: row for row in self.rows}, only).values():
+            for column in self.columns:
+                yield row, column, {**row.fields, **dict(column.fields)}
+
+    def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
+        """{directory below OUT: recipe} of all runs that the table is made of."""
+        jobs = {}
+        for row, _, fields in self.cells(only):
+            for seed in seeds:
+                one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
+                slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
+                jobs[Path(slug, one.name) if self.own_directories else Path(one.name)] = one
+        return jobs
+
+    def after(self, outcomes) -> list[dict]:
+        """What fresh runs add to the table: themselves."""
+        return outcomes
+
+    def recorded(self) -> list[dict]:
+        """All recorded runs."""
+        return [run for name in self.records if name in records.names() for run in records.load(name)["runs"]]
+
+    def sheet(self, runs, only=()) -> Sheet:
+        """The table made of these runs; of their fields, every one that is not the paper's is noted."""
+        rows, data, used, apart = {}, {}, {}, {}
+        for row, column, fields in self.cells(only):
+            mine = [run for run in runs if matches(run, self.task, fields)]
+            homogeneous(mine, f"{row.label}, {column.heading}")
+            used.update({id(run): run for run in mine})
+            for run in mine[:1]:
+                reference = asdict(recipe(self.task, self.scale, **fields))
+                apart.setdefault(differing(run["fields"], reference), []).append(row.label)
+            ours, theirs = measured(mine, column), row.paper[self.columns.index(column)]
+            rows.setdefault(row.label, [row.label]).extend(self.texts(column, ours, theirs))
+            data.setdefault(row.label, {"label": row.label, "cells": []})["cells"].append(
+                {"heading": column.heading, "ours": ours,
+                 "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
+        made = f"Ours: mean ± standard error over seeds, number of runs in brackets; {made_of(used.values())}." \
+            if used else f"No run of this table is recorded: every cell of ours is {NEVER}."
+        headings = [""]
+        for column in self.columns:
+            headings += [column.heading, *(["paper"] if self.prints(column) else [])]
+        return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
+                     [made, *self.apart_notes(apart), *self.remarks])
+
+    def prints(self, column) -> bool:
+        """Whether the paper has figures for a column."""
+        at = self.columns.index(column)
+        return any(row.paper[at] is not None for row in self.rows)
+
+    def texts(self, column, ours, theirs) -> list[str]:
+        """The texts of a cell: ours with n, and the paper's where the column has any."""
+        text = NEVER if ours is None else f"{shown(ours['mean'], ours['standard_error'])} ({ours['n']})"
+        return [text, *([shown(*theirs, self.digits) if theirs else "not given"] if self.prints(column) else [])]
+
+    def apart_notes(self, apart) -> list[str]:
+        """Which settings are not those of `scale`, and for which rows."""
+        if set(apart) == {()}:
+            return [f"Settings are those of scale {self.scale}."]
+        parts = []
+        for fields, labels in apart.items():
+            what = ", ".join(f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in fields) or "none"
+            which = "all rows that were run" if len(apart) == 1 else listing(labels)
+            parts.append(f"{what} for {which}")
+        head = f"Settings that are not the paper's, in brackets scale {self.scale}: "
+        return [head + "; ".join(parts) + "."] if parts else []
+
+
+def listing(labels) -> str:
+    """Labels in a row, those that end alike named once.
+
+    >>> listing(["d2: rnn", "d3: rnn", "d3: rnn", "d2: softmax"])
+    'd2, d3: rnn and d2: softmax'
+    """
+    fronts = {}
+    for label in dict.fromkeys(labels):
+        front, colon, end = label.partition(": ")
+        fronts.setdefault(colon + end, []).append(front)
+    return " and ".join(", ".join(names) + end for end, names in fronts.items())
+
+
+def value(x) -> str:
+    """A setting as text, whole numbers with commas."""
+    return f"{x:,}" if isinstance(x, int) and not isinstance(x, bool) else str(x)
+
+
+def matches(run: dict, task: str, fields: dict) -> bool:
+    """Whether it is a run of that task with those fields."""
+    return run["task"] == task and all(run["fields"].get(name) == wanted for name, wanted in fields.items())
+
+
+def homogeneous(runs, cell: str) -> None:
+    """Raises ValueError unless the runs of a cell differ in nothing but the seed."""
+    for run in runs[1:]:
+        for name, ours, theirs in differing(run["fields"], runs[0]["fields"]):
+            raise ValueError(f"the runs of {cell} have {name} {ours!r} and {theirs!r}; allowed are runs that differ in "
+                             f"the seed alone")
+    seeds = [run["fields"]["seed"] for run in runs]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"the runs of {cell} have a seed twice: {seeds}; allowed is one run for each")
+
+
+def differing(fields: dict, reference: dict) -> tuple:
+    """((field, value, value in the reference), ...) where they differ in what a run ends with."""
+    return tuple((name, fields[name], reference[name]) for name in reference
+                 if name not in ASIDE and fields[name] != reference[name])
+
+
+def measured(runs, column) -> dict | None:
+    """Mean (or extreme), standard error, n and seeds of a metric; None without runs."""
+    if not runs:
+        return None
+    values = [run["metrics"][column.split][column.metric] for run in runs]
+    found = mean(values)
+    extreme = column.extreme if found.mean is not None else None
+    return {"mean": extreme(values) if extreme else found.mean,
+            "standard_error": None if extreme else found.standard_error,
+            "n": found.n, "seeds": [run["fields"]["seed"] for run in runs]}
+
+
+def made_of(runs) -> str:
+    """How many runs there are, their seeds, and what they took."""
+    runs = list(runs)
+    seeds = sorted({run["fields"]["seed"] for run in runs})
+    took = sum(run["seconds"] for run in runs)
+    time = f"{took / 3600:.1f} hours" if took >= 3600 else f"{took:,.0f} seconds"
+    return f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, {time} of training in all"

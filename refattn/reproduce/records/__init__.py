@@ -1,0 +1,174 @@
+"""Recorded runs: what finished run directories say, many in one small file of `reproduce/records/`.
+
+    python -m refattn.reproduce.records FILE RUN_DIR... [--what TEXT]
+
+collects them: every finished run at or right below each RUN_DIR is added to FILE, which may hold others already.
+
+    task      of all runs                          what      one sentence
+    fields    the recipe's, as far as all runs share them
+    runs      name, fields (the others, the seed among them), step, parameters, metrics {split: {metric: value}},
+              seconds (wall clock), cpu_seconds, device, commit, platform, processor, cores, blas (its kernels),
+              versions, history {column: values, one for each evaluation}
+
+Anything else at the top of a file is kept as it is; a file without `runs` is no record of runs.
+"""
+
+import json
+import re
+import sys
+from dataclasses import asdict
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+
+from ... import params
+from ...recipes import RECIPES, Recipe
+from ...train import runs
+from ...train.json_files import plain, read_json
+
+__all__ = ["collect", "load", "names"]
+
+RECORDS = Path(__file__).parent
+KEPT = ("step", "parameters", "metrics", "seconds", "cpu_seconds", "device", "commit", "platform", "processor", "cores",
+        "blas", "versions")                        # of result.json; older runs lack some
+POINTS = 20                                        # of a history, at most
+
+
+def history(lines: list[dict]) -> dict:
+    """{column: values} of the lines of metrics.jsonl that have an evaluation: every n-th, so that at most POINTS stay.
+
+    Columns are step, loss (mean since the last line) and SPLIT.METRIC; four significant digits.
+
+    >>> history([{"step": 5, "loss": 2.0}, {"step": 10, "loss": 1.23456, "train": {"mse": 0.5}}])
+    {'step': [10], 'loss': [1.235], 'train.mse': [0.5]}
+    """
+    points = [line for line in lines if any(isinstance(value, dict) for value in line.values())]
+    every, columns = max(1, -(-len(points) // POINTS)), {}
+    for line in points[(len(points) - 1) % every::every]:
+        flat = {"step": line["step"], "loss": line["loss"]}
+        for split, metrics in line.items():
+            if isinstance(metrics, dict):
+                flat.update({f"{split}.{metric}": value for metric, value in metrics.items()})
+        for name, value in flat.items():
+            columns.setdefault(name, []).append(float(f"{value:.4g}") if isinstance(value, float) else value)
+    return columns
+
+
+def all_fields(task: str, fields: dict, source) -> dict:
+    """Every field of the recipe; one that came in after the run has its default.  Raises ValueError naming `source`."""
+    try:
+        return plain(asdict(RECIPES[task](**fields)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{source} is not of a recipe of this refattn ({error})") from error
+
+
+def read_run(path) -> dict | None:
+    """A finished run directory as an entry of a record, with all its fields; None while the run is not complete."""
+    done = runs.result(path)
+    if done is None:
+        return None
+    return {"task": done["task"], "name": done["name"], "fields": all_fields(done["task"], done["fields"], path),
+            **{name: done[name] for name in KEPT if name in done}, "history": history(runs.lines(path))}
+
+
+def load(name) -> dict:
+    """A record by its path, or by its name in `reproduce/records/`; every run has all its fields, and its task.
+
+    Raises ValueError when there is none of that name, or the file is none.
+    """
+    path = Path(name) if str(name).endswith(".json") else RECORDS / f"{name}.json"
+    if not path.exists():
+        raise ValueError(f"record {str(name)!r} does not exist; allowed: {', '.join(names())}, or the path of a file")
+    record = read_json(path)
+    if not _is_record(record):
+        raise ValueError(f"{path} is no record of runs; it needs a task, fields and runs")
+    task = record["task"]
+    return {**record, "runs": [
+        {"task": task, **run, "fields": all_fields(task, {**record["fields"], **run["fields"]}, path)}
+        for run in record["runs"]]}
+
+
+def _is_record(x: dict) -> bool:
+    return (isinstance(x.get("task"), str) and x["task"] in RECIPES and isinstance(x.get("fields"), dict)
+            and isinstance(x.get("runs"), list) and all(isinstance(run, dict) and isinstance(run.get("name"), str)
+                                                        and isinstance(run.get("fields"), dict) for run in x["runs"]))
+
+
+def names() -> list[str]:
+    """Of the files in `reproduce/records/` that hold runs."""
+    return [path.stem for path in sorted(RECORDS.glob("*.json")) if isinstance(read_json(path).get("runs"), list)]
+
+
+SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
+
+
+def merged(record: dict, found: list[dict]) -> dict:
+    """The record with these runs in it; a run that it has already, with the same fields, is replaced.
+
+    Raises ValueError for a run of another task, or of a recorded name but trained otherwise: that is another record.
+    """
+    task, all_runs = record.get("task", found[0]["task"]), {}
+    for run in [*record.get("runs", ()), *found]:
+        if run["task"] != task:
+            raise ValueError(f"{run['name']} is a run of {run['task']}, but the record is of {task}")
+        for other in all_runs.values():
+            for name in SETTINGS if other["name"] == run["name"] else ():
+                if run["fields"][name] != other["fields"][name]:
+                    raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that "
+                                     f"name has {other['fields'][name]!r}; allowed: another file")
+        all_runs[run["name"], json.dumps(run["fields"])] = run
+    return {"task": task, "what": "", "fields": {}, **record, "runs": [all_runs[key] for key in sorted(all_runs)]}
+
+
+def write(path, record: dict) -> None:
+    """Write a record with whole runs: fields that all share move to its top; one line for each run."""
+    all_runs = record["runs"]
+    first = all_runs[0]["fields"]
+    shared = {name: value for name, value in first.items()
+              if name != "seed" and all(run["fields"].get(name) == value for run in all_runs)}
+    lines = []
+    for run in all_runs:
+        own = {name: value for name, value in run["fields"].items() if name not in shared}
+        lines.append("  " + json.dumps({**{k: v for k, v in run.items() if k != "task"}, "fields": own}))
+    top = json.dumps({**{k: v for k, v in record.items() if k not in ("runs", "fields")}, "fields": shared}, indent=1)
+    top = re.sub(r"\[[^][{}\"]*\]", lambda found: " ".join(found[0].split()), top)       # lists of numbers on one line
+    with params.whole_file(path) as file:
+        file.write(top[:-2] + ',\n "runs": [\n' + ",\n".join(lines) + "\n ]\n}\n")
+
+
+def collect(file, sources, what: str | None = None) -> tuple[int, list[str]]:
+    """Add the finished runs at or right below each source to a record; returns how many, and who is not finished.
+
+    The file appears whole or stays as it was.  Raises ValueError for a source without runs, and as `merged` does.
+    """
+    file = Path(file)
+    record = load(file) if file.exists() else {}
+    paths = [path for source in sources for path in runs.find(source)]
+    found = {path: read_run(path) for path in paths}
+    done = [run for run in found.values() if run is not None]
+    if what is not None:
+        record["what"] = what
+    if done:
+        write(file, merged(record, done))
+    return len(done), [str(path) for path, run in found.items() if run is None]
+
+
+def main(argv) -> int:
+    """The command line above; exit status 2 for what cannot be recorded."""
+    what = None
+    if "--what" in argv[:-1]:
+        at = argv.index("--what")
+        what, argv = argv[at + 1], argv[:at] + argv[at + 2:]
+    if len(argv) < 2 or any(word.startswith("-") for word in argv) or not argv[0].endswith(".json"):
+        print("usage: python -m refattn.reproduce.records FILE.json RUN_DIR... [--what TEXT]", file=sys.stderr)
+        return 2
+    try:
+        done, rest = collect(argv[0], argv[1:], what)
+    except (ValueError, OSError) as error:
+        print(f"recorded: {error}", file=sys.stderr)
+        return 2
+    print(f"{done} runs recorded in {argv[0]}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

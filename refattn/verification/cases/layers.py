@@ -1,0 +1,214 @@
+"""Rows for layers.  Their widths are fixed (m 8, h 3, d 4, e 2, f 9); batch and lengths are drawn from 5, 6, 7."""
+
+from functools import partial
+
+from ... import params
+from ...attention import VARIANTS
+from ...attention.layer import MultiHead
+from ...layers.block import NORMS, Block
+from ...layers.feed_forward import FeedForward, SwiGLU
+from ...layers.mixture_of_experts import MixtureOfExperts
+from ...layers.norm import LayerNorm
+from ...layers.positions import T5, Rotary
+from ...layers.recompute import recompute
+from ...params import view
+from ...xp import array_module
+from ..naive import block as naive_block
+from ..naive import feed_forward as naive_feed_forward
+from ..naive import layer as naive_layer
+from ..naive import ops as naive_ops
+from ..naive import positions as naive_positions
+from ..naive import transformer as naive_transformer
+from .attention import loops as definition
+from .case import Case, maybe, normal, sizes
+
+MASKS = {"bias": "bhtt", "keep": "bhtt", "dropout": "bhtt"}
+CROSS = {"context": "bkm", "bias": "bhtk", "keep": "bhtk", "dropout": "bhtk"}
+
+
+def pair(layer, **fixed):
+    """(forward, backward) of a layer as functions of a dict of inputs; `fixed` options go into every forward.
+
+    backward takes `start`, a flat array that the parameter gradients are added to (zeros when None).
+    """
+    def forward(inputs):
+        arrays = dict(inputs)
+        flat = arrays.pop("parameters")
+        p = view(flat, layer.parameters())
+        y, saved = layer.forward(p, *([arrays.pop("x")] if "x" in arrays else []), **arrays, **fixed)
+        return y, (flat, p, saved)
+
+    def backward(saved, dy, start=None):
+        flat, p, inner = saved
+        total, grads = params.allocate(layer.parameters(), flat.dtype, array_module(flat))
+        if start is not None:
+            total += start
+        dx = layer.backward(p, inner, dy, grads)
+        found = dx._asdict() if hasattr(dx, "_asdict") else {"x": dx}
+        return {"parameters": total, **{name: g for name, g in found.items() if g is not None}}
+
+    return forward, backward
+
+
+def random_parameters(rng, layer):
+    """Random values for every parameter, biases and scales too."""
+    flat, _ = params.allocate(layer.parameters(), "float64")
+    params.initialise(flat, layer.parameters(), rng, scheme="random")
+    return flat
+
+
+def row(name, layer, file, make, naive, *, source="H, released code", read=None, fixed=None, constants=(),
+        **facts) -> Case:
+    """The row of a layer: `make(rng)` gives its inputs without parameters, `naive(p, **inputs)` its output.
+
+    `read` goes into the forward; the loops compute the whole output, of which the same slice is taken.
+    """
+    fixed = (fixed or {}) | ({} if read is None else {"read": read})
+
+    def everything(rng):
+        return {"parameters": random_parameters(rng, layer), **make(rng)}
+
+    def views(flat):
+        return view(flat, layer.parameters())
+
+    def loops(inputs):
+        arrays = dict(inputs)
+        y = naive(views(arrays.pop("parameters")), **arrays)
+        return y if read is None else y[:, read]
+
+    forward, backward = pair(layer, **fixed)
+    return Case(name, source, file, everything, forward, backward, loops, constants, layer=layer, views=views,
+                recomputed=pair(recompute(layer), **fixed), **facts)
+
+
+def attention_inputs(cross=False):
+    """rng -> x, a context where `cross`, and perhaps bias, keep and dropout, for three heads."""
+    def make(rng):
+        size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
+        size = {**size, "q": size["t"], "k": size["k"] if cross else size["t"]}
+        context = {"context": normal(rng, "bkm", size)} if cross else {}
+        return {"x": normal(rng, "btm", size), **context, **maybe(rng, size)}
+
+    return make
+
+
+def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=True) -> Case:
+    """MultiHead around a page: self- or cross-attention, some queries only, rotary positions, no biases."""
+    position = None if pairing is None else Rotary(base=100.0, pairing=pairing)
+    layer = MultiHead(8, 3, 4, 2, variant=variant, position=position, biases=biases)
+    loops, extras = definition(VARIANTS[variant]), VARIANTS[variant].extras
+    turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing, base=100.0)
+
+    def naive(p, x, **given):
+        return naive_layer.multi_head(p, x, variant=loops, extras=extras, position=turn, **given)
+
+    symmetric = "b" if read or pairing else "btk" if cross else "bt"
+    return row(f"layers/MultiHead {name}", layer, "attention/layer.py", attention_inputs(cross), naive, read=read,
+               source="H, section 2.1", constants=("dropout",), masked="" if read else "gradient", independent="b",
+               symmetric=symmetric, axes={"x": "btm", "output": "btm", **(CROSS if cross else MASKS)})
+
+
+def position_wise(name, layer, file, naive) -> Case:
+    """A layer that acts at every position alone."""
+    def make(rng):
+        return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
+
+    return row(f"layers/{name}", layer, file, make, naive, independent="bt", symmetric="bt",
+               axes={"x": "btm", "output": "btm"}, analytic=getattr(layer, "activation", "") != "gelu_exact")
+
+
+def t5(bidirectional) -> Case:
+    """The bias table: no input but its parameters."""
+    layer = T5(3, 8, 16, bidirectional)
+
+    def naive(p):
+        return naive_positions.t5_bias(p.table, 5, 21, 16, bidirectional)
+
+    return row(f"positions/T5{' in both directions' * bidirectional}", layer, "layers/positions.py", lambda rng: {},
+               naive, source="H, released code; Raffel et al. 2020", fixed={"queries": 5, "keys": 21})
+
+
+def block(name, variant, bidirectional=False) -> Case:
+    """One pre-LN block with a T5 table."""
+    layer = Block(MultiHead(8, 3, 4, 2, variant=variant), FeedForward(8, 9), T5(3, 10, 10, bidirectional),
+                  epsilon=1e-6)
+
+    def make(rng):
+        size = sizes(rng, "bt", 5) | {"m": 8, "h": 3}
+        size |= {"q": size["t"], "k": size["t"]}
+        return {"x": normal(rng, "btm", size), **maybe(rng, size, ("keep", "dropout"))}
+
+    def naive(p, x, **given):
+        return naive_transformer.block(p, x, variant=variant, bidirectional=bidirectional, **given)
+
+    return row(f"layers/Block {name}", layer, "layers/block.py", make, naive, constants=("dropout",),
+               independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
+
+
+def block_of(norm, *, cross=False, read=None) -> Case:
+    """One block under each norm, with attention to a context, dropout of the residual stream, queries that are read."""
+    layer = Block(MultiHead(8, 3, 4, 2), FeedForward(8, 9, "relu"), norm=norm, epsilon=1e-5,
+                  cross=MultiHead(8, 2, 3) if cross else None)
+
+    def make(rng):
+        size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
+        given = maybe(rng, size | {"q": size["t"], "k": size["t"]}, ("keep", "dropout"))
+        if cross:
+            keep = rng.random((size["b"], 1, 1, size["k"])) < 0.8
+            drop = (rng.random((size["b"], 2, size["t"], size["k"])) < 0.75) / 0.75
+            given |= {"context": normal(rng, "bkm", size), "context_keep": keep, "context_dropout": drop}
+        shape = 2 + cross, size["b"], size["t"], 8
+        return {"x": normal(rng, "btm", size), **given,
+                "residual": (rng.random(shape) < 0.75) / 0.75 if rng.random() < 2 / 3 else None,
+                "hidden": (rng.random((*shape[1:3], 9)) < 0.75) / 0.75 if rng.random() < 2 / 3 else None}
+
+    def naive(p, x, *, context=None, context_keep=None, context_dropout=None, keep=None, dropout=None, residual=None,
+              hidden=None):
+        other = partial(naive_layer.multi_head, context=context, keep=context_keep, dropout=context_dropout)
+        return naive_block.block(p, x, partial(naive_layer.multi_head, keep=keep, dropout=dropout), norm=norm,
+                                 cross=other if cross else None, residual=residual, hidden=hidden)
+
+    name = f"layers/Block {norm}{', across' * cross}{', read' * (read is not None)}"
+    return row(name, layer, "layers/block.py", make, naive, read=read, source="Vaswani et al. 2017, section 3",
+               constants=("dropout", "context_dropout", "residual", "hidden"), independent="b", symmetric="b",
+               axes={"x": "btm", "output": "btm", **MASKS, "residual": "btm", "hidden": "btf",
+                     **({"context": "bkm", "context_keep": "bhtk", "context_dropout": "bhtk"} if cross else {})})
+
+
+def swiglu(p, x):
+    """The definition, from the layer's parameters."""
+    return naive_feed_forward.swiglu(x, p.wu, p.wg, p.wd)
+
+
+def rows():
+    """All rows of this file."""
+    yield t5(False)
+    yield t5(True)
+    yield position_wise("LayerNorm", LayerNorm(8), "layers/norm.py", lambda p, x: naive_ops.layer_norm(
+        x, p.scale, p.shift))
+    for activation in "gelu", "gelu_exact", "relu":
+        yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "layers/feed_forward.py",
+                            partial(naive_feed_forward.layer, activation=activation))
+    yield position_wise("SwiGLU", SwiGLU(8, 9), "layers/feed_forward.py", swiglu)
+    for chosen, experts, activation in (2, 5, "gelu"), (1, 3, "relu"), (4, 4, "gelu_exact"):
+        yield position_wise(f"MixtureOfExperts, {chosen} of {experts}", MixtureOfExperts(
+            8, 9, experts, chosen, activation), "layers/mixture_of_experts.py", partial(
+                lambda p, x, k, phi: naive_feed_forward.mixture_of_experts(x, p.wg, p.w1, p.b1, p.w2, p.b2, k, phi),
+                k=chosen, phi=activation))
+    for name in VARIANTS:
+        yield multi_head(name, name)
+    yield multi_head("softmax across", "softmax", cross=True)
+    yield multi_head("hyla across", "hyla", cross=True)
+    yield multi_head("softmax read", "softmax", read=slice(1, 3))
+    yield multi_head("softmax read backwards", "softmax", read=slice(None, None, -1))
+    yield multi_head("hyla across, read", "hyla", cross=True, read=slice(2, None))
+    yield multi_head("softmax rotary", "softmax", pairing="interleaved")
+    yield multi_head("hyla rotary read", "hyla", pairing="half", read=slice(2, None))
+    yield multi_head("linear without biases", "linear", biases=False)
+    yield block("softmax", "softmax")
+    yield block("hyla, T5 in both directions", "hyla", bidirectional=True)
+    for norm in NORMS:
+        yield block_of(norm)
+        yield block_of(norm, cross=True)
+    yield block_of("pre", cross=True, read=slice(2, None))
+    yield block_of("post", cross=True, read=slice(1, 3))

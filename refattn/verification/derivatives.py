@@ -1,0 +1,115 @@
+"""Is a backward the derivative of its forward?"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..xp import array_module, to_host
+from .deviation import Deviation, deviation
+
+STEP = {"complex": 1e-30, "finite": 1e-3}
+TOLERANCE = {"complex": 1e-12, "finite": 1e-9}
+
+
+class Derivative(NamedTuple):
+    """What was found: one Deviation for each input, and the tolerance they are held to."""
+    errors: dict[str, Deviation]
+    tolerance: float
+
+    @property
+    def error(self) -> Deviation:
+        """The largest one."""
+        return max(self.errors.values(), default=Deviation(0))
+
+    @property
+    def ok(self) -> bool:
+        """Whether every gradient is the derivative."""
+        return self.error <= self.tolerance
+
+    def __str__(self):
+        return "\n".join(f"d{name}: relative error {error:.1e}, " + (
+            "agrees" if error <= self.tolerance else f"WRONG: {error.where}") for name, error in self.errors.items())
+
+
+def as_tuple(y) -> tuple:
+    """Outputs as a tuple, whether there is one or several."""
+    return y if isinstance(y, tuple) else (y,)
+
+
+def random_like(y, rng):
+    """Normal numbers in the form, the dtypes and the array modules of an output."""
+    def one(x):
+        return array_module(x).asarray(np.asarray(rng.standard_normal(x.shape)).astype(x.dtype))
+    return tuple(map(one, y)) if isinstance(y, tuple) else one(y)
+
+
+def is_float(x) -> bool:
+    """Whether it is an array of real floating-point numbers."""
+    return getattr(getattr(x, "dtype", None), "kind", None) == "f"
+
+
+def derivative(forward, backward, inputs, *, constants=(), rng=None, method="complex", entries=48, directions=4,
+               tolerance=None) -> Derivative:
+    """Compare the gradients of `backward` with slopes of `forward`, for a random gradient of the output.
+
+    forward(inputs) -> output, saved      inputs: {name: array}; output: an array, or a tuple of arrays
+    backward(saved, doutput) -> {name: gradient}
+
+    Any pair fits after wrapping, here one of functions of positional arguments:
+
+    >>> from refattn import ops
+    >>> x, w = np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])
+    >>> report = derivative(lambda a: (ops.linear(a["x"], a["w"]), (a["x"], a["w"])),
+    ...                     lambda saved, dy: dict(zip("xw", ops.linear_backward(*saved, dy))), {"x": x, "w": w})
+    >>> report.ok, sorted(report.errors)
+    (True, ['w', 'x'])
+
+    The complex step f(x + ih).imag / h has no cancellation, so 1e-12 is asked for; all float inputs become complex
+    together, hence forward must take complex numbers and compare only real parts.  `method="finite"` (five points,
+    1e-9) is for forwards that cannot.  Inputs of up to `entries` numbers are checked entry by entry, larger ones in
+    as many random directions as `directions`.  Integer and boolean arrays, None, and names in `constants` are not
+    differentiated.  Raises ValueError for an unknown method or a gradient that is missing.
+    """
+    if method not in STEP:
+        raise ValueError(f"method {method!r} is unknown; allowed: {', '.join(STEP)}")
+    rng = np.random.default_rng(0) if rng is None else rng
+    output, saved = forward(inputs)
+    upstream = random_like(output, rng)
+    gradients = backward(saved, upstream)
+    weights = [to_host(x) for x in as_tuple(upstream)]
+    slope = _complex_slope if method == "complex" else _finite_slope
+    errors = {}
+    for name, x in inputs.items():
+        if not is_float(x) or name in constants or x.size == 0:
+            continue
+        if gradients.get(name) is None:
+            raise ValueError(f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}")
+        g = to_host(gradients[name])
+        if g.shape != x.shape:
+            errors[name] = Deviation(np.inf, f"d{name} has shape {g.shape}, {name} has {x.shape}")
+            continue
+        whole = x.size > entries
+        steps = rng.standard_normal((directions, x.size)) / x.size ** 0.5 if whole else np.eye(x.size)
+        slopes = np.array([slope(forward, weights, inputs, name, step.reshape(x.shape)) for step in steps])
+        errors[name] = (deviation(f"d{name} along direction ", steps @ g.ravel(), slopes) if whole else
+                        deviation(f"d{name}", g, slopes.reshape(x.shape)))
+    return Derivative(errors, TOLERANCE[method] if tolerance is None else tolerance)
+
+
+def _value(forward, weights, inputs, name, step):
+    x = inputs[name]
+    y = as_tuple(forward({**inputs, name: x + array_module(x).asarray(step)})[0])
+    return sum((w * to_host(part)).sum() for w, part in zip(weights, y, strict=True))
+
+
+def _complex_slope(forward, weights, inputs, name, direction):
+    lifted = {n: x.astype("complex128") if is_float(x) else x for n, x in inputs.items()}
+    h = STEP["complex"]
+    return _value(forward, weights, lifted, name, 1j * h * direction).imag / h
+
+
+def _finite_slope(forward, weights, inputs, name, direction):
+    h = STEP["finite"]
+    near, far = ((_value(forward, weights, inputs, name, n * h * direction) -
+                  _value(forward, weights, inputs, name, -n * h * direction)) / (2 * n * h) for n in (1, 2))
+    return (4 * near - far) / 3

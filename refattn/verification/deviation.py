@@ -1,0 +1,49 @@
+"""How far two results are apart, in a number and in words."""
+
+import numpy as np
+
+from ..xp import to_host
+
+
+class Deviation(float):
+    """An error that remembers where it was found."""
+    where: str
+
+    def __new__(cls, error, where=""):
+        new = super().__new__(cls, error)
+        new.where = where
+        return new
+
+
+def deviation(name: str, a, b, scale=None) -> Deviation:
+    """max |a - b| / max |b|, and the entry it stands in; infinite for NaN or another shape.
+
+    Where b is zero by theory (max |b| at most 1e-12), max |a - b| itself.  `scale` replaces max |b| where b is a part.
+    """
+    a, b = np.asarray(to_host(a)), np.asarray(to_host(b))
+    if a.shape != b.shape:
+        return Deviation(np.inf, f"{name} has shape {a.shape}, not {b.shape}")
+    if not a.size:
+        return Deviation(0)
+    a, b = (x.astype(np.float64) if x.dtype.kind in "biu" else x for x in (a, b))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(a == b, 0.0, np.abs(a - b))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    at = np.unravel_index(difference.argmax(), a.shape)
+    scale = np.abs(b).max() if scale is None else scale
+    place = f"[{', '.join(map(str, at))}]" if at else ""
+    relative = difference[at] / (scale if 1e-12 < scale < np.inf else 1)
+    return Deviation(relative, f"{name}{place} is {a[at]}, not {b[at]}")
+
+
+def deviations(name: str, ours, theirs) -> Deviation:
+    """The largest deviation of two tuples or two dicts of arrays."""
+    if isinstance(theirs, dict):
+        if ours.keys() != theirs.keys():
+            words = f"{name}: {', '.join(ours) or 'nothing'} instead of {', '.join(theirs) or 'nothing'}"
+            return Deviation(np.inf, words)
+        pairs = [(f"{name} {key}", ours[key], theirs[key]) for key in theirs]
+    else:
+        pairs = [(f"{name} {i}" if len(theirs) > 1 else name, *pair) for i, pair in enumerate(zip(
+            ours, theirs, strict=True))]
+    return max((deviation(*pair) for pair in pairs), default=Deviation(0))

@@ -1,0 +1,94 @@
+"""The tuned functions as one-line formulas, in the dtype of their arguments: what float32 results are judged against.
+
+`package()` is the whole library with these in place of its own, `package("float16")` also rounds what goes into and
+comes out of every contraction to that precision: a kernel in half precision, with sums in full precision.
+"""
+
+from functools import cache
+
+import numpy as np
+
+REPLACED = "linear", "linear_backward", "linears", "linears_backward", "softmax", "gelu", "gelu_backward", "layer_norm"
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def rounded(x, precision: str):
+    """x in its own dtype, its values rounded to `precision` (to nearest, ties to even).  Raises ValueError."""
+    if precision not in EPSILON:
+        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(EPSILON)}")
+    if precision != "bfloat16":
+        with np.errstate(over="ignore"):
+            return x.astype(precision).astype(x.dtype)
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    half = ((bits >> 16) & 1) + np.uint32(0x7FFF)
+    return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32).astype(x.dtype).reshape(x.shape)
+
+
+def contract(spec, a, b, *, order=None, out=None):
+    """einsum."""
+    return np.einsum(spec, a, b, out=out)
+
+
+def contract_in(precision):
+    """`contract` with operands and result rounded."""
+    return lambda spec, a, b, **_: rounded(np.einsum(spec, rounded(a, precision), rounded(b, precision)), precision)
+
+
+def linear(x, w, b=None):
+    """x w + b."""
+    return np.tensordot(x, w, 1) + (0 if b is None else b)
+
+
+def linear_backward(x, w, dy):
+    """dy w^T, x^T dy, sum dy."""
+    rows, dys = x.reshape(-1, x.shape[-1]), dy.reshape(-1, *w.shape[1:])
+    dx = np.tensordot(dy, w, [range(x.ndim - 1, dy.ndim), range(1, w.ndim)])
+    return dx, np.tensordot(rows, dys, (0, 0)), dys.sum(0)
+
+
+def linears(x, *maps):
+    """One product after the other."""
+    return [linear(x, w, b) for w, b in maps]
+
+
+def linears_backward(x, weights, dys):
+    """One product after the other."""
+    found = [linear_backward(x, w, dy) for w, dy in zip(weights, dys, strict=True)]
+    return sum(dx for dx, _, _ in found), [(dw, db) for _, dw, db in found]
+
+
+def softmax(s, keep=None, axis=-1, *, out=None):
+    """exp(s - max) / sum over what is kept."""
+    keep = np.ones(s.shape, bool) if keep is None else np.broadcast_to(keep, s.shape)
+    top = np.where(keep, s, np.finfo(s.dtype).min).max(axis, keepdims=True)
+    e = np.where(keep, np.exp(np.where(keep, s - top, 0)), 0)
+    total = e.sum(axis, keepdims=True)
+    return (e / np.where(total == 0, 1, total)).astype(s.dtype)
+
+
+def gelu(x):
+    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
+    return 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+def gelu_backward(x, dy):
+    """dy times the slope."""
+    t, slope = np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)), (2 / np.pi) ** 0.5 * (1 + 3 * 0.044715 * x**2)
+    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t**2) * slope)
+
+
+def layer_norm(x, scale, shift, epsilon=1e-6):
+    """scale (x - mean) / sqrt(var + epsilon) + shift."""
+    r = 1 / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+    n = (x - x.mean(-1, keepdims=True)) * r
+    return n * scale + shift, n, r
+
+
+@cache
+def package(precision: str | None = None):
+    """The library made of plain formulas; with a precision, every contraction rounds to it."""
+    from .changed_source import rewritten
+    here = "from .verification.plain_formulas import"
+    last = f"{here} contract" if precision is None else f"{here} contract_in\ncontract = contract_in({precision!r})"
+    return rewritten({"contract.py": lambda source: f"{source}\n{last}\n",
+                      "ops.py": lambda source: f"{source}\n{here} {', '.join(REPLACED)}\n"})

@@ -1,0 +1,87 @@
+"""What the papers claim, and what this library promises, as statements that are checked at random sizes in float64.
+
+A theorem is a function from a random generator to the largest error found; its statement, conditions and source stand
+beside it.  `refattn verify` runs all of them, and behind them every function against its definition in loops, every
+gradient against its derivative; tutorials and tests only call them.  Errors are relative, max |a - b| / max |b|; a
+claim of exactness has tolerance 0.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import cases, checks
+from . import hypernetwork
+
+# isort: split
+from . import variants
+
+# isort: split
+from . import experts
+
+# isort: split
+from . import compositional
+
+# isort: split
+from . import regular
+
+# isort: split
+from . import automata
+
+# isort: split
+from . import language
+from .statement import THEOREMS, Theorem, deviation, deviations, theorem
+
+__all__ = ["THEOREMS", "Result", "Theorem", "automata", "chosen", "compositional", "every", "experts", "deviation",
+           "deviations", "hypernetwork", "language", "regular", "theorem", "variants", "verify"]
+
+
+class Result(NamedTuple):
+    name: str
+    statement: str
+    source: str
+    error: float               # infinite where the check raised
+    tolerance: float
+    ok: bool
+    seconds: float
+    raised: str = ""           # first line of the exception
+
+
+def _of_case(case, check_name: str, name: str, statement: str) -> Theorem:
+    return Theorem(f"{name} of {case.name}", statement, case.source or "this library",
+                   checks.tolerance(case, check_name), lambda rng: checks.CHECKS[check_name](case, rng))
+
+
+def every() -> dict[str, Theorem]:
+    """Name -> Theorem: the statements above, then the definition of every case, and the gradient where there is one."""
+    rows = [_of_case(case, "loops", "definition", "the output is that of the definition, written as loops")
+            for case in cases.CASES + cases.ROUTINES]
+    rows += [_of_case(case, "derivative", "gradient",
+                      "the backward is the derivative of the forward, by the complex step") for case in cases.CASES]
+    return THEOREMS | {t.name: t for t in rows}
+
+
+def chosen(names=()) -> list[Theorem]:
+    """Those with one of the names in their own; all without any.  Raises ValueError for a name that matches none."""
+    table = every()
+    for name in names:
+        if not any(name in t for t in table):
+            raise ValueError(f"no theorem is called {name!r}; `refattn list` names them all")
+    return [t for t in table.values() if not names or any(name in t.name for name in names)]
+
+
+def verify(names=(), seed: int = 0) -> Iterator[Result]:
+    """Results one by one; what is drawn depends on seed and name alone, so that one theorem repeats its instance.
+
+    A check that raises, or returns no number, has failed.  Raises ValueError as `chosen` does.
+    """
+    for t in chosen(names):
+        start, raised = time.perf_counter(), ""
+        try:
+            error = float(t.error(np.random.default_rng((seed, *t.name.encode()))))
+        except Exception as caught:
+            error, raised = np.inf, f"{type(caught).__name__}: {caught}".splitlines()[0]
+        seconds = time.perf_counter() - start
+        yield Result(t.name, t.statement, t.source, error, t.tolerance, error <= t.tolerance, seconds, raised)

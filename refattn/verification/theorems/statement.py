@@ -1,0 +1,66 @@
+"""What a theorem is, how it enters the table, and how errors are measured."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import params
+
+
+class Theorem(NamedTuple):
+    name: str
+    statement: str             # with its conditions
+    source: str
+    tolerance: float
+    error: Callable            # rng -> the largest error
+
+
+THEOREMS: dict[str, Theorem] = {}
+
+
+def theorem(statement: str, source: str, tolerance: float = 1e-12):
+    """Enters a function into THEOREMS under its own name; the statement is its docstring."""
+    def enter(f):
+        f.__doc__ = f"The largest error of: {statement}."
+        THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, f)
+        return f
+    return enter
+
+
+def deviation(a, b) -> float:
+    """max |a - b| / max |b|, or max |a - b| where b is zero; infinite for NaN or another shape."""
+    if a.shape != b.shape or not np.isfinite(a).all():
+        return np.inf
+    return float(np.abs(a - b).max(initial=0) / (np.abs(b).max(initial=0) or 1))
+
+
+def deviations(ours, theirs) -> float:
+    """The largest deviation of two lists of arrays; None matches None only."""
+    return max(np.inf if (a is None) != (b is None) else 0.0 if a is None else deviation(a, b)
+               for a, b in zip(ours, theirs, strict=True))
+
+
+def sizes(rng, n: int) -> list[int]:
+    """n different sizes from 2 to 7, so that no swapped axis can hide."""
+    return [int(x) for x in rng.permutation(np.arange(2, 8))[:n]]
+
+
+def filled(layer, rng):
+    """Random parameters of a layer or model, biases and scales too."""
+    flat, p = params.allocate(layer.parameters(), np.float64)
+    params.initialise(flat, layer.parameters(), rng, "random")
+    return p
+
+
+def passes(layer, p, x, dy, **options):
+    """Output, parameter gradients as views, and input gradient."""
+    y, saved = layer.forward(p, x, **options)
+    _, grads = params.allocate(layer.parameters(), np.float64)
+    dx = layer.backward(p, saved, dy, grads)
+    return y, grads, getattr(dx, "x", dx)
+
+
+def joined(views):
+    """All entries of a group of parameters, in layout order."""
+    return np.concatenate([joined(x) if isinstance(x, params.Views) else x.ravel() for _, x in views])

@@ -1,0 +1,120 @@
+"""The theorems that every variant of attention obeys, whatever its equation."""
+
+import numpy as np
+
+from ... import params
+from ...attention import VARIANTS, masks
+from ...attention.layer import MultiHead
+from ...attention.tiled import tiled, tiled_backward
+from ...layers.recompute import Recompute
+from ...models.transformer import decoder
+from ..cases.case import normal
+from .hypernetwork import inputs, layer_of
+from .statement import deviation, deviations, filled, joined, passes, theorem
+
+
+def extras(rng, row, q, v):
+    """The extra arrays of a variant, by its axes."""
+    size = dict(zip("bqhd", q.shape, strict=True)) | dict(zip("bkhe", v.shape, strict=True))
+    return [normal(rng, axes, size) for axes in row.extras.values()]
+
+
+@theorem("self-attention of every variant is equivariant under permutations of the positions; without positional "
+         "bias or mask", "H, section 2.1")
+def every_variant_is_permutation_equivariant(rng):
+    worst = 0.0
+    for name in VARIANTS:
+        layer, p, x = layer_of(rng, name)
+        order = rng.permutation(x.shape[1])
+        worst = max(worst, deviation(layer.forward(p, x[:, order])[0], layer.forward(p, x)[0][:, order]))
+    return worst
+
+
+@theorem("with a causal mask, no output depends on a later input: exactly, for every variant, and for a whole "
+         "decoder", "Vaswani et al. 2017, section 3.2.3", 0.0)
+def causality(rng):
+    worst = 0.0
+    for name in VARIANTS:
+        layer, p, x = layer_of(rng, name)
+        t, last = x.shape[1], int(rng.integers(1, x.shape[1]))
+        other = x.copy()
+        other[:, last:] = rng.standard_normal(x[:, last:].shape)
+        keep = masks.causal(t)
+        changed, y = layer.forward(p, other, keep=keep)[0], layer.forward(p, x, keep=keep)[0]
+        worst = max(worst, deviation(changed[:, :last], y[:, :last]))
+        model = decoder(MultiHead(6, 2, 3, variant=name), hidden=5, layers=2, buckets=4, inputs=x.shape[2], causal=True)
+        p = filled(model, rng)
+        worst = max(worst, deviation(model.forward(p, other)[0][:, :last], model.forward(p, x)[0][:, :last]))
+    return worst
+
+
+@theorem("a query that keeps nothing: attention contributes exactly zero (y = bo), no gradient to its q, and none "
+         "from it to k and v; every variant", "this library", 0.0)
+def a_fully_masked_query_contributes_nothing(rng):
+    worst = 0.0
+    for row in VARIANTS.values():
+        q, k, v = inputs(rng)
+        keep = rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.6
+        keep[:, :, 0] = False
+        bias = rng.standard_normal((q.shape[2], q.shape[1], k.shape[1]))
+        o, saved = row.forward(q, k, v, *extras(rng, row, q, v), keep=keep, bias=bias)
+        do = rng.standard_normal(o.shape)
+        dq, _, _, dbias, *_ = row.backward(saved, do)
+        only = np.zeros_like(do)
+        only[:, 0] = do[:, 0]
+        alone = row.backward(saved, only)
+        zeros = [o[:, 0], dq[:, 0], dbias[:, 0], *(x for x in alone if x is not None)]
+        worst = max(worst, *(float(np.abs(x).max()) for x in zeros))
+    layer, p, x = layer_of(rng, "hyla")
+    y = layer.forward(p, x, keep=np.zeros((1, 1), dtype=bool))[0]
+    return max(worst, float(np.abs(y - p.bo).max()))
+
+
+@theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
+         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2")
+def tiles_equal_the_whole(rng):
+    worst = 0.0
+    for row in VARIANTS.values():
+        if not row.tiles:
+            continue
+        q, k, v = inputs(rng)
+        arrays = q, k, v, *extras(rng, row, q, v)
+        options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
+                   "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
+                   "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
+        o, saved = row.forward(*arrays, **options)
+        do = rng.standard_normal(o.shape)
+        for tile in 1, 2, k.shape[1], k.shape[1] + 1:
+            o2, saved2 = tiled(*arrays, page=row.name, tile=tile, **options)
+            gradients = row.backward(saved, do)[:4 + len(row.extras)]
+            worst = max(worst, deviation(o2, o), deviations(tiled_backward(saved2, do), gradients))
+    return worst
+
+
+@theorem("a layer that keeps only its inputs and repeats its forward has bitwise the same output and gradients",
+         "Chen et al. 2016", 0.0)
+def recomputation_changes_no_bit(rng):
+    worst = 0.0
+    for name in VARIANTS:
+        layer, p, x = layer_of(rng, name)
+        dy = rng.standard_normal(x.shape)
+        (y, g, dx), (y2, g2, dx2) = (passes(each, p, x, dy) for each in (layer, Recompute(layer)))
+        worst = max(worst, deviations([y2, dx2, joined(g2)], [y, dx, joined(g)]))
+    return worst
+
+
+@theorem("`read` gives the slice y[:, read] of the whole output and, for a gradient that is zero elsewhere, the "
+         "same gradients; a decoder with T5 bias and dropout", "this library")
+def reading_one_position_equals_slicing(rng):
+    b, t, i = 3, 5, 4
+    model = decoder(MultiHead(6, 2, 3, variant="hyla"), hidden=7, layers=2, buckets=t, inputs=i)
+    p = filled(model, rng)
+    x, dropout = rng.standard_normal((b, t, i)), (rng.random((2, 1, 1, t, t)) < 0.9) / 0.9
+    read = slice(t - 2, t - 1)
+    whole, saved = model.forward(p, x, dropout=dropout)
+    part, saved_part = model.forward(p, x, dropout=dropout, read=read)
+    dy = np.zeros_like(whole)
+    dy[:, read] = rng.standard_normal(part.shape)
+    (flat1, g1), (flat2, g2) = (params.allocate(model.parameters(), np.float64) for _ in range(2))
+    dx, dx_part = model.backward(p, saved, dy, g1), model.backward(p, saved_part, dy[:, read], g2)
+    return deviations([part, dx_part, flat2], [whole[:, read], dx, flat1])
