@@ -15,6 +15,7 @@ extras = {
     "plots": plots,
     "automata": ["greenery>=4.2"],
     "cluster": ["distributed>=2024.8"],
+    "mpi": ["mpi4py>=4"],
     "test": ["greenery>=4.2", "pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3.5", "ruff>=0.6"],
     "tutorials": [*plots, "greenery>=4.2", "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
     "bench": ["torch>=2.4", "jax>=0.4.30", "triton>=3; platform_system == 'Linux'"],

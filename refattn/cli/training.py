@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..recipes import RECIPES, SHORT, recipe, unknown
 from ..reproduce.published import figures_for
-from ..train import WorkerLost, compare, groups, runs
+from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
 from .comparison import summary, table
 from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, train_parser, writable
@@ -73,13 +73,24 @@ def resumed(source: str, out: str | None):
 def run(argv) -> int:
     """Train and compare; 1 if a run met a bad number."""
     keep_freed_memory()
+    if mpi.ranks() == 1:
+        return train(argv)
+    with mpi.joined(argv) as group:
+        return 0 if group is None else train(argv, group)
+
+
+def train(argv, group=None) -> int:
+    """`run` in this process, or with a group of ranks."""
     recipes, out, resume, options = plan(argv)
-    as_json = options.pop("json", False)
-    answers(options.get("device", "cpu"))
+    as_json, device = options.pop("json", False), options.get("device", "cpu")
+    answers(device)
     try:
-        groups.check(options.get("workers"), options.get("device", "cpu"))
+        groups.check(options.get("workers"), device, group)
+        for one in recipes if group else ():
+            group.suits(one.shards, device)
     except ValueError as error:
-        raise Usage(as_option(error, {"workers"})) from None
+        raise Usage(as_option(error, {"workers", "shards", "device"})) from None
+    options |= {"workers": group} if group else {}
     writable(out)
     on = f"refattn train --resume {shlex.quote(str(out))}"
     try:

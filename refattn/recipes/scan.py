@@ -152,7 +152,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
             shapes["decoder"] |= {"dropout": (n, b, self.heads, t, t), "context_dropout": (n, b, self.heads, t, s)}
         drawn = iter(dropouts(rng, self.dropout, [x for part in shapes.values() for x in part.values()], xp))
         found = {part: {name: next(drawn) for name in names} for part, names in shapes.items()}
-        for part in found["encoder"], found["decoder"]:     # (applications, b, ...) or (applications, sub-layers, b, ...)
+        for part in found["encoder"], found["decoder"]:     # (applications, sub-layers of residual, b, ...)
             part |= {name: [list(each) if name == "residual" else each for each in x] for name, x in part.items()}
         return {"source_dropout": found["source"][""], "target_dropout": found["target"][""],
                 "encoder": found["encoder"], "decoder": found["decoder"]}
