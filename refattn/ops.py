@@ -9,7 +9,7 @@ from math import pi, prod, sqrt
 
 import numpy as np
 
-from .contract import contract, laid_out_like
+from .contract import constant, contract, laid_out_like
 from .xp import array_module, check_alike, erf
 
 __all__ = ["drop", "dropped_to_zero", "embedding", "embedding_backward", "gelu", "gelu_backward", "gelu_exact",
@@ -43,8 +43,8 @@ def rows_of(x):
 
 
 def column_sums(x):
-    """sum over the rows of a matrix, as a product with ones: two to four times faster than `sum` (measured)."""
-    return array_module(x).ones(x.shape[0], dtype=x.dtype) @ x
+    """sum over the rows of a matrix, as a product with ones: two to four times faster than `sum` on a CPU (measured)."""
+    return constant(1, x.shape[0], x.dtype, np) @ x if type(x) is np.ndarray else x.sum(axis=0)
 
 
 def unbroadcast(dx, shape):
@@ -206,7 +206,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     """
     xp = check_alike(x=x, scale=scale)
     x2 = rows_of(x)
-    average = xp.full(x.shape[-1], 1 / x.shape[-1], dtype=x.dtype)
+    average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)
     y, n, r = xp.empty_like(x2), xp.empty_like(x2), xp.empty((x2.shape[0], 1), dtype=x.dtype)
 
     def piece(x, y, n, r):
@@ -299,7 +299,8 @@ def rms_head_backward(a, rho, da, axis: int = 1):
 
 # --------------------------------------------------------------------------------------------------- attention's parts
 
-MEMORY = {"k": "kbhq", "h": "hbqk", None: "bhqk"}     # the axis that is reduced next stands outermost
+# The axis that is reduced next stands outermost; not on a GPU, where neighbouring threads take neighbours on the last axis.
+MEMORY = {"k": "kbhq", "h": "hbqk", None: "bhqk"}
 
 
 def scores(q, k, bias=None, *, over: str | None = None):
@@ -308,7 +309,7 @@ def scores(q, k, bias=None, *, over: str | None = None):
     `over` names the axis that the scores are normalised over next ('k' or 'h'); it decides their order in memory.
     Differs from H, eq. (1): the additive bias, as in the released code, unscaled and for every variant.
     """
-    s = contract("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, order=MEMORY[over])
+    s = contract("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, order=MEMORY[over if type(q) is np.ndarray else None])
     if bias is not None:
         s += laid_out_like(bias, s)
     return s
