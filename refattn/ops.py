@@ -43,7 +43,7 @@ def rows_of(x):
 
 
 def column_sums(x):
-    """sum over the rows of a matrix, as a product with ones: two to four times faster than `sum` on a CPU (measured)."""
+    """sum over the rows of a matrix, on a CPU as a product with ones: two to four times faster (measured)."""
     return constant(1, x.shape[0], x.dtype, np) @ x if type(x) is np.ndarray else x.sum(axis=0)
 
 
@@ -299,7 +299,7 @@ def rms_head_backward(a, rho, da, axis: int = 1):
 
 # --------------------------------------------------------------------------------------------------- attention's parts
 
-# The axis that is reduced next stands outermost; not on a GPU, where neighbouring threads take neighbours on the last axis.
+# The axis that is reduced next stands outermost; on a GPU the last one stays innermost: its threads are neighbours.
 MEMORY = {"k": "kbhq", "h": "hbqk", None: "bhqk"}
 
 
