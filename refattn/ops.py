@@ -135,43 +135,43 @@ def relu_backward(x, dy):
 GELU_C, GELU_A = sqrt(2 / pi), 0.044715
 
 
-def gelu(x):
-    """x (1 + tanh(u)) / 2,  u = sqrt(2/pi) (x + 0.044715 x^3).  Source: Hendrycks & Gimpel 2016, the tanh form (H)."""
-    def piece(x, y):
+def gelu(x, *, slope=None):
+    """x (1 + tanh(u)) / 2,  u = sqrt(2/pi) (x + 0.044715 x^3).  Source: Hendrycks & Gimpel 2016, the tanh form (H).
+
+    `slope`, an array like x, receives dy/dx = (1 + t) / 2 + x (1 - t^2) u' / 2,  t = tanh(u),
+    u' = sqrt(2/pi) (1 + 3 x 0.044715 x^2), which costs less where t is at hand.
+    """
+    def piece(x, y, *slopes):
         xp = array_module(x)
         xp.multiply(x, x, out=y)
         y *= GELU_C * GELU_A
         y += GELU_C
         y *= x
-        xp.tanh(y, out=y)
+        t = xp.tanh(y, out=y)
+        for slope in slopes:
+            rise = x * x
+            rise *= 3 * GELU_C * GELU_A
+            rise += GELU_C
+            rise *= x
+            xp.multiply(t, t, out=slope)
+            xp.subtract(1, slope, out=slope)
+            slope *= rise
+            slope += t
+            slope += 1
+            slope *= 0.5
         y += 1
         y *= x
         y *= 0.5
 
-    return in_tiles(piece, x, outs=(array_module(x).empty_like(x),))[0]
+    return in_tiles(piece, x, outs=(array_module(x).empty_like(x), *([] if slope is None else [slope])))[0]
 
 
 def gelu_backward(x, dy):
-    """dx = dy ((1 + t) / 2 + x (1 - t^2) u' / 2),  t = tanh(u),  u' = sqrt(2/pi) (1 + 3 x 0.044715 x^2)."""
-    def piece(x, dy, dx):
-        xp = array_module(x)
-        slope = x * x
-        t = slope * (GELU_C * GELU_A)
-        t += GELU_C
-        t *= x
-        xp.tanh(t, out=t)
-        slope *= 3 * GELU_C * GELU_A
-        slope += GELU_C
-        slope *= x
-        xp.multiply(t, t, out=dx)
-        xp.subtract(1, dx, out=dx)
-        dx *= slope
-        dx += t
-        dx += 1
-        dx *= dy
-        dx *= 0.5
-
-    return in_tiles(piece, x, dy, outs=(array_module(x).empty_like(x),))[0]
+    """dx = dy times the slope of gelu at x."""
+    dx = array_module(x).empty_like(x)
+    gelu(x, slope=dx)
+    dx *= dy
+    return dx
 
 
 def gelu_exact(x):
