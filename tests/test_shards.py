@@ -169,7 +169,7 @@ def test_both_processes_compute_and_their_time_is_counted(tmp_path):
     done = run(BUSY, tmp_path / "run")
     leader, helper, said = map(float, done.stdout.split())
     assert helper > 0.5 * leader > 0.1, done.stderr         # the leader also updates, logs and saves
-    assert said == pytest.approx(leader + helper, rel=0.15)
+    assert helper + 0.3 * leader < said < 1.1 * (leader + helper)           # without what comes before the first step
 
 
 def children(process: int) -> list[int]:
@@ -187,7 +187,7 @@ class Training:
     """`refattn train --workers 3` in a process of its own."""
 
     def __init__(self, out, *words, steps=20_000):
-        flags = [*FLAGS, "--attention", "hyla", "--steps", steps, "--warmup", 0, "--shards", 4, "--checkpoint-every", 5]
+        flags = [*FLAGS, "--attention", "hyla", "--steps", steps, "--warmup", 0, "--shards", 4, "--checkpoint-every", 1]
         self.path, self.log = out / "hyla-seed0", out.parent / f"{out.name}.log"
         words = words or ("fuzzy_logic", *flags, "--out", out)
         with open(self.log, "w") as log:
@@ -258,7 +258,7 @@ def test_an_exception_of_the_leader_leaves_nobody(monkeypatch):
 def test_fifty_kills_of_leader_and_workers_lose_nothing(tmp_path):
     """Leader, one helper, all helpers or everybody, at random moments, also while a checkpoint is written."""
     rng, kills, out = np.random.default_rng(3), 0, tmp_path / "out"
-    settings = tiny(steps=20_000, shards=4, checkpoint_every=5, warmup=0)
+    settings = tiny(steps=20_000, shards=4, checkpoint_every=1, warmup=0)
     victims = {"leader": 0, "one helper": 0, "all helpers": 0, "everybody": 0, "in a checkpoint": 0}
     while kills < 50:
         trained = Training(out, *(["--resume", out] if trained_before(out) else []))
@@ -284,7 +284,7 @@ def test_fifty_kills_of_leader_and_workers_lose_nothing(tmp_path):
         patch.setattr(refattn.train, "Stop", lambda *_: test_train.StopAt(stop_at))
         fit(settings, whole, progress=False)
     expected, _ = runs.load_checkpoint(whole, settings, settings.build().parameters())
-    assert stop_at > 50 and all(arrays[name].tobytes() == expected[name].tobytes() for name in expected)
+    assert stop_at > 30 and all(arrays[name].tobytes() == expected[name].tobytes() for name in expected)
 
 
 def trained_before(out) -> bool:
