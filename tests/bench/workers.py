@@ -1,18 +1,18 @@
 """`python -m tests.bench.workers`: what a second core gains, for a step and for comparisons of several runs.
 
-steps   medians of interleaved steps of the main job: one shard, then 4, 8, 16 by one worker; 4 and 16 by two.  What of
-        a step is not computed in shards is its serial part; steps on more cores are predicted from it, as
-        serial + shards on the fullest worker x time of a shard.  A prediction leaves out what cores take from one
+steps   medians of interleaved steps of the main job: one shard, then 4, 8, 16 by one worker (CPU time); 4 and 16 by
+        two (wall clock).  What of a step is not computed in shards is its serial part; steps on more cores are
+        predicted from it, as serial + shards on the fullest worker x time of a shard.  A prediction leaves out what cores take from one
         another: memory, caches, clock.
 runs    seconds of 1, 2, 3 and 6 short runs on two cores: side by side with one worker each, one after the other with
         two, and as `compare` has them by default.
 """
 import argparse
-import sys
 import tempfile
 import time
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from refattn import optim
 from refattn.recipes import recipe
@@ -34,25 +34,26 @@ class Step:
         self.work = self.shards.group.at_work(self.shards)
         self.work.__enter__()
         self.compute, self.shards.compute = self.shards.compute, self.timed
+        self.clock = time.process_time if workers == 1 else time.perf_counter
 
     def timed(self, update, batch):
         rows = self.compute(update, batch)
         while True:
-            begun = time.perf_counter()
+            begun = self.clock()
             row = next(rows, None)
-            self.in_shards += time.perf_counter() - begun
+            self.in_shards += self.clock() - begun
             if row is None:
                 return
             yield row
 
     def __call__(self):
         """(milliseconds of a step, of its shards)."""
-        begun, self.in_shards, r = time.perf_counter(), 0.0, self.recipe
+        begun, self.in_shards, r = self.clock(), 0.0, self.recipe
         _, gradient = self.shards.gradient(self.count, r.draw(self.count))
         optim.clip_by_global_norm(gradient, r.clip)
         optim.adamw_step(self.state.flat, gradient, self.state.moments, step=self.count + 1, rate=1e-4, decay=r.decay)
         self.count += 1
-        return 1e3 * (time.perf_counter() - begun), 1e3 * self.in_shards
+        return 1e3 * (self.clock() - begun), 1e3 * self.in_shards
 
 
 def steps(rounds):
@@ -99,8 +100,8 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=100, help="of each run (default %(default)s)")
     args = parser.parse_args()
     keep_freed_memory()
-    if not args.what or "steps" in args.what:
-        steps(args.rounds)
+    with threadpool_limits(1, "blas"):
+        if not args.what or "steps" in args.what:
+            steps(args.rounds)
     if not args.what or "runs" in args.what:
         comparisons(args.updates)
-    sys.exit()
