@@ -25,7 +25,7 @@ PAIRS = [pytest.param(case, name, id=f"{case.name}-{name}") for case in ALL for 
 
 @pytest.mark.parametrize("case, name", PAIRS)
 def test_case(case, name):
-    for seed in range(3):
+    for seed in range(1 if name == "float32" else 3):       # which takes as many draws as it needs by itself
         assert check.run(name, case, np.random.default_rng(seed)) is not None
 
 
