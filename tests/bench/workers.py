@@ -2,8 +2,8 @@
 
 steps   medians of interleaved steps of the main job: one shard, then 4, 8, 16 by one worker (CPU time); 4 and 16 by
         two (wall clock).  What of a step is not computed in shards is its serial part; steps on more cores are
-        predicted from it, as serial + shards on the fullest worker x time of a shard.  A prediction leaves out what cores take from one
-        another: memory, caches, clock.
+        predicted from it, as serial + shards on the fullest worker x time of a shard.  A prediction leaves out what
+        cores take from one another: memory, caches, clock.
 runs    seconds of 1, 2, 3 and 6 short runs on two cores: side by side with one worker each, one after the other with
         two, and as `compare` has them by default.
 """
