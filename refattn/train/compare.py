@@ -70,13 +70,14 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
         with suppress(FileNotFoundError):
             runs.load_checkpoint(path, recipe, recipe.build().parameters())
     deadline = None if max_seconds is None else time.time() + max_seconds
-    failed, alone = {}, executor is not None or device != "cpu"
-    each = workers if workers is not None else 1 if alone else shares(1, groups.cores())[0] if len(jobs) == 1 else None
+    failed = {}
+    if workers is None and (executor is not None or device != "cpu"):
+        workers = 1
     if len(jobs) == 1 and executor is None or isinstance(workers, groups.Alone):
         for path, recipe in jobs.items():
-            failed[path] = train_one(recipe, path, device, deadline, None, progress, each)
+            failed[path] = train_one(recipe, path, device, deadline, None, progress, workers or groups.cores())
     elif jobs:
-        failed = _through(executor, jobs, Path(out), device, deadline, progress, each)
+        failed = _through(executor, jobs, Path(out), device, deadline, progress, workers)
     return [outcome(path, recipe, failed.get(path)) for path, recipe in paths.items()]
 
 
