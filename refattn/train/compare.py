@@ -117,11 +117,18 @@ def _begin_worker() -> None:
         signal.signal(signal.SIGALRM, _end_with_parent)
         signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
     else:
-        threading.Thread(target=lambda: (parent_process().join(), _at_work.acquire(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_watch, daemon=True).start()
+
+
+def _watch() -> None:
+    while True:
+        time.sleep(0.5)
+        _end_with_parent()
 
 
 def _end_with_parent(*_) -> None:
-    if not _at_work.locked() and not parent_process().is_alive():       # a run notices too, and puts its state away
+    parent = parent_process()
+    if parent and not parent.is_alive() and not _at_work.locked():      # a run notices too, and puts its state away
         os._exit(1)
 
 
