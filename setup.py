@@ -5,6 +5,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 version = next(line.split('"')[1] for line in Path(__file__).with_name("refattn").joinpath("__init__.py")
                .read_text(encoding="utf-8").splitlines() if line.startswith("__version__"))
@@ -16,27 +17,41 @@ extras = {
     "automata": ["greenery>=4.2"],
     "cluster": ["distributed>=2024.8"],
     "mpi": ["mpi4py>=4"],
-    "test": ["greenery>=4.2", "pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3.5", "ruff>=0.6"],
+    "test": ["build>=1.2", "greenery>=4.2", "hypothesis>=6.100", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.5",
+             "pyyaml>=6", "ruff>=0.6"],
     "tutorials": [*plots, "greenery>=4.2", "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
     "bench": ["torch>=2.4", "jax>=0.4.30", "triton>=3; platform_system == 'Linux'"],
 }
 
 
-class BuildWithCommit(build_py):
-    """A wheel says from which commit it was built, so that recorded results can."""
-
-    def run(self):
-        super().run()
-        if self.editable_mode or not Path(__file__).with_name(".git").exists():
-            return
+def write_commit(package: Path) -> None:
+    """What is built from a checkout says from which commit, so that records of runs can."""
+    if Path(__file__).with_name(".git").exists():
         asked = subprocess.run(["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"], text=True,
                                capture_output=True, cwd=Path(__file__).parent, check=False)
         if asked.returncode == 0:
-            Path(self.build_lib, "refattn", "COMMIT").write_text(asked.stdout, encoding="utf-8")
+            (package / "COMMIT").write_text(asked.stdout, encoding="utf-8")
+
+
+class BuildWithCommit(build_py):
+    """A wheel has refattn/COMMIT, written here or found in the sdist that it is built from."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            write_commit(Path(self.build_lib, "refattn"))
+
+
+class SourceWithCommit(sdist):
+    """An sdist has refattn/COMMIT too."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        write_commit(Path(base_dir, "refattn"))
 
 
 setup(
-    cmdclass={"build_py": BuildWithCommit},
+    cmdclass={"build_py": BuildWithCommit, "sdist": SourceWithCommit},
     name="refattn",
     version=version,
     description="Reference implementation of attention: every backward pass by hand, NumPy and CuPy, no autograd",
@@ -44,7 +59,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["refattn", "refattn.*"]),
-    package_data={"refattn": ["py.typed", "reproduce/records/*.json", "tasks/*.npy", "check/formulas.txt",
+    package_data={"refattn": ["py.typed", "COMMIT", "reproduce/records/*.json", "tasks/*.npy", "check/formulas.txt",
                               "verification/revealed.json"]},
     python_requires=">=3.10",
     install_requires=["numpy>=2.0", "tqdm>=4.66", "threadpoolctl>=3.5"],

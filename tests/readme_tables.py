@@ -15,12 +15,14 @@ from pkgutil import walk_packages
 import refattn
 from refattn import cli
 from refattn.attention.pages import PAGES
+from refattn.recipes import RECIPES, SHORT
 from refattn.verification import theorems
 from tests import planted
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|public) -->\n)(.*?)(<!-- end -->)", re.S)
+README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
+DOCUMENTS = README, *sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|public) -->\n)(.*?)(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
              "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
@@ -28,17 +30,29 @@ TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_atten
 
 
 def variants() -> str:
-    """The table of variants: name, equation, files."""
-    lines = ["| variant | equation | page | loops | row in Table A1 | tutorial |", "|---|---|---|---|---|---|"]
-    for name, row in PAGES.items():
-        stem = row.file.removesuffix(".py")
-        cells = (f"`{name}`", f"{PAPERS.get(row.paper, row.paper)}, {row.equation}", f"`refattn/attention/{row.file}`",
-                 f"`refattn/verification/naive/{row.file}`", row.row or "–",
-                 f"`{TUTORIALS[stem]}`" if stem in TUTORIALS else "–")
-        lines.append(f"| {' | '.join(cells)} |")
-    lines.append("| any other `Knobs(normaliser, code_uses, phi)` | H, A.1 | `refattn/attention/ablations.py` | "
-                 "`refattn/verification/naive/ablations.py` | – | `03_hyla` |")
-    return "\n".join(lines) + "\n"
+    """The table of variants: name, equation, links to its files."""
+    def cells(name, source, file, row):
+        tutorial = TUTORIALS.get(file.removesuffix(".py"))
+        story = f"[{int(tutorial[:2])}](tutorials/rendered/{tutorial}.ipynb)" if tutorial else "–"
+        return (name, source, f"[{file}](refattn/attention/{file})", f"[loops](refattn/verification/naive/{file})",
+                story, row or "–")
+    rows = [cells(f"`{name}`", f"{PAPERS.get(x.paper, x.paper)}, {x.equation}", x.file, x.row)
+            for name, x in PAGES.items()]
+    rows.append(cells("any other `Knobs(normaliser, code_uses, phi)`", "H, A.1", "ablations.py", ""))
+    head = "| variant | equation | page | definition | tutorial | row in Table A1 of H |", "|---|---|---|---|---|---|"
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def recipes() -> str:
+    """The table of experiments: name, source, links to task and recipe, scales with their steps."""
+    rows = []
+    for name, kind in RECIPES.items():
+        names = [f"`{name}`", *(f"`{short}`" for short, (task, _) in SHORT.items() if task == name)]
+        source = re.sub("|".join(PAPERS), lambda paper: PAPERS[paper[0]], kind.SOURCE)
+        files = f"[task](../refattn/tasks/{kind.DATA or name}.py), [recipe](../refattn/recipes/{name}.py)"
+        scales = ", ".join(f"{scale} {kind(**kind.scale(scale, {})).steps:,}" for scale in kind.SCALES)
+        rows.append(f"| {', '.join(names)} | {source} | {files} | {scales} |")
+    return "\n".join(["| name | source | files | scales, with their steps |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def public_modules() -> dict:
@@ -56,8 +70,8 @@ def public() -> str:
 
 def printed(command: str) -> str:
     """What a command line prints on standard output, or one of the tables."""
-    if command in ("variants", "public"):
-        return {"variants": variants, "public": public}[command]()
+    if own := {"variants": variants, "recipes": recipes, "public": public}.get(command):
+        return own()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert cli.main(shlex.split(command)[1:]) == 0
     return said.getvalue()
@@ -71,7 +85,7 @@ def counted(text: str) -> str:
 
 
 def blocks() -> list[tuple[str, str]]:
-    """(command, what the README says it prints)."""
+    """(command, what a document says it prints)."""
     return [(command, text) for document in DOCUMENTS
             for _, command, text, _ in BLOCK.findall(document.read_text(encoding="utf-8"))]
 

@@ -1,4 +1,4 @@
-"""What is public: named in `__all__`, there, and all that README and tutorials need (its table: test_reproduce)."""
+"""What is public: named in `__all__`, there, and all that documents and tutorials need (its table: test_reproduce)."""
 
 import ast
 import re
@@ -6,13 +6,13 @@ from importlib import import_module
 
 import pytest
 
-from tests.readme_tables import PUBLIC, README, ROOT, public_modules
+from tests.readme_tables import DOCUMENTS, ROOT, public_modules
 
 MODULES = public_modules()
 READ = "refattn.verification.naive", "refattn.tasks", "refattn.verification.theorems"   # to be read
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tutorials").glob("0*.py"))} | {
     path.stem: "\n".join(re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S))
-    for path in (README, PUBLIC)}
+    for path in DOCUMENTS}
 
 
 @pytest.mark.parametrize("name", MODULES)

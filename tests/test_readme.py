@@ -1,4 +1,4 @@
-"""What the README says is run: its code, its two commands, its table of files, its numbers of bugs and theorems."""
+"""What README and docs/ say is run: Python, commands, tables of files, numbers of planted bugs and of theorems."""
 
 import re
 import shlex
@@ -8,27 +8,53 @@ from pathlib import Path
 import pytest
 
 from refattn import cli
+from refattn.reproduce import records
+from refattn.reproduce.statistics import interval, mean
 from tests import readme_tables
+from tests.test_coverage import command
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S)
-PYTHON = [text for language, text in BLOCKS if language == "python"]
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in readme_tables.DOCUMENTS}
+README, ALL = TEXTS["README.md"], "\n".join(TEXTS.values())
+BLOCKS = {name: re.findall(r"^```(\w+)\n(.*?)^```", text, re.M | re.S) for name, text in TEXTS.items()}
+PYTHON = {f"{name}-{i}": code for name, blocks in BLOCKS.items()
+          for i, (language, code) in enumerate(blocks) if language == "python"}
+INLINE = {" ".join(text.split()) for text in re.findall(r"`(refattn (?:train|reproduce|verify|compile) [^`]+)`", ALL)}
+SHELL = {line.split("  #")[0].strip() for blocks in BLOCKS.values() for language, text in blocks if language == "sh"
+         for line in text.splitlines() if re.match("refattn (train|reproduce|verify|compile)", line)}
+COMMANDS = sorted(x for x in INLINE | SHELL if not re.search(r"\b[A-Z]{3,}\b|--help|\.\.\.|[<\[]", x))
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=[f"block{i}" for i in range(len(PYTHON))])
-def test_python_blocks_run(code, capsys):
+@pytest.mark.parametrize("name", PYTHON)
+def test_python_blocks_run(name, capsys, tmp_path, monkeypatch):
+    code = PYTHON[name]
     for package in "torch", "jax":
         if re.search(rf"^import {package}|^from {package}", code, re.M) and not find_spec(package):
             pytest.skip(f"{package} is not installed")
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, name, "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out
-    for line in re.findall(r"^print\(.*\)  +# (\([\d, ()]*\))", code, re.M):
-        assert line in printed
+    for line in re.findall(r"^print\(.*\)  +# (.*?)(?::.*)?$", code, re.M):
+        assert line.strip() in printed
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_commands_are_understood(text, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    command(*shlex.split(text)[1:])
+
+
+def test_there_are_examples_and_commands():
+    assert {"README.md-2", "kernels.md-0", "kernels.md-3", "checkpoint_format.md-0"} <= set(PYTHON)
+    assert len(COMMANDS) > 15
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 200
 
 
 def test_it_begins_with_two_commands(tmp_path, capsys):
-    language, text = BLOCKS[0]
+    language, text = BLOCKS["README.md"][0]
     install_and_train, install_and_test = text.strip().splitlines()
     assert install_and_train == "pip install . && refattn train"
     assert install_and_test == "pip install '.[test]' && python -m pytest"
@@ -40,24 +66,51 @@ def test_it_begins_with_two_commands(tmp_path, capsys):
     assert all(name in printed for name in ("softmax", "linear", "hyla"))
 
 
-def test_every_file_it_names_exists():
-    for path in re.findall(r"`((?:refattn|tests|tutorials)/[\w/.]+)`", README):
+def test_every_file_they_name_exists():
+    named = re.findall(r"`((?:refattn|tests|tutorials|docs)/[\w/.]+)`", ALL)
+    for path in named:
         assert (ROOT / path).exists(), path
-    table = README.split("| what else |")[1].split("\n\n")[0]
-    for path in re.findall(r"`([\w/]+\.py)`", table):
-        assert (ROOT / "refattn" / path).exists(), path
-    for name in re.findall(r"`(0\d_\w+)`", README):
+    for name in re.findall(r"`(\d\d_\w+)`", ALL):
         assert (ROOT / "tutorials" / f"{name}.py").exists(), name
+    assert len(named) > 10
 
 
-def test_every_extra_that_it_or_an_error_names_can_be_installed():
+def test_the_tables_of_files_have_a_link_for_every_file():
+    table = TEXTS["library.md"].split("| what |")[1].split("\n\n")[0]
+    rows = [line.split("|") for line in table.splitlines()[2:]]
+    assert len(rows) >= 20 and all("](../refattn/" in row[2] for row in rows)
+    variants = README.split("<!-- variants -->")[1].split("<!-- end -->")[0].splitlines()[3:]
+    assert len(variants) >= 18 and all(row.count("](refattn/") == 2 for row in variants)
+
+
+def test_every_extra_that_they_or_an_error_name_can_be_installed():
     there = set(re.findall(r'^    "(\w+)": ', (ROOT / "setup.py").read_text(encoding="utf-8"), re.M))
-    sources = [README, *(path.read_text(encoding="utf-8") for folder in ("refattn", "tutorials")
-                         for path in (ROOT / folder).rglob("*.py"))]
+    sources = [ALL, *(path.read_text(encoding="utf-8") for folder in ("refattn", "tutorials")
+                      for path in (ROOT / folder).rglob("*.py"))]
     named = {name for text in sources for name in re.findall(r"(?:'\.|refattn)\[(\w+)\]", text)}
     assert {"test", "plots", "cluster"} <= named <= there
+    table = README.split("| extra |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))) == there
 
 
-def test_its_counts_are_those_of_the_tables():
-    assert len(re.findall("plants [0-9]+ mistakes|[0-9]+ of [0-9]+ hold", README)) == 2
-    assert readme_tables.counted(README) == README, "run: python -m tests.readme_tables"
+def test_their_counts_are_those_of_the_tables():
+    assert len(re.findall("plants [0-9]+ mistakes|[0-9]+ of [0-9]+ hold", ALL)) == 2
+    assert readme_tables.counted(ALL) == ALL, "run: python -m tests.readme_tables"
+
+
+def test_what_the_readme_says_of_hyla_is_what_was_measured():
+    assert "HYLA is not clearly better than softmax attention on either of its tasks" in README
+    tasks = {"fuzzy_logic": ("r2_per_task", "held_out"), "sraven": ("panel_accuracy", "held_out")}
+    asked = []
+    for name in records.names():
+        runs = [run for run in records.load(name)["runs"] if run["task"] in tasks and not name.endswith("_codes")]
+        found = {(run["fields"]["attention"], run["fields"]["seed"]): run for run in runs}
+        pairs = [(run, found["softmax", seed]) for (attention, seed), run in found.items()
+                 if attention == "hyla" and ("softmax", seed) in found]
+        if len(pairs) > 1:
+            metric, split = tasks[runs[0]["task"]]
+            low, high = interval(mean([ours["metrics"][split][metric] - theirs["metrics"][split][metric]
+                                       for ours, theirs in pairs]))
+            assert low < 0 < high, name
+            asked.append(runs[0]["task"])
+    assert set(asked) == set(tasks)

@@ -12,7 +12,7 @@ from refattn.reproduce import records
 from refattn.train import fit, runs
 from tests.tiny import tiny
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+RESULTS = (Path(__file__).parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", records.names())
@@ -27,7 +27,7 @@ def test_every_recorded_run_is_a_complete_one_of_its_recipe(name):
     assert len({json.dumps(run["fields"]) for run in found}) == len(found) > 0
 
 
-def test_the_runs_of_table_6_are_its_first_cell_and_the_readme_has_them_seed_by_seed():
+def test_the_runs_of_table_6_are_its_first_cell_and_the_results_have_them_seed_by_seed():
     found = records.load("contextual_retrieval_2s4r_64")["runs"]
     for run in found:
         chosen = {name: run["fields"][name] for name in ("attention", "held_out", "seed")}
@@ -38,7 +38,7 @@ def test_the_runs_of_table_6_are_its_first_cell_and_the_readme_has_them_seed_by_
         for run in found if run["fields"]["attention"] == "compositional"}
     said = " and ".join(", ".join(f"{loss[held_out, seed]:.3f}" for seed in range(3)) + words
                         for held_out, words in ((False, " in-distribution"), (True, " held out")))
-    assert said in " ".join(README.replace("**", "").split())
+    assert said in " ".join(RESULTS.replace("**", "").split())
 
 
 def test_the_separation_is_that_of_its_runs():
@@ -49,8 +49,8 @@ def test_the_separation_is_that_of_its_runs():
     loss = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["loss"] for run in found}
     difference = np.array([loss["softmax", seed] - loss["compositional", seed] for seed in range(2, 10)])
     half = 2.364624 * difference.std(ddof=1) / 8**0.5                           # Student t, 7 degrees of freedom
-    assert f"{difference.mean():.3f} on average over seeds 2 to 9" in README
-    assert f"interval {difference.mean() - half:.3f} to {difference.mean() + half:.3f}" in README
+    assert f"{difference.mean():.3f} on average over seeds 2 to 9" in RESULTS
+    assert f"interval {difference.mean() - half:.3f} to {difference.mean() + half:.3f}" in RESULTS
 
 
 # --- the writer ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from refattn.tasks.sraven_ambiguity import ambiguity_table, ambiguous, differing
 from refattn.tasks.sraven_bayes import best_answers, ceiling, posterior, rule_free
 from refattn.verification.naive import sraven as naive
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+RESULTS = (Path(__file__).parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
 PAPER = {(4, 4): 0.0642, (4, 8): 0.0032, (4, 16): 0.0005}           # table A2, of 4,096 instances
 MEASURED = {                                                        # of 524,288 instances: released, strictly, text
     (4, 4): (0.0603, 0.0458, 0.684), (4, 8): (0.00249, 0.00220, 0.252), (4, 16): (0.00016, 0.00015, 0.082)}
@@ -187,7 +187,7 @@ def test_refusals():
 
 # ---------------------------------------------------------------- what is recorded
 
-def test_the_record_is_that_of_its_seed_and_the_readme_shows_it(tmp_path):
+def test_the_record_is_that_of_its_seed_and_the_results_show_it(tmp_path):
     said = json.loads((records.RECORDS / "sraven_ambiguity.json").read_text())
     assert ambiguity.main([str(tmp_path / "few.json"), "0", "20000"]) == 0
     few = json.loads((tmp_path / "few.json").read_text())
@@ -199,7 +199,7 @@ def test_the_record_is_that_of_its_seed_and_the_readme_shows_it(tmp_path):
     for many, one in zip(said["ceilings"], few["ceilings"], strict=True):
         assert abs(many["expected"] - one["expected"]) < 5 * math.hypot(many["standard_error"], one["standard_error"])
         assert abs(many["expected"] - many["reached"]) < 5 * 0.5 / math.sqrt(many["instances"])
-        assert many["features"] == 2 or f"| {many['expected']:.3f} |" in README
+        assert many["features"] == 2 or f"| {many['expected']:.3f} |" in RESULTS
     for many, one in zip(said["rule_free"], few["rule_free"], strict=True):
         assert (many["seed"], many["split"]) == (one["seed"], one["split"])
         assert abs(many["last row"]["panel_accuracy"] - one["last row"]["panel_accuracy"]) < 0.06

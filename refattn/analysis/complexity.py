@@ -80,6 +80,8 @@ def leading_terms(*, heads: int | None = None, searches: int | None = None, retr
 
     Raises ValueError unless either heads, or searches and retrievals, are given.
     """
-    if (heads is None) == (searches is None or retrievals is None):
-        raise ValueError("either heads, or searches and retrievals, are needed")
-    return (3 * heads, 2 * heads) if heads else (2 * searches + retrievals, searches * (1 + retrievals))
+    if heads is not None and (searches is None or retrievals is None):
+        return 3 * heads, 2 * heads
+    if heads is None and searches is not None and retrievals is not None:
+        return 2 * searches + retrievals, searches * (1 + retrievals)
+    raise ValueError("either heads, or searches and retrievals, are needed")

@@ -101,7 +101,7 @@ def ask(recipe, model, p, image, kind: str, first: str, second: str | None = Non
     y, saved = model.forward(p, x, **options)
     shifted = np.exp(to_host(y)[0, 0] - to_host(y).max())
     shares = dict(zip(task.ANSWERS, (shifted / shifted.sum()).tolist(), strict=True))
-    return Answer(max(shares, key=shares.get), shares, maps(saved), saved)
+    return Answer(max(shares, key=shares.__getitem__), shares, maps(saved), saved)
 
 
 def figure(image, seen: np.ndarray, title: str = ""):

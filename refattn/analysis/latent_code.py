@@ -13,7 +13,7 @@ Differs: the paper leaves regulariser, averaging of F1 and numbers of points ope
 Needs the extra `plots` (scikit-learn) for `decode` and `embed`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class Sraven:
         return {"rule": rules}
 
 
-READERS = {"fuzzy_logic": FuzzyLogic, "sraven": Sraven}
+READERS: dict[str, Any] = {"fuzzy_logic": FuzzyLogic, "sraven": Sraven}
 
 
 def standardised(train, *others):
@@ -169,7 +169,7 @@ def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
     of the codes, and "any term" for `decode_terms`.  Two scores to compare with: after the labels were shuffled, and
     from the true answer in place of the code, as a code that said the answer alone would have it.
     """
-    labelled = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
+    labelled: list = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
     if train.terms is not None:
         labelled.append(("any term", decode_terms, train.terms, test.terms))
     answer, answered = binned(train.target, test.target)
@@ -209,6 +209,8 @@ def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10
     that all scored tasks share is left out.
     """
     n = len(codes.code)
+    if codes.terms is None:
+        raise ValueError("codes have no terms; allowed are codes of fuzzy logic")
     x = np.concatenate([codes.code.reshape(n, -1), np.ones((n, 1))], axis=1).astype(np.float64)
     signs = (codes.terms[:, :, None] >> np.arange(variables)[::-1] & 1).reshape(n, -1).astype(np.float64)
     fit, score = slice(None, n // 2), slice(n // 2, None)

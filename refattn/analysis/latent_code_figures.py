@@ -16,7 +16,7 @@ def points(places, colourings: dict, title: str = ""):
         axes.set(title=heading, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
         bar = made.colorbar(drawn, ax=axes, shrink=0.85)
         if classes:
-            bar.set_ticks(np.unique(values))
+            bar.set_ticks(np.unique(values).tolist())
     made.suptitle(title)
     return made
 

@@ -141,7 +141,7 @@ class Compositional(Keeping):
         """The number of score maps, as a table of positional biases needs it."""
         return self.searches
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """wq bq wk bk wv bv, ws bs of the selector, what the scoring needs, wo bo."""
         m, e, c = self.width, self.retrieval_width, self.selector_width
         s, search = self.searches, ("sd", (self.searches, self.search_width))
@@ -157,7 +157,7 @@ class Compositional(Keeping):
             names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role)
         return names | output_map(m, self.biases, "se", (s, e))
 
-    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
+    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:
         """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
 
         Keys and values come from `context` (b, k, m) where given; queries and selectors always from x.  `bias`, `keep`,
@@ -183,7 +183,7 @@ class Compositional(Keeping):
             y += p.bo
         return y, (saved, o)
 
-    def backward(self, p, saved, dy, grads):
+    def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
         x, context, bias, read, inner, o = saved
         if self.biases:

@@ -7,6 +7,7 @@ cross-attention the context is projected once, by `project_context`, and `attend
 Source: common to all decoders; Shazeer 2019 names its cost.  No gradients: training sees whole sequences.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import ops
@@ -54,6 +55,9 @@ class Keeping:
     maps()                                           the names of what the queries' x is projected to, and the keys'
     asked(p, arrays, at, bias, keep, dropout)        y, and what a backward needs; queries stand at the range `at`
     """
+    width: int
+    maps: Callable[[], tuple]
+    asked: Callable[..., tuple]
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.

@@ -56,9 +56,10 @@ class MultiHead(Keeping):
         row = variant(self.variant)
         return ("q", *row.projected("q")), ("k", "v", *row.projected("k"))
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """wq bq wk bk wv bv, what the variant's extras need, wo bo, what the position layer has."""
-        size, row = {"h": self.heads, "d": self.head_width, "e": self.value_width}, variant(self.variant)
+        size: dict = {"h": self.heads, "d": self.head_width, "e": self.value_width}
+        row = variant(self.variant)
         (q, *of_queries), of_keys = self.maps()
         shapes = {name: tuple(size[x] for x in axes if x in size) for name, axes in row.axes.items()}
         names = input_maps(self.width, self.biases, **{
@@ -71,7 +72,7 @@ class MultiHead(Keeping):
             names["position"] = self.position.parameters()
         return names
 
-    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
+    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Saved]:
         """y (b, q, m) from x (b, t, m).  Returns y and Saved.
 
         Keys and values come from `context` (b, k, m) where given.  `bias`, `keep`, `dropout` broadcast to (b, h, q, k)
@@ -115,7 +116,7 @@ class MultiHead(Keeping):
         o, state, _ = linear_state(q, k, v, before)
         return self._out(p, o), KeptState(state, stop)
 
-    def backward(self, p, saved, dy, grads):
+    def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
         x, context, bias, read, at, inner, o = saved
         if self.biases:

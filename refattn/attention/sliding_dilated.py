@@ -148,7 +148,7 @@ class SlidingDilated:
         check_integers(vars(self), "chunk", least=2)
         check_out_of_range(self.out_of_range)
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """wq bq wk bk wv bv, offset_bias (h, w), pad (m) where it is used, wo bo."""
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
         names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
@@ -157,7 +157,7 @@ class SlidingDilated:
             names["pad"] = Parameter("m", (m,), m, "vector")
         return names | output_map(m, self.biases, "he", (h, e))
 
-    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None):
+    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:
         """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
 
         `bias`, `keep` and `dropout` broadcast to (b, h, q, w), the pairs of query and offset; `read`, a slice of
@@ -192,7 +192,7 @@ class SlidingDilated:
         kept = appended(kept, {"k": k, "v": v})
         return self._asked(p, q, **kept.seen(), bias=bias, keep=keep)[0], kept
 
-    def backward(self, p, saved, dy, grads):
+    def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, None, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
         x, bias, read, inner, o = saved
         if self.biases:

@@ -65,13 +65,13 @@ class TransformerXL:
         if self.width % 2:
             raise ValueError(f"width is {self.width}; sines and cosines need an even one")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """u (h, d) and v (h, d), added to the query; wr (m, h, d), the map of distances."""
         m, h, d = self.width, self.heads, self.head_width
         return {"u": Parameter("hd", (h, d), d, "vector"), "v": Parameter("hd", (h, d), d, "vector"),
                 "wr": Parameter("mhd", (m, h, d), m, "weight")}
 
-    def forward(self, p, q, k, at=None):
+    def forward(self, p, q, k, at=None) -> tuple:
         """q + u, k as it is, the bias (b, h, q, k), and Saved; the queries stand at the range `at`, in steps of 1."""
         queries, keys = q.shape[1], k.shape[1]
         at = range(queries) if at is None else at
@@ -83,7 +83,7 @@ class TransformerXL:
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)
         return q + p.u, k, by_key(s, keys), Saved(q, table, relative, keys)             # (3)
 
-    def backward(self, p, saved, dq, dk, dbias, grads):
+    def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
         """dq and dk of the inputs from those of the outputs; parameter gradients are added into `grads`."""
         q, table, relative, _ = saved
         grads.u += dq.sum(axis=(0, 1))                                                  # (3)

@@ -11,7 +11,7 @@ Symbols: n states, v symbols, t position, b batch; tokens are the numbers 0 to v
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,10 +43,10 @@ class Automaton:
     ValueError: transition has the state 2, allowed are states from 0 to 1
     """
 
-    transition: np.ndarray
-    output: np.ndarray
+    transition: Any
+    output: Any
     start: int = 0
-    symbols: tuple[str, ...] | None = None
+    symbols: Any = None
 
     def __post_init__(self):
         table, output = np.array(self.transition), np.array(self.output)
@@ -145,7 +145,8 @@ class Automaton:
 
     def monoid(self, most: int = 100_000) -> Monoid:
         """The distinct state maps of non-empty words.  Raises ValueError when there are more than `most`."""
-        found, words, fresh = {}, [], [(map_, (token,)) for token, map_ in enumerate(self.transition.T)]
+        found, words = {}, []
+        fresh: list[tuple] = [(map_, (token,)) for token, map_ in enumerate(self.transition.T)]
         while fresh:
             queue, fresh = fresh, []
             for map_, word in queue:

@@ -46,12 +46,13 @@ class Formulas(NamedTuple):
 
 def formulas(of: str) -> list[Formulas]:
     """The formulas of a subject's name, where there are any: of the page, and of how fused kernels do the same."""
-    page = _formulas(of, False)
-    return [] if page is None else [page, *([fused] if (fused := _formulas(of, True)) != page else [])]
+    found = [_formulas(of, fused) for fused in (False, True)]
+    return [x for n, x in enumerate(found) if x is not None and x not in found[:n]]
 
 
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
+    inputs: dict[str, str]
     inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
     if of in OPERATIONS:
         axes, name = find(of).axes, of.split("/")[1].split()[0]
@@ -66,10 +67,10 @@ def _formulas(of: str, fused) -> Formulas | None:
         text, code = BLOCKS["sliding_dilated"].format(**there) + BLOCKS["pads"] * pad, "bhqw"
         inputs |= {"at": "qwk", "before": "qw", "r": "bhqw"} | ({"pad_k": "hd", "pad_v": "he"} if pad else {})
     elif of.startswith("compositional"):
-        scoring, code = page(of).forward.keywords["scoring"], "bsqk"
-        logits, backward = BLOCKS[f"scoring {scoring}"].split(PARTED)
+        code, variant = "bsqk", page(of)
+        logits, backward = BLOCKS[f"scoring {of.partition('_')[2] or 'dot'}"].split(PARTED)
         text = BLOCKS["compositional"].format(logits=logits, backward=backward)
-        inputs |= page(of).letters | page(of).extras
+        inputs |= {**variant.letters, **variant.extras}
         inputs = {n: x.replace("h", "s") for n, x in inputs.items()}
     else:
         text = _multi_head(page(of).knobs, of)
@@ -83,18 +84,19 @@ def _formulas(of: str, fused) -> Formulas | None:
             part = 1
             continue
         head, _, body = row.partition(" = ")
-        lines.append(Line(part, *head.split(), body))
+        tag, name, axes = head.split()
+        lines.append(Line(part, tag, name, axes, body))
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
     return Formulas(tuple(lines), letters, words, code)
 
 
 def _multi_head(knobs, of) -> str:
     """softmax, linear, HYLA and every row of table A1."""
-    steps = {"softmax_rms_head": ("softmax", "rms_head"), "rms_head_softmax": ("rms_head", "softmax")}.get(
+    names = {"softmax_rms_head": ("softmax", "rms_head"), "rms_head_softmax": ("rms_head", "softmax")}.get(
         knobs.normaliser, (knobs.normaliser,))
-    names, first = ["s1", *["b1"] * (len(steps) - 1), "a"], 3 if of == "hyla" else 2
-    fill = [{"t": first, "u": 2, "x": x, "y": y} for x, y in pairwise(names)]
-    steps = [BLOCKS[f"normaliser {s}"].format(**f).split(PARTED) for s, f in zip(steps, fill, strict=True)]
+    arrays, first = ["s1", *["b1"] * (len(names) - 1), "a"], 3 if of == "hyla" else 2
+    fill = [{"t": first, "u": 2, "x": x, "y": y} for x, y in pairwise(arrays)]
+    steps = [BLOCKS[f"normaliser {s}"].format(**f).split(PARTED) for s, f in zip(names, fill, strict=True)]
     scores, gradients = BLOCKS["scores"].split(PARTED)
     uses = BLOCKS[f"code uses {knobs.code_uses}"].replace("phi(", "relu(" if knobs.phi == "relu" else "(")
     if knobs.phi != "relu":
@@ -125,7 +127,7 @@ KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu":
 
 def start(of: Formulas, inputs) -> dict:
     """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
-    env = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    env: dict = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
     size = {"1": 1}
     for name, axes in of.letters.items():
         if name in inputs and name not in ("bias", "keep", "dropout"):

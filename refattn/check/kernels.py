@@ -223,7 +223,7 @@ def _entry(of: Subject, name, x, expected, bar) -> Entry:
         at = np.unravel_index(np.where(bar < np.inf, error / np.maximum(bar, 1e-300), 0).argmax(), x.shape)
     letters = of.letters.get(name) or of.letters.get(name.removeprefix("d"), "")
     where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[-x.ndim:] or at, at, strict=False)) or "the number"
-    return Entry(name, bool(error[at] <= bar[at]), *map(float, (error[at], bar[at])), where, float(x[at]),
+    return Entry(name, bool(error[at] <= bar[at]), float(error[at]), float(bar[at]), where, float(x[at]),
                  float(expected[at]))
 
 

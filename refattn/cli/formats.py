@@ -17,7 +17,7 @@ def text(sheet) -> str:
 
 
 def markdown(sheet) -> str:
-    """For the README: a heading line, the table, the notes as one paragraph."""
+    """For documents: a heading line, the table, the notes as one paragraph."""
     lines = [sheet.headings, ["---"] + ["---:"] * (len(sheet.headings) - 1), *sheet.rows]
     table = "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
     return f"**{sheet.title}**\n\n{table}\n\n{' '.join(below(sheet))}"

@@ -58,7 +58,7 @@ class Block:
         cross = () if self.cross is None else (("cross", self.cross, "norm_cross"),)
         return ("attention", self.attention, "norm1"), *cross, ("feed_forward", self.feed_forward, "norm2")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """Those of the sub-layers and their norms in the order of use, the position's after the attention's."""
         names, normed = {}, LayerNorm(self.width).parameters()
         for name, layer, norm in self.sub_layers:
@@ -69,7 +69,7 @@ class Block:
         return names
 
     def forward(self, p, x, *, context=None, keep=None, context_keep=None, dropout=None, context_dropout=None,
-                residual=None, hidden=None, read=None):
+                residual=None, hidden=None, read=None) -> tuple[Any, BlockSaved]:
         """y (b, q, m) from x (b, t, m) and, with `cross`, context (b, k, m).  Returns y and BlockSaved.
 
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
@@ -98,7 +98,7 @@ class Block:
             norms.append(kept)
         return x, BlockSaved(**saved, norms=tuple(norms), position=at, residual=drops, read=read)
 
-    def backward(self, p, saved, dy, grads):
+    def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
         norm, dcontext = LayerNorm(self.width, self.epsilon), None
         for (name, layer, norm_name), kept, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],

@@ -31,12 +31,12 @@ class ContextNorm:
     def __post_init__(self):
         check_integers(vars(self), "width", "segments")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """scale (m), shift (m)."""
         m = self.width
         return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 
-    def forward(self, p, x):
+    def forward(self, p, x) -> tuple[Any, Saved]:
         """y like x.  Returns y and Saved.  Raises ValueError for positions that do not divide into such segments."""
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:

@@ -107,13 +107,13 @@ class Conv:
         if self.padding >= self.size:
             raise ValueError(f"padding is {self.padding}, allowed are numbers below the size, {self.size}")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """k (u, w, i, o), the kernel's rows and columns first; b (o)."""
         i, o, u = self.inputs, self.outputs, self.size
         return {"k": Parameter("uwio", (u, u, i, o), u * u * i, "weight"),
                 "b": Parameter("o", (o,), u * u * i, "bias")}
 
-    def forward(self, p, x):
+    def forward(self, p, x) -> tuple[Any, Saved]:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
         if x.ndim != 4 or x.shape[3] != self.inputs:
             raise ValueError(f"x has shape {x.shape}; (b, g, j, i) with i = {self.inputs} channels is needed")

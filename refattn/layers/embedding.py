@@ -64,7 +64,7 @@ class Embedding:
             return {"table": Parameter("vm", (v, m), m, "table")}
         return {"w": Parameter("im", (i, m), i, "weight"), "b": Parameter("m", (m,), i, "bias")}
 
-    def forward(self, p, x, *, dropout=None, start=0):
+    def forward(self, p, x, *, dropout=None, start=0) -> tuple[Any, EmbeddingSaved]:
         """h (b, t, m); ids whose embeddings are given, (b, t, m), are taken as they are.  Returns h and EmbeddingSaved.
 
         `dropout`, already divided by 1 - p, multiplies the sum; `start` is the position of the first token.
@@ -119,13 +119,13 @@ class Readout:
             object.__setattr__(self, "bias", not self.tied)
         check_integers(vars(self), "width", "outputs")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """w (m, o) unless tied, b (o) where there is one."""
         m, o = self.width, self.outputs
         names = {} if self.tied else {"w": Parameter("mo", (m, o), m, "weight")}
         return names | ({"b": Parameter("o", (o,), m, "bias")} if self.bias else {})
 
-    def forward(self, p, h, table=None):
+    def forward(self, p, h, table=None) -> tuple:
         """y (b, q, o) from h (b, q, m) and, if tied, the table (o, m).  Returns y and h."""
         y = ops.linear(h, table.T if self.tied else p.w)                                        # (1)
         if self.tied and self.scale:

@@ -54,14 +54,14 @@ class FeedForward:
         if self.outputs is not None:
             check_integers(vars(self), "outputs")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """w1 (m, f), b1 (f), w2 (f, m), b2 (m), or o for the last m."""
         m, f = self.width, self.hidden
         o, letter = (m, "m") if self.outputs is None else (self.outputs, "o")
         return {"w1": Parameter("mf", (m, f), m, "weight"), "b1": Parameter("f", (f,), m, "bias"),
                 "w2": Parameter(f"f{letter}", (f, o), f, "weight"), "b2": Parameter(letter, (o,), f, "bias")}
 
-    def forward(self, p, x, *, dropout=None):
+    def forward(self, p, x, *, dropout=None) -> tuple[Any, Saved]:
         """y (..., m or o) from x (..., m); `dropout`, (..., f), already divided by 1 - p, multiplies what is active.
 
         With relu it may as well come before the activation, as in C's image tasks.  Returns y and Saved.
@@ -101,13 +101,13 @@ class SwiGLU:
     def __post_init__(self):
         check_integers(vars(self), "width", "hidden")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """wg (m, f) of the gate, wu (m, f), wd (f, m)."""
         m, f = self.width, self.hidden
         return {"wg": Parameter("mf", (m, f), m, "weight"), "wu": Parameter("mf", (m, f), m, "weight"),
                 "wd": Parameter("fm", (f, m), f, "weight")}
 
-    def forward(self, p, x):
+    def forward(self, p, x) -> tuple[Any, GatedSaved]:
         """y (..., m) from x (..., m).  Returns y and GatedSaved."""
         gate, up = ops.linears(x, (p.wg, None), (p.wu, None))   # (1)
         active = ops.silu(gate) * up                            # (2)

@@ -57,14 +57,14 @@ class MixtureOfExperts:
         if self.chosen > self.experts:
             raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """wg (m, x) of the gate; w1 (m, x, f), b1 (x, f), w2 (x, f, m), b2 (x, m) of the experts."""
         m, f, x = self.width, self.hidden, self.experts
         return {"wg": Parameter("mx", (m, x), m, "weight"),
                 "w1": Parameter("mxf", (m, x, f), m, "weight"), "b1": Parameter("xf", (x, f), m, "bias"),
                 "w2": Parameter("xfm", (x, f, m), f, "weight"), "b2": Parameter("xm", (x, m), f, "bias")}
 
-    def forward(self, p, x):
+    def forward(self, p, x) -> tuple[Any, Saved]:
         """y (..., m) from x (..., m).  Returns y and Saved."""
         logits, hidden = ops.linears(x, (p.wg, None), (p.w1, p.b1))             # (1)
         gate = ops.softmax(logits, largest(logits, self.chosen))                # (2)

@@ -37,7 +37,7 @@ def _tiles(saved):
         yield tile, z, array_module(z).arange(0, z.size, v, dtype=saved.target.dtype) + saved.target[tile]
 
 
-def next_token(h, table, target, scale: float = 1.0, rows: int | None = None):
+def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) -> tuple:
     """y[b, t] = -ln softmax_v(scale h . table_v)[target], `rows` tokens at a time.  Returns y and Saved.
 
     Shapes
@@ -64,7 +64,7 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None):
     return y, saved
 
 
-def next_token_backward(saved, dy):
+def next_token_backward(saved, dy) -> tuple:
     """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
     h, table, target, log_total, hit, scale, rows = saved
     xp, dy = array_module(h, dy), dy.reshape(-1, 1)

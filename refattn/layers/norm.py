@@ -19,12 +19,12 @@ class LayerNorm:
     width: int
     epsilon: float = 1e-6
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """scale (m), shift (m)."""
         m = self.width
         return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
 
-    def forward(self, p, x):
+    def forward(self, p, x) -> tuple:
         """y like x.  Returns y and what the backward needs."""
         y, *saved = ops.layer_norm(x, p.scale, p.shift, self.epsilon)
         return y, saved

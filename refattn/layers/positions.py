@@ -52,11 +52,11 @@ class T5:
     max_distance: int
     bidirectional: bool = False
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """table (h, w), one bias for each head and bucket."""
         return {"table": Parameter("hw", (self.heads, self.buckets), self.buckets, "table")}
 
-    def forward(self, p, queries: int, keys: int):
+    def forward(self, p, queries: int, keys: int) -> tuple:
         """bias (h, q, k) for sequences of these lengths.  Returns it and the index of each entry in the flat table."""
         index = _table_index(array_module(p.table), self, queries, keys)
         return p.table.reshape(-1)[index], index
@@ -92,11 +92,11 @@ class Rotary:
         if self.pairing not in ("interleaved", "half"):
             raise ValueError(f"pairing {self.pairing!r} is unknown; allowed: interleaved, half")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """{}: positions turn queries and keys by fixed angles."""
         return {}
 
-    def forward(self, p, q, k, at=None):
+    def forward(self, p, q, k, at=None) -> tuple:
         """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; the queries stand at the range `at`."""
         xp, d = array_module(q), q.shape[-1]
         if d % 2:
@@ -107,7 +107,7 @@ class Rotary:
         saved = RotarySaved((cos_q, cos_k), (sin_q, sin_k))
         return self._rotate(q, saved.cos[0], saved.sin[0]), self._rotate(k, saved.cos[1], saved.sin[1]), None, saved
 
-    def backward(self, p, saved, dq, dk, dbias, grads):
+    def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
         """dq, dk turned back: a rotation's transpose is its inverse."""
         return self._rotate(dq, saved.cos[0], -saved.sin[0]), self._rotate(dk, saved.cos[1], -saved.sin[1])
 

@@ -20,11 +20,11 @@ class Recompute:
     """The same layer, keeping only its inputs."""
     layer: Any
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """The layer's own."""
         return self.layer.parameters()
 
-    def forward(self, p, *inputs, **options):
+    def forward(self, p, *inputs, **options) -> tuple[Any, Saved]:
         """What the layer's forward returns, with its inputs as Saved."""
         return self.layer.forward(p, *inputs, **options)[0], Saved(inputs, options)
 

@@ -46,7 +46,7 @@ class Stack:
     def width(self) -> int:
         return self.block.width
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """`blocks`, or `block` where one is shared, then `norm` where there is a last one."""
         many, own = len(self.block.sub_layers) * self.layers, self.block.parameters()
         for name, _, _ in self.block.sub_layers:
@@ -55,7 +55,7 @@ class Stack:
         return names | ({"norm": LayerNorm(self.width).parameters()} if self.final_norm else {})
 
     def forward(self, p, h, *, dropout=None, context_dropout=None, residual=None, hidden=None, read=None,
-                schedule=None, **options):
+                schedule=None, **options) -> tuple[Any, StackSaved]:
         """h (b, q, m) from h (b, t, m).  Returns it and StackSaved.
 
         `dropout`, `context_dropout`, `residual` and `hidden` have one entry for each application, None where it has
@@ -77,7 +77,7 @@ class Stack:
             h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)              # (2)
         return h, StackSaved(tuple(blocks), norm, schedule, h)
 
-    def backward(self, p, saved, dh, grads):
+    def backward(self, p, saved, dh, grads) -> Gradients:
         """Gradients(x, context), the context's summed over all blocks; parameter gradients are added into `grads`."""
         dcontext = None
         if self.final_norm:

@@ -56,14 +56,14 @@ class ALiBi:
     def __post_init__(self):
         check_integers(vars(self), "heads")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         return {}
 
-    def forward(self, p, q, k, at=None):
+    def forward(self, p, q, k, at=None) -> tuple:
         """q and k as they are, the bias (h, q, k), and nothing saved; the queries stand at the range `at`."""
         return q, k, _of(q, k, at, self.heads), None
 
-    def backward(self, p, saved, dq, dk, dbias, grads):
+    def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
         """dq and dk as they are."""
         return dq, dk
 
@@ -88,11 +88,11 @@ class Kerple:
         if self.kernel not in ("log", "power"):
             raise ValueError(f"kernel is {self.kernel!r}, allowed are 'log', 'power'")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
         return {"a": a, "p": a._replace(span=(0.01, 2.0 if self.kernel == "power" else np.inf))}
 
-    def forward(self, p, q, k, at=None):
+    def forward(self, p, q, k, at=None) -> tuple:
         """q and k as they are, the bias (h, q, k), and KerpleSaved; the queries stand at the range `at`."""
         xp, n = array_module(q), _of(q, k, at)
         a, power = p.a[:, None, None], p.p[:, None, None]
@@ -103,7 +103,7 @@ class Kerple:
         raised = xp.exp(power * log) * (n > 0)                          # (1)
         return q, k, -a * raised, KerpleSaved(n, log, raised)           # (2)
 
-    def backward(self, p, saved, dq, dk, dbias, grads):
+    def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
         """dq and dk as they are; the gradients of a and p are added into `grads`."""
         n, log, raised = saved
         dbias = dbias.sum(axis=0) if dbias.ndim == 4 else dbias
@@ -126,10 +126,10 @@ class LearnedTable:
     def __post_init__(self):
         check_integers(vars(self), "length", "width")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         return {"table": Parameter("tm", (self.length, self.width), self.width, "table")}
 
-    def forward(self, p, x, start: int = 0):
+    def forward(self, p, x, start: int = 0) -> tuple:
         """y (b, t, m) from x (b, t, m), and the positions.  Raises ValueError beyond the table."""
         at = slice(start, start + x.shape[1])
         if at.stop > self.length:

@@ -44,7 +44,7 @@ class RetrievalNetwork:
         m = self.attention.width
         return FeedForward(self.inputs, m, "relu", m), FeedForward(m, m, "relu", 1)
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """Those of `encoder`, `attention`, `own` where objects have a value of their own, `decoder`."""
         m, e = self.attention.width, self.own_width
         encoder, decoder = self._parts
@@ -57,7 +57,7 @@ class RetrievalNetwork:
         return {"encoder": encoder.parameters(), "attention": attention, **({"own": own} if e else {}),
                 "decoder": decoder.parameters()}
 
-    def forward(self, p, x, *, dropout=None, read=None):
+    def forward(self, p, x, *, dropout=None, read=None) -> tuple[Any, Saved]:
         """y (b, q, 1), one number for each object, from x (b, t, i); `read`, a slice, gives y[:, read].
 
         Returns y and Saved.

@@ -40,14 +40,14 @@ class EncoderDecoder:
         if self.decoder.block.cross is None:
             raise ValueError("the decoder's block has no cross; allowed: a block that attends to a context")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """Those of `source`, `encoder`, `target`, `decoder`, `readout`."""
         return {"source": self.source.parameters(), "encoder": self.encoder.parameters(),
                 "target": self.target.parameters(), "decoder": self.decoder.parameters(),
                 "readout": self.readout.parameters()}
 
     def forward(self, p, source, *, target, source_keep=None, target_keep=None, read=None, source_dropout=None,
-                target_dropout=None, encoder=None, decoder=None):
+                target_dropout=None, encoder=None, decoder=None) -> tuple[Any, Saved]:
         """y (b, q, o).  Returns y and Saved.
 
         source_keep : (b, 1, 1, s), False at paddings; target_keep alike, (b, 1, 1, t); `read`: a slice of the target

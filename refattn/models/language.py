@@ -94,7 +94,7 @@ class Language:
                 block.attention, dilation=block.attention.chunk ** (i // n)))
             yield one, i % n, read if i == many * n - 1 else None
 
-    def forward(self, p, x, *, target=None, embedding_dropout=None, dropout=None, residual=None, read=None):
+    def forward(self, p, x, *, target=None, embedding_dropout=None, dropout=None, residual=None, read=None) -> tuple:
         """y (b, q, v) or (b, q), and Saved.  With `read`, a slice of positions, y[:, read] is computed.
 
         `dropout` and `residual` have one entry for each application of a block, as in `Stack`.

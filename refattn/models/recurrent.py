@@ -34,14 +34,14 @@ class Recurrent:
     def __post_init__(self):
         check_integers(vars(self), "width", "vocabulary", "outputs")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """wi (v, f), bi (f), wh (f, f), bh (f), and those of `readout`."""
         f, v, o = self.width, self.vocabulary, self.outputs
         return {"wi": Parameter("vf", (v, f), v, "weight"), "bi": Parameter("f", (f,), v, "bias"),
                 "wh": Parameter("ff", (f, f), f, "weight"), "bh": Parameter("f", (f,), f, "bias"),
                 "readout": {"w": Parameter("fo", (f, o), f, "weight"), "b": Parameter("o", (o,), f, "bias")}}
 
-    def forward(self, p, x, *, read=None):
+    def forward(self, p, x, *, read=None) -> tuple[Any, Saved]:
         """y (b, q, o) at the positions `read`, at all unless given.  Returns y and Saved, whose `states` has all h."""
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; (b, t) with at least one token is needed")
@@ -82,7 +82,7 @@ class ScanSaved(NamedTuple):
     h: Any                     # (b, t, n)
 
 
-def linear_scan(a, u):
+def linear_scan(a, u) -> tuple[Any, ScanSaved]:
     """h_t = h_{t-1} A_t + u_t, h_{-1} = 0, for all t in ceil(log_2 T) parallel steps.  Returns h and ScanSaved.
 
     Pairs (A, u) compose associatively, (A, u) then (B, w) = (A B, u B + w), so each step doubles the window that ends
@@ -105,7 +105,7 @@ def linear_scan(a, u):
     return h, ScanSaved(a, h)
 
 
-def linear_scan_backward(saved, dh):
+def linear_scan_backward(saved, dh) -> tuple:
     """da, du from dh (b, t, n): du_t = dh_t + du_{t+1} A_{t+1}^T, a scan from the other end; da_t = h_{t-1}^T du_t."""
     a, h = saved
     xp = array_module(a, h)

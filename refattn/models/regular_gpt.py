@@ -79,11 +79,11 @@ class RegularGPT:
     def readout(self) -> Readout:
         return Readout(self.attention.width, self.outputs)
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
-    def forward(self, p, x, *, tree=False, read=None, levels=None):
+    def forward(self, p, x, *, tree=False, read=None, levels=None) -> tuple:
         """y (b, q, o) from token ids (b, t), or from their embeddings (b, t, m).  Returns y and Saved.
 
         tree   : compute the last position only, y (b, 1, o), by the tree

@@ -57,7 +57,7 @@ class Transformer:
             raise ValueError(f"tied is True, but outputs are {self.readout.outputs} and the vocabulary "
                              f"{self.embedding.vocabulary}; a read-out is tied to a table of as many token ids")
 
-    def parameters(self):
+    def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
@@ -104,11 +104,11 @@ def decoder(attention, *, hidden: int, layers: int, buckets: int | None = None, 
 
     `tied`, with a vocabulary: the read-out is the transposed embedding over sqrt(m), as in H's language model.
     """
-    m = attention.width
+    m, rows = attention.width, outputs if vocabulary is None or not tied else vocabulary
     position = None if buckets is None else T5(attention.heads, buckets, buckets)
     block = Block(attention, feed_forward or FeedForward(m, hidden), position, epsilon=1e-6)
     return Transformer(Embedding(m, inputs, vocabulary), Stack(block, layers, final_norm=True),
-                       Readout(m, vocabulary if tied else outputs, tied), causal)
+                       Readout(m, rows, tied), causal)
 
 
 def universal(attention, feed_forward, layers: int, *, inputs: int, outputs: int = 1, norm: str = "pre",

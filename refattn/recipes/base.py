@@ -2,11 +2,11 @@
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tupl
     return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices})
 
 
-def check(name: str, value, kind: type, *, least=-math.inf, most=math.inf, choices=()) -> None:
+def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choices=()) -> None:
     """Raises ValueError naming the setting, its value and what is allowed."""
     if kind is bool:
         ok, allowed = isinstance(value, bool), "True and False"
@@ -65,6 +65,15 @@ class Recipe:
     A field of every batch is one row for each sample (`cut` may know better), the last one always.
     """
 
+    build: ClassVar[Callable[..., Any]]
+    sample: ClassVar[Callable[..., Any]]
+    TASK: ClassVar[str]
+    SOURCE: ClassVar[str]
+    SPLITS: ClassVar[tuple[str, ...]]
+    LABELS: ClassVar[dict[str, str]]
+    TABLE: ClassVar[tuple]
+    SCALES: ClassVar[dict[str, dict]]
+    PUBLISHED: ClassVar[Any]           # what the paper prints, where that is known
     COUNTED = "samples per split"      # what `evaluation` counts
     DATA = ""                          # the module in `tasks`, where it has another name
     COMPARES = "attention"
@@ -72,7 +81,7 @@ class Recipe:
     TURNS = 1                          # updates of a step, each of its own part of the batch
     INITIAL: ClassVar[Mapping] = {}    # pattern of a parameter's name -> params.Init, where `initialise` does not hold
     ADAM: ClassVar[Mapping] = {}       # beta1, beta2, epsilon where they are not the usual ones
-    CHOSEN_BY = None                   # (split, metric, "least" or "most"): whose best parameters are kept, best.npz
+    CHOSEN_BY: ClassVar[tuple | None] = None       # (split, metric, "least" or "most") of the parameters in best.npz
 
     seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**63 - 1)
     steps: int = setting(2_000, "updates", least=1, most=10**9)
@@ -211,6 +220,8 @@ class FiniteRecipe(Recipe):
     of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
     """
 
+    size: ClassVar[Callable[..., int]]
+    take: ClassVar[Callable[..., Any]]
     last_batch: str = setting("keep", "the last batch of an epoch, where it is smaller: keep or drop it",
                               choices=("keep", "drop"))
 

@@ -3,7 +3,9 @@
 Source: Attention as a Hypernetwork, appendix C, table A3 and the released code.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from .base import Recipe, setting
 class DecoderRecipe(Recipe):
     """Beside the methods of Recipe a subclass has shape(): (tokens, their width, outputs, positions that are read)."""
 
+    shape: ClassVar[Callable[..., tuple]]
     attention: str = setting("hyla", "variant", choices=tuple(VARIANTS))
     width: int = setting(128, "of the model", least=1, most=16_384)
     heads: int = setting(8, "of each attention layer", least=1, most=1_024)

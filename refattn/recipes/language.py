@@ -5,6 +5,7 @@ Source: H, section 5 (attention variants); C, section 4.7 (compositional, one bl
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..layers.block import Block
 from ..layers.embedding import TABLES, Embedding
 from ..layers.feed_forward import ACTIVATIONS, FeedForward, SwiGLU
 from ..layers.positions import T5, Rotary
+from ..layers.protocol import Attention
 from ..layers.stack import Stack
 from ..layers.text_positions import ALiBi, Kerple
 from ..models.language import Language
@@ -72,9 +74,9 @@ class LanguageRecipe(Recipe):
         return f"{self.attention}-{kind}-seed{self.seed}"
 
     @property
-    def INITIAL(self) -> dict:
+    def INITIAL(self) -> dict:                          # type: ignore[override]
         """KERPLE's numbers, from 0.01 to 1 or 2; with scheme pytorch C's maps of attention and embeddings."""
-        found = {}
+        found: dict[str, Any] = {}
         if self.position.startswith("kerple") and self.attention in VARIANTS:
             found = {f"*.attention.position.{name}": lambda rng, p, most=most: rng.uniform(0.01, most, p.shape)
                      for name, most in (("a", 1), ("p", 2))}
@@ -102,6 +104,7 @@ class LanguageRecipe(Recipe):
     def model(self, hidden: int) -> Language:
         """The model with this width of feed-forward layers."""
         m, h, d, own = self.width, self.heads, self.width // self.heads, self.attention == "regular_gpt"
+        layer: Attention
         if own:
             layer = SlidingDilated(m, h, d, self.chunk, biases=self.biases, out_of_range="mask")
         elif self.attention == "compositional":

@@ -41,10 +41,8 @@ class OneAnswer:
 
     def batches(self, split: str, tasks: int):
         """`tasks` words of each length, in batches that fit in memory; of longer words the first two lengths too."""
-        lengths = self.lengths(split)
-        if split == "longer":
-            lengths = sorted({self.recipe.train_length + 1, self.recipe.train_length + 2, *lengths})
-        for length in lengths:
+        n, more = self.recipe.train_length, split == "longer"
+        for length in sorted({*self.lengths(split), *([n + 1, n + 2] if more else [])}):
             size = self.recipe.fitting(length)
             for start in range(0, tasks, size):
                 yield min(size, tasks - start), {"length": length}

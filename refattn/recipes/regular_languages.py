@@ -10,6 +10,7 @@ the code's of weights only.  Scale quick has 2,000 steps, and asks about every 2
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from .base import ConstantRateRecipe, check, setting
 from .per_position import PerPosition
 from .per_word import OneAnswer, Words
 
-PROTOCOLS = {"released": OneAnswer, "per_position": PerPosition}
+PROTOCOLS: dict[str, Any] = {"released": OneAnswer, "per_position": PerPosition}
 ATTENTIONS = "sliding_dilated", "rnn", "transformer_xl", "softmax"
 RELEASED = {                   # launch script: fields that are not 100,000 steps, width 64, lengths 40 and 500
     "parity": {"rate": 3e-4}, "d2": {"rate": 5e-4}, "d3": {"rate": 1e-4}, "d4": {"rate": 1e-4},

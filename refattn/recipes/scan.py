@@ -144,7 +144,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         if not self.dropout:
             return {}
         (b, s), t, n = batch.source.shape, batch.target.shape[1], self.layers
-        shapes = {"source": {"": (b, s, self.width)}, "target": {"": (b, t, self.width)},
+        shapes: dict[str, dict] = {"source": {"": (b, s, self.width)}, "target": {"": (b, t, self.width)},
                   "encoder": {"residual": (n, 2, b, s, self.width), "hidden": (n, b, s, self.hidden)},
                   "decoder": {"residual": (n, 3, b, t, self.width), "hidden": (n, b, t, self.hidden)}}
         if self.attention != "compositional" and self.attention_dropout:

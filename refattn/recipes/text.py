@@ -106,7 +106,7 @@ class TextRecipe(LanguageRecipe):
         return f"{kind}{'shared-' * self.shared}{super().name}"
 
     @property
-    def ADAM(self) -> dict:
+    def ADAM(self) -> dict:                             # type: ignore[override]
         return {"beta2": self.beta2, "epsilon_first": self.epsilon_first}
 
     def rate_at(self, step: int) -> float:

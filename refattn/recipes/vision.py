@@ -15,6 +15,7 @@ from ..attention.layer import MultiHead
 from ..attention.value_scores import SCORINGS
 from ..layers.block import Block
 from ..layers.feed_forward import FeedForward
+from ..layers.protocol import Attention
 from ..layers.stack import Stack
 from .base import ConstantRateRecipe, setting
 
@@ -52,6 +53,7 @@ class VisionRecipe(ConstantRateRecipe):
     def stack(self) -> Stack:
         """The block and how often it is applied."""
         m, s = self.width, self.searches
+        layer: Attention
         if self.attention == "compositional":
             layer = Compositional(m, s, self.retrievals, m // s, m // s, self.selector_width, self.scoring)
         else:

@@ -37,8 +37,8 @@ def count(seed: int = 0, instances: int = 1_000_000) -> dict:
     for own in SEEDS:
         task = Sraven(*QUICK, seed=own)
         for split in SPLITS:
-            found = rule_free(task, np.random.default_rng((seed, *QUICK, 2)), few, split)
-            free.append({"seed": own, "split": split, **found})
+            known = rule_free(task, np.random.default_rng((seed, *QUICK, 2)), few, split)
+            free.append({"seed": own, "split": split, **known})
     return {"what": "SRAVEN: fractions of ambiguous instances (table A2 of H, both criteria), best achievable panel "
                     "accuracies of both splits, and accuracies without inferring a rule at M = 2, K = 4, for the "
                     "splits of three seeds",

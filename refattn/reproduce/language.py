@@ -5,7 +5,7 @@ from .published_table import Column, Row, Table
 
 CHARACTERS = {"text": "tiny_shakespeare.txt", "unit": "characters"}
 WORDS = {"text": "wikitext2_valid.txt", "test": "wikitext2_test.txt", "unit": "words"}
-CORPORA = {"characters": CHARACTERS, "words": WORDS}
+CORPORA: dict[str, dict] = {"characters": CHARACTERS, "words": WORDS}
 COLUMNS = (Column("test perplexity", "test", "perplexity"), Column("test bits", "test", "bits"),
            Column("validation bits", "validation", "bits"))
 OTHER = ("Characters of tiny Shakespeare; words of WikiText-2, trained on its validation file and tested on its test "

@@ -100,7 +100,9 @@ class Table:
     def texts(self, column, ours, theirs) -> list[str]:
         """The texts of a cell: ours with n, and the paper's where the column has any."""
         text = NEVER if ours is None else f"{shown(ours['mean'], ours['standard_error'])} ({ours['n']})"
-        return [text, *([shown(*theirs, self.digits) if theirs else "not given"] if self.prints(column) else [])]
+        if not self.prints(column):
+            return [text]
+        return [text, shown(theirs[0], theirs[1], self.digits) if theirs else "not given"]
 
     def apart_notes(self, apart) -> list[str]:
         """Which settings are not those of `scale`, and for which rows."""

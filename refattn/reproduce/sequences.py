@@ -4,7 +4,7 @@ from .published import TABLE_4
 from .published.compositional import CUTOFFS, sequences_accuracy
 from .published_table import Column, Row, Table
 
-ATTENTION = {"softmax": {"attention": "softmax"},
+ATTENTION: dict[str, dict] = {"softmax": {"attention": "softmax"},
              **{f"{r} retrieval{'s' * (r > 1)}": {"attention": "compositional", "retrievals": r} for r in (1, 4)}}
 ESBN = Table(
     "esbn", "Figures 6 and 17 of C, ESBN's tasks: accuracy on objects never seen in training",

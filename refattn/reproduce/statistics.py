@@ -56,7 +56,7 @@ def quantile(probability: float, freedom: int) -> float:
 
 def interval(found: Mean, probability: float = 0.95) -> tuple[float, float] | None:
     """Student's t interval of a mean; None for fewer than two values."""
-    if found.standard_error is None:
+    if found.mean is None or found.standard_error is None:
         return None
     half = quantile(probability, found.n - 1) * found.standard_error
     return found.mean - half, found.mean + half

@@ -202,8 +202,8 @@ def _trials(task) -> dict:
         return {split: _unfolded(row, pools[split], objects[part], rng) for split, part in (
             ("train", slice(m, None)), ("held_out", slice(m)))}
     if row.listed:                                                  # 95 % of each kind, then repeated
-        pools = [rng.permutation(kind.count(COUNT)) for kind in row.kinds]
-        parts = [[pool[:round(0.95 * len(pool))] for pool in pools], [pool[round(0.95 * len(pool)):] for pool in pools]]
+        kinds = [rng.permutation(kind.count(COUNT)) for kind in row.kinds]
+        parts = [[kind[:round(0.95 * len(kind))] for kind in kinds], [kind[round(0.95 * len(kind)):] for kind in kinds]]
         return {split: _unfolded(row, _repeated(row, part, rng), objects, rng, None) for split, part in zip(
             SPLITS, parts, strict=True)}
     both = _unfolded(row, _pools(row, COUNT, False, rng, 2 * LARGEST), objects, rng, 2 * LARGEST)

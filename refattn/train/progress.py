@@ -18,7 +18,8 @@ class Bars:
         self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
         self.sizes = [0] * len(jobs)                        # of the files that were read last, in bytes
         self.total = sum(recipe.steps for _, recipe in jobs)
-        self.first, self.said = None, False                 # (time, steps) of the first line seen; minutes said
+        self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
+        self.said = False                                   # the minutes
         each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
         self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}

@@ -1,6 +1,6 @@
 """Run directories: what a training run leaves on disk, and how it is read back.
 
-    recipe.json      the settings, written before anything else
+    recipe.json      the settings, and the commit that began it, written before anything else
     metrics.jsonl    one line per log point: step, mean loss since the last, rate; and at evaluations the metrics
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
     best.npz         parameters at the best evaluation, where the recipe says which that is
@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__, params
-from .json_files import plain, read_json, write_json
+from .json_files import commit, plain, read_json, write_json
 
 __all__ = ["find", "lines", "load", "read_recipe", "result"]
 
 try:
     import fcntl
 except ImportError:            # Windows
-    fcntl = None
+    fcntl = None               # type: ignore[assignment]
 
 BEST = "best.npz"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
@@ -58,7 +58,7 @@ def begin(path, recipe, resume: bool = False) -> None:
     file = Path(path, "recipe.json")
     os.makedirs(path, exist_ok=True)
     if not file.exists():
-        write_json(file, describe(recipe))
+        write_json(file, {**describe(recipe), "commit": commit()})
         return
     if not resume:
         raise ValueError(f"out is {str(path)!r}, which holds a run already; allowed: another directory, or resuming it")

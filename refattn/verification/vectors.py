@@ -10,6 +10,7 @@ The same version on the same kind of machine writes the same bits.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -117,7 +118,8 @@ def write(directory) -> list[Path]:
     paths, entries = [], []
     for file, case, inputs, words, found in arrays():
         given, path = {n: np.asarray(x) for n, x in inputs.items() if x is not None}, directory / file
-        np.savez(path, **given, **found, **allowed(case, inputs, found["doutput"]))
+        stored: dict[str, Any] = {**given, **found, **allowed(case, inputs, found["doutput"])}
+        np.savez(path, **stored)
         row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": file, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",

@@ -37,8 +37,8 @@ BY_TASK = {                    # of a recipe: TASK -> fields -> Published
         x["language"], x["chunk"]),
     "sort_of_clevr": lambda x: sort_of_clevr("ternary", x["width"], x["heads"], x["retrievals"], x["scoring"]),
     "triangles": lambda x: triangles(x["retrievals"], x["scoring"]),
-    "multitask_images": lambda x: multitask_images(x["retrievals"])._replace(
-        **{} if x["first"] == "cifar10" else {"figures": {}}),
+    "multitask_images": lambda x: multitask_images(x["retrievals"]) if x["first"] == "cifar10" else
+    multitask_images(x["retrievals"])._replace(figures={}),
     "esbn": lambda x: esbn(),
     "scan": lambda x: scan(x["cutoff"], x["retrievals"]),
     "text": lambda x: OTHER_CORPORA,

@@ -31,7 +31,7 @@ def contextual_retrieval(searches: int, retrievals: int, width: int, heads: int,
 # Tables 1, 7 and 8.  (width, heads) of softmax attention, or (width, retrievals, scoring) of compositional attention
 # with 4 searches (2 at width 32) -> accuracy in %, with the deviation over 5 seeds: unary, binary, ternary.  Table 7
 # prints 53.6 as the deviation of the 54.5, which no accuracies can have; it is left out.
-SORT_OF_CLEVR = {
+SORT_OF_CLEVR: dict[tuple, tuple] = {
     (256, 4): ((98.6, 0.2), (84.4, 5.3), (64.9, 3.3)), (256, 8): ((98.5, 0.2), (84.5, 6.0), (65.4, 4.7)),
     (256, 1, "dot"): ((98.7, 0.2), (86.8, 2.8), (66.4, 1.3)), (256, 2, "dot"): ((98.8, 0.1), (88.2, 3.2), (66.9, 1.8)),
     (256, 3, "dot"): ((98.9, 0.2), (89.8, 1.1), (67.1, 1.5)), (256, 4, "dot"): ((98.6, 0.3), (84.9, 4.5), (64.8, 4.1)),
@@ -55,8 +55,10 @@ TABLE_3_OF_C = {0: (93.8, 0.1), 1: (95.6, 1.2), 2: (96.7, 0.4), 4: (97.0, 0.3)}
 
 def fraction(figure, seeds: int):
     """(mean, standard error) as fractions, from a percentage and its deviation over so many seeds; None stays None."""
-    mean, deviation = figure or (None, None)
-    return figure and (round(mean / 100, 4), None if deviation is None else round(deviation / 100 / sqrt(seeds), 4))
+    if figure is None:
+        return None
+    mean, deviation = figure
+    return round(mean / 100, 4), None if deviation is None else round(deviation / 100 / sqrt(seeds), 4)
 
 
 def beside(softmax, compositional) -> dict:

@@ -21,7 +21,7 @@ PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
 
 def page(name) -> Case:
     """The row of one scoring."""
-    row, scoring = PAGES[name], PAGES[name].forward.keywords["scoring"]
+    row, scoring = PAGES[name], name.partition("_")[2] or "dot"
     letters = {x: row.axes[x].replace("h", "s") for x in ("q", "k", "v", *row.extras)}
 
     def make(rng):
