@@ -14,12 +14,11 @@ extras = {
     "cuda12x": ["cupy-cuda12x[ctk]>=14.2"],
     "cuda13x": ["cupy-cuda13x[ctk]>=14.2"],
     "plots": plots,
-    "automata": ["greenery>=4.2"],
     "cluster": ["distributed>=2024.8"],
     "mpi": ["mpi4py>=4"],
-    "test": ["build>=1.2", "greenery>=4.2", "hypothesis>=6.100", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.5",
+    "test": ["build>=1.2", "hypothesis>=6.100", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.5",
              "pyyaml>=6", "ruff>=0.6"],
-    "tutorials": [*plots, "greenery>=4.2", "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
+    "tutorials": [*plots, "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
     "bench": ["torch>=2.4", "jax>=0.4.30", "triton>=3; platform_system == 'Linux'"],
 }
 

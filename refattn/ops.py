@@ -199,12 +199,19 @@ def silu_backward(x, dy):
 # ------------------------------------------------------------------------------------------------------ normalisations
 
 
+def check_epsilon(epsilon) -> None:
+    """Nothing, or a ValueError for what a root is not to be taken of."""
+    if not 0 <= epsilon < float("inf"):
+        raise ValueError(f"epsilon is {epsilon!r}, allowed are numbers of at least 0")
+
+
 def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     """y = scale n + shift,  n = (x - mean) / sqrt(var + epsilon) over the last axis, var biased.  Returns y, n, 1/root.
 
     Source: Ba et al. 2016.
     """
     xp = check_alike(x=x, scale=scale)
+    check_epsilon(epsilon)
     x2 = rows_of(x)
     average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)
     y, n, r = xp.empty_like(x2), xp.empty_like(x2), xp.empty((x2.shape[0], 1), dtype=x.dtype)
@@ -280,6 +287,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
     """
     xp = array_module(s)
+    check_epsilon(epsilon)
     a = s * s
     rho = a.mean(axis=axis, keepdims=True)
     rho += epsilon

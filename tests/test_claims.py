@@ -105,7 +105,7 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
     codes.collect(again, [finished], count=200)
     assert again.read_bytes() == file.read_bytes()
     for words in [], ["x.json"], [str(file), str(tmp_path / "nowhere")]:
-        assert codes.main(words) == 2
+        assert cli.main(["reproduce", "--codes", "--record", *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from difflib import get_close_matches
 
+from .comparison import wrapped
 from .options import Parser, Usage
 
 __all__ = ["run"]
@@ -46,7 +47,7 @@ def run(argv) -> int:
     options = parser.parse(argv)
     kernel = function(options.pop("kernel"))
     report = compare(kernel, **options)
-    print(report)
+    print(wrapped(str(report)))
     if not report.ok:
-        print(diagnose(kernel, **options))
+        print(wrapped(str(diagnose(kernel, **options))))
     return 0 if report.ok else 1

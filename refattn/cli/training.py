@@ -13,12 +13,15 @@ from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
 from .comparison import summary, table
-from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, train_parser, writable
+from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, tasks, train_parser, writable
 
 
 def plan(argv):
     """(recipes, out, resume, options) of a `train` command line."""
     named = bool(argv) and not argv[0].startswith("-")
+    if not named and {"-h", "--help"} & set(argv):
+        print(tasks())
+        sys.exit(0)
     name = argv[0].replace("-", "_") if named else "fuzzy_logic"
     task, _ = SHORT.get(name, (name, {}))
     if task not in RECIPES:

@@ -11,7 +11,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_integers, check_views
 from ..xp import array_module
 
 __all__ = ["FeedForward", "SwiGLU"]
@@ -66,6 +66,7 @@ class FeedForward:
 
         With relu it may as well come before the activation, as in C's image tasks.  Returns y and Saved.
         """
+        check_views(p)
         hidden = ops.linear(x, p.w1, p.b1)                      # (1)
         active, kept = ACTIVATIONS[self.activation][0](hidden)  # (2)
         active = ops.drop(active, dropout)                      # (3)

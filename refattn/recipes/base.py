@@ -120,6 +120,10 @@ class Recipe:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
         return 5 * 4 * count(self.build().parameters())
 
+    def chance(self) -> float | None:
+        """What answers that ignore the question get, in the metric of TABLE's first column; None where nobody says."""
+        return None
+
     @classmethod
     def first_scale(cls) -> str:
         """The scale when nobody says one."""

@@ -77,6 +77,10 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     def name(self) -> str:
         return f"{self.attention}-{'held-out' if self.held_out else 'all'}-seed{self.seed}"
 
+    def chance(self):
+        """Of answering 0 always."""
+        return 0.75
+
     def data(self) -> task.ContextualRetrieval:
         """The task with these settings."""
         return task.ContextualRetrieval(self.searches, self.retrievals, self.objects)

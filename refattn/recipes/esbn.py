@@ -92,6 +92,10 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
         attention = self.attention + (f"-{self.retrievals}" if self.attention == "compositional" else "")
         return f"{self.problem}-{self.hold_out}-{attention}-seed{self.seed}"
 
+    def chance(self):
+        """Of a random answer."""
+        return 1 / task.TASKS[self.problem].answers
+
     def data(self) -> task.Esbn:
         """The task with these settings."""
         return task.Esbn(self.problem, self.hold_out, self.seed)

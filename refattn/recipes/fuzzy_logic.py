@@ -58,6 +58,10 @@ class FuzzyLogicRecipe(DecoderRecipe):
                 raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}, "
                                  f"allowed are fractions that leave some on each side")
 
+    def chance(self):
+        """R² of the mean."""
+        return 0.0
+
     def data(self) -> task.FuzzyLogic:
         """The task with these settings."""
         return task.FuzzyLogic(self.variables, self.terms, self.length, self.held_out, self.cover_terms, self.seed,

@@ -47,6 +47,10 @@ class TrianglesRecipe(VisionRecipe):
         if self.size % self.patch:
             raise ValueError(f"size is {self.size}, allowed are multiples of patch, {self.patch}")
 
+    def chance(self):
+        """Of a random answer."""
+        return 0.5
+
     def build(self):
         return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)
 

@@ -185,7 +185,7 @@ class Ambiguity:
                  "Released code: some explanation of the given panels differs from the answer in every feature. "
                  "Text: in some feature."]
         headings = ["", "as the released code counts", "paper", "as the text says"]
-        return Sheet(self.name, self.title, self.source, headings, texts, data, notes)
+        return Sheet(self.name, self.title, self.source, headings, texts, data, notes, len(rows))
 
 
 TABLES = {table.name: table for table in (

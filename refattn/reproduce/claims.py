@@ -216,7 +216,7 @@ class Claims:
         return Sheet(self.name, self.title, self.source, headings, rows, data,
                      ["Effect: mean difference over seeds, paired by seed, positive as claimed; interval: Student's t; "
                       "seconds: wall clock of one thread, on a machine as busy as it was.",
-                      *([f"Made of {made_of(used.values())}."] if used else []), *dict.fromkeys(notes)])
+                      *([f"Made of {made_of(used.values())}."] if used else []), *dict.fromkeys(notes)], len(used))
 
     @staticmethod
     def lines(claim):

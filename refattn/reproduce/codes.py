@@ -1,8 +1,8 @@
 """What the latent codes of finished runs say about terms or rules, recorded like the runs themselves.
 
-    python -m refattn.reproduce.codes FILE RUN_DIR...
+    refattn reproduce --codes --record FILE DIR...
 
-adds one entry for each finished run at or right below each RUN_DIR: as in `recipes.recorded`, but its metrics are
+adds one entry for each finished run at or right below each DIR: as in `records`, but its metrics are
 {"fixed context, layer 1": {"term 1": macro-F1, "shuffled term 1": ..., "answer term 1": ...}, ...}, as
 `latent_code.report` has them, on COUNT codes of training tasks, scored on as many codes of held-out tasks.
 Fuzzy logic: the context or the query is drawn DRAWS times for each seed, the same for all tasks, and scores are means
@@ -12,7 +12,6 @@ Regular languages: {"layer outputs": {"purity": ..., "most frequent": ...}}, how
 one cluster for each map of words; means over WORDS words of LENGTH symbols.
 """
 
-import sys
 from pathlib import Path
 
 from ..analysis import latent_code, regular
@@ -65,20 +64,3 @@ def collect(file, sources, count: int = COUNT) -> int:
     if found:
         records.write(file, records.merged(record, found))
     return len(found)
-
-
-def main(argv) -> int:
-    """The command line above."""
-    if len(argv) < 2 or not argv[0].endswith(".json"):
-        print("usage: python -m refattn.reproduce.codes FILE.json RUN_DIR...", file=sys.stderr)
-        return 2
-    try:
-        print(f"the codes of {collect(argv[0], argv[1:])} runs are recorded in {argv[0]}")
-    except (ValueError, OSError) as error:
-        print(f"codes: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

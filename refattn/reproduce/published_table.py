@@ -90,7 +90,7 @@ class Table:
         for column in self.columns:
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
         return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
-                     [made, *self.apart_notes(apart), *self.remarks])
+                     [made, *self.apart_notes(apart), *self.remarks], len(used))
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""
