@@ -505,7 +505,7 @@ def test_train_prints_a_table_with_the_papers_figures_marked(tmp_path, capsys):
     said = capsys.readouterr()
     rows = [line for line in said.out.splitlines() if line.startswith(("softmax", "hyla"))]
     assert len(rows) == 2 and all(row.count("±") >= 5 for row in rows)
-    assert "0.633 ± 0.023" in rows[0] and "best of a grid, 50,000 steps, 3 seeds" in said.out
+    assert "0.633 ± 0.023" in rows[0] and "best of a grid, 50,000 steps in the code, 3 seeds" in said.out
     assert "seeds 0, 1: mean ± standard error" in said.out
     assert "Traceback" not in said.err and "4 runs, 120 steps together" in said.err
     assert {path.name for path in tmp_path.iterdir()} == {f"{a}-seed{s}" for a in ("hyla", "softmax") for s in (0, 1)}

@@ -20,6 +20,7 @@ def parser() -> Parser:
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
     made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
+    made.add_argument("--plot", metavar="FILE", help="draw it too (.png, .svg, .pdf); needs the extra plots")
     made.add_argument("--all", action="store_true", help="also tables and rows of which nothing was "
                       "run; Markdown and JSON have them anyway")
     made.add_argument("--format", choices=tuple(FORMATS), help="default: text")
@@ -63,6 +64,7 @@ def run(argv) -> int:
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
+        draw(table, sheet, options.get("plot"))
     except ValueError as error:
         raise Usage(str(error)) from None
     except BrokenExecutor as error:
@@ -70,13 +72,27 @@ def run(argv) -> int:
               file=sys.stderr)
         return 1
     form = "json" if "json" in options else options.get("format", "text")
-    whole = form != "text" or "all" in options              # documents and programs get everything
+    whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
     print(FORMATS[form](sheet if whole else sheet.run()))
     if not whole and len(sheet.run().rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def draw(table, sheet, file) -> None:
+    """Write the table's picture, if a file is named.  Raises Usage for a table that has none, or a file of no use."""
+    if file is None:
+        return
+    if not hasattr(table, "plot"):
+        raise Usage(f"--plot cannot go with {table.name}, which has no picture")
+    try:
+        table.plot(sheet).savefig(file, dpi=150)
+    except (OSError, ValueError) as error:
+        raise Usage(f"--plot is {file!r}: {str(error).splitlines()[0]}") from None
+    except ImportError:
+        raise Usage("--plot needs matplotlib and scikit-learn; allowed: after pip install 'refattn[plots]'") from None
 
 
 def record(options) -> int:
