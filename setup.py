@@ -15,6 +15,7 @@ extras = {
     "cuda13x": ["cupy-cuda13x[ctk]>=14.2"],
     "plots": plots,
     "cluster": ["distributed>=2024.8"],
+    "mpi": ["mpi4py>=4"],
     "test": ["build>=1.2", "hypothesis>=6.100", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.5",
              "pyyaml>=6", "ruff>=0.6"],
     "docs": ["sphinx>=8", "furo>=2024.8", "myst-nb>=1.2", "latex2mathml>=3.77", "playwright>=1.49"],

@@ -124,8 +124,10 @@ def table(kind, outcomes) -> str:
         texts.append([str(row[kind.COMPARES]), *cells,
                       shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
-    notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
-             f"decay {fields['decay']:g}, " + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
+    shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
+    notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
+             f"rate {fields['rate']:g}, decay {fields['decay']:g}, "
+             + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
              + f"{fields['evaluation']:,} {kind.COUNTED}; seed"
              + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard error")]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])

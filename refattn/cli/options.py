@@ -6,7 +6,7 @@ import reprlib
 from difflib import get_close_matches
 from pathlib import Path
 
-BESIDE_RESUME = "out", "device", "max_seconds", "json"
+BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
 
 
 class Usage(Exception):
@@ -117,6 +117,8 @@ def train_parser(kind) -> Parser:
     parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
                         f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
     parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    parser.add_argument("--workers", type=whole, metavar="N", help="processes that share the --shards of a batch, for "
+                        "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
     for f in fields(kind):

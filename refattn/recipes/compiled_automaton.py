@@ -70,7 +70,7 @@ class CompiledAutomaton:
         tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return batch.tokens, {}
 
     def score(self, y, batch):

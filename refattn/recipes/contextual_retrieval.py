@@ -97,7 +97,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     def sample(self, rng, split="train", size=None):
         return self.data().sample(rng, size or self.batch, "all" if split == "train" and not self.held_out else split)
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return batch.tokens, {}
 
     def loss(self, y, batch):

@@ -170,8 +170,11 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
             most = min(most, PAIRS // (self.heads * length**2))
         return max(1, min(self.evaluation_batch or self.batch, most))
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return self.by_protocol.inputs(batch)
+
+    def loss_terms(self, batch):
+        return self.by_protocol.loss_terms(batch)
 
     def loss(self, y, batch):
         """Cross-entropy of the answer; by position: mean square error of the sigmoids."""

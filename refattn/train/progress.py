@@ -28,7 +28,7 @@ def of_one():
 class Bars:
     """A bar for every run on a terminal, one for all of them elsewhere; `jobs` is [(directory, recipe), ...]."""
 
-    def __init__(self, jobs, progress: bool):
+    def __init__(self, jobs, progress: bool, how: str = ""):
         from tqdm import tqdm
         self.jobs, self.progress = jobs, progress
         self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
@@ -37,7 +37,7 @@ class Bars:
         self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
         self.said = False                                   # the minutes
         each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
-        self.say(f"{len(jobs)} runs, {self.total:,} steps together; parameters: {each}")
+        self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}
         self.single = not sys.stderr.isatty()
         if self.single:
