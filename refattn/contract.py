@@ -7,7 +7,7 @@ The backward of a contraction is the same letters rearranged, which is why nearl
 cupy #2904); two operands lowered to transposes and one `matmul` cost the product alone on both.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from operator import itemgetter
 from typing import NamedTuple
@@ -119,6 +119,12 @@ def contract(spec: str, a, b, *, order=None, out=None):
     return c.reshape([size[x] for x in p.memory]).transpose(p.axes_memory)
 
 
+@lru_cache(maxsize=64)
+def constant(value: float, n: int, dtype, xp):
+    """n times the value.  It is kept, so nobody writes into it."""
+    return xp.full(n, value, dtype=dtype)
+
+
 def _outer(p: Plan, size, a, b, out):
     """A contraction that sums over nothing, as one broadcast multiplication: twice as fast as tiny matrix products."""
     xp = array_module(a, b)
@@ -135,7 +141,7 @@ def _dots(p: Plan, size, a, b, out):
     c = xp.empty([size[x] for x in letters], dtype=dtype)
     xp.multiply(*(_spread(x, own, letters, size) for x, own in ((a, p.a), (b, p.b))), out=c)
     inner = prod([size[x] for x in p.inner])
-    c = (c.reshape(-1, inner) @ xp.ones(inner, dtype=dtype)).reshape([size[x] for x in p.memory])
+    c = (c.reshape(-1, inner) @ constant(1, inner, dtype, xp)).reshape([size[x] for x in p.memory])
     if out is None:
         return c.transpose(p.axes_memory)
     out[...] = c.transpose(p.axes_memory)

@@ -44,6 +44,13 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
         values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
+def check_views(p) -> None:
+    """Nothing, or a TypeError where the flat array stands in place of its named views."""
+    if hasattr(p, "dtype"):
+        raise TypeError(f"p is an array of shape {p.shape}; its named views, the second result of params.allocate, are "
+                        f"needed")
+
+
 class Views:
     """Named arrays by attribute, as in `p.blocks[0].norm1.scale`, or by a name that is computed, `p[name]`.
 

@@ -8,6 +8,7 @@ import os
 import signal
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ.pop("COLUMNS", None)              # texts are compared as a pipe gets them
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

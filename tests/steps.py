@@ -15,7 +15,9 @@ def never_waits_nor_transfers_nor_widens(recipe, batch, rng=None):
     state = State(recipe, model.parameters(), strict_cupy)
     gradient, grads = params.allocate(model.parameters(), xp=strict_cupy)
     batch = moved(batch, strict_cupy)
-    x, options = recipe.inputs(batch, rng)
+    x, options = recipe.inputs(batch)
+    if rng is not None:
+        options |= recipe.dropouts(batch, rng, strict_cupy)
 
     def step():
         y, saved = model.forward(state.parameters, x, **options)

@@ -1,13 +1,17 @@
 """Finite automata: running, composing, minimising, monoids, tables and regular expressions, and what is refused."""
 
 import re
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from refattn.automata.expressions import from_regex
 from refattn.automata.finite import Automaton, compose, random_automaton
-from refattn.automata.reading import from_regex, from_table, read_table
+from refattn.automata.reading import from_table, read_table
+from refattn.automata.walks import reached, words
 from tests.refusals import refused
 
 PARITY = "state output 0 1\neven 0 even odd  # the start\n\nodd 1 odd even\n"
@@ -160,9 +164,10 @@ def test_unknown_symbols_are_refused():
 
 @pytest.mark.parametrize(("expression", "alphabet"), [
     ("(01|10)*1?", "01"), ("(0|1(01*0)*1)*", "01"), ("a{2,3}[^a]+", "abc"), (".*abab", "ab"), ("", "a"),
-    ("a+b?c*", "cab"), ("x", "ab")])
+    ("a+b?c*", "cab"), ("^(ab)*$", "ab"), ("(a|^b|b$)*", "ab"), ("a^b|b$a", "ab"), (r"(a|\b|\.\B)*", "ab."),
+    (r"\B", "a"), (r"(?a:\w)é?|(?i:É)", "aé"), (r"(?x) a \d +  # a comment", "a1٣"), ("(a|(|b)*){2}", "ab"),
+    ("a{,3}|[]b]+", "ab]"), (r"a\-b|[]a]\u0061", "ab-]")])
 def test_regular_expressions_accept_what_pythons_accept(expression, alphabet):
-    pytest.importorskip("greenery")
     automaton, python = from_regex(expression, alphabet), re.compile(expression)
     assert automaton.symbols == tuple(alphabet)
     np.testing.assert_array_equal(automaton.minimal().transition, automaton.transition)
@@ -174,15 +179,67 @@ def test_regular_expressions_accept_what_pythons_accept(expression, alphabet):
 
 
 @pytest.mark.parametrize(("expression", "alphabet", "message"), [
-    ("(ab", "ab", "regular expression '(ab' does not parse"), ("*", "ab", "'*' does not parse"),
-    ("[z-a]", "ab", "does not parse (Bad range"), ("a{2,1}", "ab", "does not parse"),
+    ("(ab", "ab", "regular expression '(ab' cannot be read: missing )"), ("*", "ab", "nothing to repeat"),
+    ("[z-a]", "ab", "bad character range z-a"), ("a{2,1}", "ab", "min repeat greater than max repeat"),
+    ("(ab)*", "01", "it names 'a', 'b', to which no symbol of the alphabet '01' belongs; allowed: an alphabet"),
+    ("[^c]", "ab", "it names 'c'"), (r"\d[x-z]", "ab", r"it names \d, [x-z], to which"), (r"a\s", "ab", r"it names \s"),
+    ("(?<!a)b", "ab", "it has a lookahead or lookbehind"), ("(a)(?(1)a|b)", "ab", "it has a choice by a group"),
+    ("((a{99}){99}){99}", "a", "longer than 20,000 characters with its repetitions written out"),
+    ("(0|1)*1(0|1){14}", "01", "its automaton has more than 10,000 states before they are minimised"),
+    ("a#", "a#", "symbol '#' is not allowed; allowed are names without blanks and #"),
     ("a", "", "alphabet is ''"), ("a", "aa", "alphabet is 'aa'; allowed are one or more different characters")])
 def test_regular_expressions_are_refused(expression, alphabet, message):
-    pytest.importorskip("greenery")
     refused(message, from_regex, expression, alphabet)
 
 
-def test_without_the_library_there_is_one_clear_line(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "greenery.parse", None)
-    with pytest.raises(RuntimeError, match=r"a regular expression needs greenery; install refattn\[automata\]"):
-        from_regex("a", "a")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="syntax of a later Python")
+@pytest.mark.parametrize(("expression", "message"), [("a*+", "a possessive repetition"), ("(?>a)b", "an atomic group")])
+def test_what_later_pythons_read_is_refused_by_its_name(expression, message):
+    refused(message, from_regex, expression, "ab")
+
+
+def somebodys_expressions():
+    text = Path(__file__).with_name("regular_expressions.txt").read_text(encoding="utf-8")
+    lines = [line.split(None, 1) for line in text.splitlines() if not line.startswith("#")]
+    return [(alphabet, *map(str.strip, rest.partition("refused:")[::2])) for alphabet, rest in lines]
+
+
+def test_there_are_twenty_of_them():
+    assert len(somebodys_expressions()) == 20
+
+
+@pytest.mark.parametrize(("alphabet", "expression", "refusal"), somebodys_expressions())
+def test_twenty_expressions_agree_with_python_on_2000_words_each(alphabet, expression, refusal):
+    """Half of the words are uniformly random, of up to 12 symbols, half are walks of up to 40 through all states."""
+    if refusal:
+        return refused(refusal, from_regex, expression, alphabet)
+    automaton, python, rng = from_regex(expression, alphabet), re.compile(expression), np.random.default_rng(0)
+    asked = [rng.integers(len(alphabet), size=rng.integers(13)) for _ in range(1000)]
+    asked += [row for rows in words(automaton, rng, 25, [(n, n) for n in range(1, 41)]) for row in rows]
+    theirs = [python.fullmatch("".join(alphabet[i] for i in word)) is not None for word in asked]
+    ours = [bool(automaton.output[automaton.word_map(word)[automaton.start]]) for word in asked]
+    assert ours == theirs and len(asked) == 2000
+    assert {False, True} == set(theirs)
+
+
+# ---------------------------------------------------------------- words that ask everything
+
+@pytest.mark.parametrize("seed", range(20))
+def test_walks_visit_every_state_that_words_of_their_lengths_reach(seed):
+    automaton, rng = some(seed)
+    there = reached(automaton, 40)
+    exact = {tuple(automaton.run(np.array(word))[-1:]) for word in product(range(automaton.vocabulary), repeat=5)}
+    assert set(np.flatnonzero(there[5])) == {state for state, in exact}
+    (tokens,) = words(automaton, rng, automaton.states, [(20, 40)])
+    assert tokens.shape == (automaton.states, 40)
+    visited = automaton.run(tokens)[:, 19:]
+    assert set(visited.ravel()) == set(np.flatnonzero(there[20:].any(axis=0)))
+
+
+def test_a_walk_is_as_often_inside_the_language_as_a_random_word_is_not():
+    """(01)* is left for good by half of all symbols."""
+    automaton = from_regex("(01)*", "01")
+    (tokens,) = words(automaton, np.random.default_rng(0), 8, [(100, 200)])
+    assert 0.1 < automaton.outputs(tokens)[:, 99:].mean() < 0.5
+    assert automaton.outputs(np.random.default_rng(0).integers(2, size=(8, 200)))[:, 99:].mean() == 0
+

@@ -40,7 +40,7 @@ def test_a_run_begun_before_resumes_to_the_same_parameters(name, tmp_path, monke
     recipe, _, _ = load(tmp_path / "run")
     long = name in ("cycle", "parity")                  # asked about 500 lengths; their last evaluation is left out
     if long:
-        monkeypatch.setattr(train, "_finish", lambda *_: {})
+        monkeypatch.setattr(train, "_finish", lambda *_, **__: {})
     done = fit(recipe, tmp_path / "run", resume=True, progress=False)
     assert done.finished
     flat = runs.load_checkpoint(tmp_path / "run", recipe, done.model.parameters())[0]["parameters"]

@@ -1,4 +1,4 @@
-"""Claims as paired differences: known numbers, the recorded runs, fresh runs, and what latent codes say."""
+"""Statements of the papers: known numbers, the rule from intervals to verdicts, the recorded runs, and fresh ones."""
 
 import importlib.util
 import json
@@ -8,22 +8,37 @@ import pytest
 
 from refattn import cli
 from refattn.recipes import RECIPES, recipe
-from refattn.reproduce import codes, records
+from refattn.reproduce import claims, codes, records, verdicts
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.claims import CLAIMS, CODES, Claim, Claims, Side, attention, differences
+from refattn.reproduce.claims import Claims, differences
+from refattn.reproduce.statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
+from refattn.reproduce.statements.evidence import sides
+from refattn.reproduce.statistics import mean, quantile
 from refattn.train import fit, runs
+from refattn.verification.theorems import every
 from tests.tiny import tiny
 
 sklearn = pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="scikit-learn is not installed")
 
 
-def made(attention, seed, value, **fields):
-    one = recipe("fuzzy_logic", "short", attention=attention, seed=seed, **fields)
+def made(attention, seed, value, scale="short", **fields):
+    one = recipe("fuzzy_logic", scale, attention=attention, seed=seed, **fields)
     return {"task": "fuzzy_logic", "name": one.name, "fields": runs.describe(one)["fields"], "seconds": 10.0,
-            "metrics": {"held_out": {"r2_per_task": value}}}
+            "metrics": {"train": {"r2_per_task": value - 1}, "held_out": {"r2_per_task": value}},
+            "history": {"step": [1, 2, 3], "train.mse": [0.5, 0.3, 0.2], "held_out.mse": [value, value + 1, value + 2]}}
 
 
-PAIRED = Claim("one", "H", "fuzzy_logic", attention((("hyla", "softmax"), ("hyla_deep", "linear"))), ("a",), "short")
+def compared(*pairs, **more):
+    """A comparison of held-out R2 of these pairs of variants."""
+    return Comparison("R2", "fuzzy_logic", sides(pairs, "held_out", "r2_per_task"), ("a",), "short", **more)
+
+
+PAIRED = compared(("hyla", "softmax"), ("hyla_deep", "linear"))
+ONE = compared(("hyla", "softmax"))
+
+
+def table(*evidence) -> Claims:
+    return Claims(statements=tuple(Statement(f"statement {n}", "H, figure 1", x) for n, x in enumerate(evidence)))
 
 
 def test_differences_are_paired_by_seed_and_averaged_over_pairs():
@@ -32,56 +47,158 @@ def test_differences_are_paired_by_seed_and_averaged_over_pairs():
     assert differences(found, PAIRED) == {0: 2.0, 1: 2.0, 2: 2.0}
     assert differences(found[1:], PAIRED) == {1: 2.0, 2: 2.0}               # seed 0 lacks a side
     assert differences(found, PAIRED._replace(less=True)) == {0: -2.0, 1: -2.0, 2: -2.0}
-    with pytest.raises(ValueError, match="one: hyla have steps 9 and 3000; allowed are runs that differ in the seed"):
+    with pytest.raises(ValueError, match="have steps 9 and 3000; allowed are runs that differ in the seed"):
         differences([*found, made("hyla", 3, 0.0, steps=9, warmup=1)], PAIRED)
 
 
-@pytest.mark.parametrize("differ, verdict", [
-    ([0.1, 0.2, 0.3], "no"), ([0.2, 0.21, 0.22], "yes"), ([-0.2, -0.21, -0.22], "yes, against the claim"),
-    ([0.1], "one seed"), ([], "never run")])
-def test_the_verdict_is_that_of_the_interval(differ, verdict):
-    claim = PAIRED._replace(pairs=PAIRED.pairs[:1])
-    found = [made(name, seed, x) for seed, x in enumerate(differ) for name, x in (("hyla", 1 + x), ("softmax", 1.0))]
-    sheet = Claims(claims=(claim,)).sheet(found)
+def test_only_seeds_that_learned_what_is_given_count():
+    found = [made(name, seed, x) for name, row in (("hyla", (5.0, 6.0)), ("softmax", (1.0, 3.0)))
+             for seed, x in enumerate(row)]
+    assert differences(found, ONE._replace(given=("train", "r2_per_task", 1.0))) == {1: 3.0}
+
+
+def test_a_number_can_be_that_of_an_earlier_step_or_of_an_equal_training_loss():
+    found = [made("hyla", 0, 5.0), made("softmax", 0, 1.0)]
+    for at, index in (("step", 2), 1), (("train.mse", 0.3), 1), (("train.mse", 0.25), 2), (("step", 1), 0):
+        pair = tuple(Side({"attention": name}, "held_out", "mse", at) for name in ("hyla", "softmax"))
+        assert claims.reached(found[0]["history"], pair[0]) == 5.0 + index
+        assert differences(found, ONE._replace(pairs=(pair,))) == {0: 4.0}
+    never = tuple(side._replace(at=("train.mse", 0.1)) for side in pair)
+    assert differences(found, ONE._replace(pairs=(never,))) == {}
+
+
+# --- the rule --------------------------------------------------------------------------------------------------------
+
+def test_p_values_are_those_of_students_t():
+    """A sample whose t is the tabulated quantile has just that p."""
+    for n, level in (3, 0.95), (8, 0.99):
+        values = np.random.default_rng(n).standard_normal(n)
+        values = (values - values.mean()) / values.std(ddof=1) * n**0.5 / quantile(level, n - 1) + 1      # mean 1
+        assert np.isclose(verdicts.p_value(mean(values)), 1 - level, rtol=1e-6)
+        assert np.isclose(verdicts.p_value(mean(-values)), 1 - level, rtol=1e-6)
+        assert np.isclose(verdicts.p_value(mean(values - 1), margin=1.0), 1 - level, rtol=1e-6)
+    assert verdicts.p_value(mean([1.0])) is None and verdicts.p_value(mean([1.0, 1.0])) == 0
+    assert verdicts.p_value(mean([0.0, 0.0])) == 1
+
+
+def test_holms_adjustment_is_that_of_its_definition():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p = rng.uniform(0, 0.1, 6)
+        ordered = np.sort(p)
+        slow = [min(1.0, max((6 - j) * ordered[j] for j in range(6) if ordered[j] <= x)) for x in p]
+        np.testing.assert_allclose(verdicts.holm([*p, None])[:-1], slow)
+
+
+@pytest.mark.parametrize("differ, scale, margin, said", [
+    ([0.20, 0.21, 0.22], "short", 0, verdicts.SMALLER), ([0.20, 0.21, 0.22], "paper", 0, verdicts.SHOWN),
+    ([-0.20, -0.21, -0.22], "short", 0, verdicts.AGAINST), ([-0.20, -0.21, -0.22], "paper", 0, verdicts.REFUTED),
+    ([0.1, 0.2, 0.3], "short", 0, verdicts.OPEN), ([0.1], "short", 0, verdicts.OPEN), ([], "short", 0, verdicts.NEVER),
+    ([0.20, 0.21, 0.22], "short", 0.5, verdicts.SMALLER), ([0.20, 0.21, 0.22], "short", 0.1, verdicts.AGAINST)])
+def test_the_verdict_is_that_of_the_interval(differ, scale, margin, said):
+    found = [made(name, seed, x, scale) for seed, x in enumerate(differ)
+             for name, x in (("hyla", 1 + x), ("softmax", 1.0))]
+    sheet = table(ONE._replace(scale=scale, margin=margin)).sheet(found)
     row = dict(zip(sheet.headings, sheet.rows[0], strict=True))
-    assert row["clear of zero"] == verdict and row["seeds"] == str(len(differ))
+    assert row["verdict"] == said and row["n"] == (str(len(differ)) if differ else "–")
     if len(differ) == 3:
         half = 4.302653 * np.std(differ, ddof=1) / 3**0.5
         low, high = np.mean(differ) - half, np.mean(differ) + half
         assert row["95 % interval"] == f"{low:+.3f} to {high:+.3f}" and row["effect"] == f"{np.mean(differ):+.3f}"
-        assert sheet.data[0]["clear_of_zero"] == (low > 0 or high < 0) and row["seconds a run"] == "10"
-        assert "scale short): 3,000 steps of 128 samples, rate 0.003" in " ".join(sheet.notes)
+        assert row["seconds a run"] == "10"
 
 
-def test_claims_name_runs_that_can_be_made_and_differ_in_what_they_are_about():
-    for claim in CLAIMS:
-        assert claim.scale in RECIPES[claim.task].SCALES
-        for better, worse in claim.pairs:
-            assert better != worse and set(better.fields) == set(worse.fields)
+def test_many_comparisons_of_one_paper_are_harder_to_pass():
+    found = [made(name, seed, x) for seed, x in enumerate([0.20, 0.23, 0.26])
+             for name, x in (("hyla", 1 + x), ("softmax", 1.0))]
+    alone, = table(ONE).judged(found).values()
+    many = list(table(*(ONE._replace(measured=f"R2 {n}") for n in range(20))).judged(found).values())
+    assert alone["verdict"] == verdicts.SMALLER and {row["verdict"] for row in many} == {verdicts.SUGGESTED}
+    assert np.isclose(many[0]["adjusted_p"], 20 * alone["p"])
+    apart = Claims(statements=(*(Statement("s", "C, figure 1", ONE._replace(measured=f"R2 {n}")) for n in range(20)),
+                               Statement("s", "R, figure 1", ONE)))
+    assert list(apart.judged(found).values())[-1]["verdict"] == verdicts.SMALLER       # a family for each paper
+
+
+def test_counts_are_held_against_what_is_allowed():
+    assert [verdicts.limited(x, 0.01, 0.5) for x in (0.4, 0.49, 0.51, 0.6)] == [
+        verdicts.SHOWN, verdicts.OPEN, verdicts.OPEN, verdicts.REFUTED]
+    assert verdicts.limited(0.5, 0.0, 0.5) == verdicts.SHOWN and verdicts.limited(0.51, 0.0, 0.5) == verdicts.REFUTED
+
+
+# --- the statements --------------------------------------------------------------------------------------------------
+
+def test_statements_name_runs_theorems_and_counts_that_there_are():
+    names = {theorem for theorem in every() if "/" not in theorem}
+    labels = Claims().labelled()
+    assert len(labels) == len(STATEMENTS) and len({one.words for one in STATEMENTS}) >= 50
+    assert {one.paper for one in STATEMENTS} == set("HCR")
+    for one in STATEMENTS:
+        assert one.evidence is not None or one.cost
+        if isinstance(one.evidence, Exact):
+            assert set(one.evidence.theorems) <= names
+        if isinstance(one.evidence, Counted):
+            assert (records.RECORDS / f"{one.evidence.record}.json").exists()
+
+
+def test_comparisons_differ_in_what_they_are_about():
+    for one in Claims().comparisons():
+        assert one.scale in RECIPES[one.task].SCALES and one.pairs
+        for better, worse in one.pairs:
+            assert better != worse and better.fields.keys() >= worse.fields.keys() - {"states", "layers"}
             for side in better, worse:
-                recipe(claim.task, claim.scale, **side.fields)
+                recipe(one.task, one.scale, **side.fields)
     jobs = Claims().recipes(None, [0, 1])
-    assert len(jobs) == len(set(jobs.values())) and {one.seed for one in jobs.values()} == {0, 1}
+    assert {made for made in jobs.values()} == {recipe(one.task, one.scale, **side.fields, seed=seed)
+                                                for one in Claims().comparisons() for pair in one.pairs
+                                                for side in pair for seed in (0, 1)}
 
 
-def test_the_sheet_is_recomputed_from_the_records(capsys):
+def by_hand(one: Comparison, pairs) -> list[float]:
+    """The differences of a comparison from the files, not with the code that rendered them."""
+    numbers = {}
+    for name in one.records:
+        file = records.RECORDS / f"{name}.json"
+        document = json.loads(file.read_text()) if file.exists() else {"runs": (), "fields": {}}
+        for run in document["runs"]:
+            fields = {**document["fields"], **run["fields"]}
+            if one.given and run["metrics"][one.given[0]][one.given[1]] < one.given[2]:
+                continue
+            for at, pair in enumerate(pairs):
+                for side, sign in zip(pair, (1, -1), strict=True):
+                    if all(fields.get(key) == x for key, x in side.fields.items()):
+                        history, number = run["history"], run["metrics"].get(side.split, {}).get(side.metric)
+                        if side.at is not None:
+                            column, level = np.array(history[side.at[0]]), side.at[1]
+                            ahead = np.flatnonzero(column >= level if side.at[0] == "step" else column <= level)
+                            number = history[f"{side.split}.{side.metric}"][ahead[0]] if len(ahead) else None
+                        if number is not None:
+                            numbers.setdefault(fields["seed"], {})[at, sign] = sign * number
+    sign = -1 if one.less else 1
+    return [sign * sum(part.values()) / len(pairs) for _, part in sorted(numbers.items())
+            if len(part) == 2 * len(pairs)]
+
+
+def test_every_number_is_recomputed_from_its_record(capsys):
     assert cli.main(["reproduce", "claims", "--json"]) == 0
-    rows = {row["words"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
-    for claim in CLAIMS:
-        known = [run for name in claim.records if name in records.names() for run in records.load(name)["runs"]]
-        numbers = {}
-        for better, worse in claim.pairs:
-            for side, sign in (better, 1), (worse, -1):
-                for run in known:
-                    if all(run["fields"][name] == x for name, x in side.fields.items()):
-                        numbers.setdefault(run["fields"]["seed"], []).append(
-                            sign * run["metrics"][side.split][side.metric])
-        whole = [sum(part) for part in numbers.values() if len(part) == 2 * len(claim.pairs)]
-        found = rows[claim.words]
-        assert len(found["differences"]) == len(whole)
-        if whole:
-            expected = np.mean(whole) / len(claim.pairs) * (-1 if claim.less else 1)
-            np.testing.assert_allclose(found["effect"], expected, rtol=1e-9)
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == len(STATEMENTS)
+    for one, row in zip(STATEMENTS, rows, strict=True):
+        assert row["verdict"] in verdicts.ALL
+        if isinstance(one.evidence, Computed):
+            assert row["effect"] == one.evidence.number()
+        if not isinstance(one.evidence, Comparison):
+            continue
+        lines = [(row, one.evidence.pairs)]
+        if len(one.evidence.pairs) > 1:
+            lines += zip(row["pairs"], ((pair,) for pair in one.evidence.pairs), strict=True)
+        for line, pairs in lines:
+            whole = by_hand(one.evidence, pairs)
+            np.testing.assert_allclose(list(line["differences"].values()), whole, rtol=1e-9, atol=1e-12)
+            if len(whole) > 1:
+                half = quantile(0.95, len(whole) - 1) * np.std(whole, ddof=1) / len(whole)**0.5
+                span = np.mean(whole) - half, np.mean(whole) + half
+                np.testing.assert_allclose(line["interval_95"], span, atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +222,15 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
     codes.collect(again, [finished], count=200)
     assert again.read_bytes() == file.read_bytes()
     for words in [], ["x.json"], [str(file), str(tmp_path / "nowhere")]:
-        assert codes.main(words) == 2
+        assert cli.main(["reproduce", "--codes", "--record", *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 
 @sklearn
 def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     side = Side({"attention": "hyla"}, "fixed query, layer 2", "any term")
-    says = Claim("codes", "H", "fuzzy_logic", ((side, side._replace(metric="shuffled any term")),), CODES, "short")
-    few = Claims(claims=(PAIRED._replace(pairs=PAIRED.pairs[:1]), says))
+    few = table(ONE, ONE._replace(measured="codes", records=("some_codes",),
+                                  pairs=((side, side._replace(metric="shuffled any term")),)))
     monkeypatch.setitem(TABLES, "claims", few)
     small = {name: value for name, value in tiny(layers=2).__dict__.items() if name not in ("attention", "seed")}
     monkeypatch.setitem(RECIPES["fuzzy_logic"].SCALES, "short", small)

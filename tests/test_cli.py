@@ -54,7 +54,8 @@ def snapshot(directory) -> dict:
 # --- bad input on the command line -----------------------------------------------------------------------------------
 
 BAD_LINES = [                                               # words, what the line must contain
-    ("trian", ["'trian'", "did you mean train?", "train, compile, check, verify, list, reproduce, write, vectors"]),
+    ("trian", ["'trian'", "did you mean train?",
+               "train, verify, list, show, reproduce, vectors, compile, check, write"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
     ("train parity --language d2", ["--language is 'd2'", "task 'parity' says it already"]),
@@ -91,6 +92,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --clip -1", ["--clip is -1", "from 0 to"]),
     ("train --decay -1", ["--decay is -1", "from 0 to"]),
     ("train --seed -1", ["--seed is -1", "from 0 to"]),
+    ("train contextual_retrieval --held-out 1", ["--held-out takes no value, but '1' follows it"]),
     ("train --seed 0 x", ["--seed", "'x' is not a whole number"]),
     ("train --rate nan", ["--rate is nan", "from 0 to 1000"]),
     ("train --rate=-0.1", ["--rate is -0.1", "from 0 to 1000"]),
@@ -389,6 +391,11 @@ def network(**options):
 
 
 LISTED = {"w": params.Parameter("ab", (2, 3), 2, "weight")}
+def flat_for_views(layer, x):
+    flat, _ = params.allocate(layer.parameters(), np.float64)
+    layer.forward(flat, x)
+
+
 BAD_CALLS = [                                               # call, exception, what it must contain
     ("q and k of other heads", page(k=np.zeros((2, 6, 3, 5))), ValueError, ["axis h is 4 in q but 3 in k"]),
     ("k and v of other lengths", page(v=np.zeros((2, 5, 4, 7))), ValueError, ["axis k is 6 in k but 5 in v"]),
@@ -398,6 +405,21 @@ BAD_CALLS = [                                               # call, exception, w
     ("integers", page(q=np.zeros((2, 3, 4, 5), int)), TypeError, ["q has dtype int64", "floating point"]),
     ("a list", page(q=[[1.0]]), TypeError, ["q is a list", "array"]),
     ("a bias that does not broadcast", page(bias=np.zeros((3, 6, 4))), ValueError, ["(3, 6, 4)", "(2, 4, 3, 6)"]),
+    ("minus infinity as a mask", page(bias=np.full((3, 6), -np.inf)), ValueError,
+     ["bias has entries that are not finite", "keep for a mask"]),
+    ("a bias that is no number", page(bias=np.full((3, 6), np.nan)), ValueError, ["bias has entries that are not"]),
+    ("a negative epsilon", page(epsilon=-1), ValueError, ["epsilon is -1, allowed are numbers of at least 0"]),
+    ("an epsilon that is no number", lambda: single(LayerNorm(6, math.nan), np.float64), ValueError,
+     ["epsilon is nan"]),
+    ("a variant near another", lambda: VARIANTS["hila"], KeyError,
+     ["'hila' is unknown, did you mean hyla?", "softmax"]),
+    ("a variant with a page of its own", lambda: VARIANTS["compositional"], KeyError,
+     ["'compositional' is no row of VARIANTS: refattn.attention.compositional has arguments of its own"]),
+    ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
+    *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,
+       ["p is an array of shape", "its named views, the second result of params.allocate, are needed"])
+      for kind, x in ((MultiHead(6, 2, 3), np.zeros((1, 2, 6))), (FeedForward(6, 4), np.zeros((2, 6))),
+                      (decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))))),
     ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),
     ("an unknown variant", lambda: variant("hila"), ValueError, ["'hila'", *VARIANTS]),
     ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
@@ -483,7 +505,7 @@ def test_train_prints_a_table_with_the_papers_figures_marked(tmp_path, capsys):
     said = capsys.readouterr()
     rows = [line for line in said.out.splitlines() if line.startswith(("softmax", "hyla"))]
     assert len(rows) == 2 and all(row.count("±") >= 5 for row in rows)
-    assert "0.633 ± 0.023" in rows[0] and "best of a grid, 50,000 steps, 3 seeds" in said.out
+    assert "0.633 ± 0.023" in rows[0] and "best of a grid, 50,000 steps in the code, 3 seeds" in said.out
     assert "seeds 0, 1: mean ± standard error" in said.out
     assert "Traceback" not in said.err and "4 runs, 120 steps together" in said.err
     assert {path.name for path in tmp_path.iterdir()} == {f"{a}-seed{s}" for a in ("hyla", "softmax") for s in (0, 1)}
@@ -558,7 +580,7 @@ def test_verify_prints_lines_and_ends_with_1_if_one_fails(monkeypatch, capsys):
         said = capsys.readouterr()
         assert [line[:4] for line in said.out.splitlines()[:-1]] == ["FAIL"] * failures
         assert f"/{len(table)} " in said.err
-    assert "      inf <= 1e-12  three: ZeroDivisionError: division by zero [here]" in said.out
+    assert "      inf <= 1e-12   0.00 s  three: ZeroDivisionError: division by zero [here]" in said.out
     assert cli.main(["verify", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[2]["error"] is None
 
@@ -587,11 +609,56 @@ def test_help_names_the_commands(words, status, capsys):
     assert "refattn train" in capsys.readouterr().out or words == ["--version"]
 
 
-@pytest.mark.parametrize("command", list(cli.COMMANDS))
-def test_every_command_has_help(command, capsys):
+@pytest.mark.parametrize("command", [*cli.COMMANDS, *(f"train {task}" for task in recipes.RECIPES)])
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_help_fits_the_terminal(command, width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
     with pytest.raises(SystemExit) as caught:
-        cli.main([command, "--help"])
-    assert caught.value.code == 0 and "--" in capsys.readouterr().out
+        cli.main([*command.split(), "--help"])
+    said = capsys.readouterr().out
+    assert caught.value.code == 0 and "--" in said
+    assert max(map(len, said.splitlines())) <= width
+
+
+def test_there_are_nine_commands_and_the_help_names_them_all(capsys):
+    assert cli.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert len(cli.COMMANDS) == 9 and all(f"  refattn {name} " in said for name in cli.COMMANDS)
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_help_of_train_has_a_line_for_every_task_and_that_of_a_task_its_choices(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    said = capsys.readouterr().out
+    for name in [*recipes.RECIPES, *recipes.SHORT]:
+        assert sum(line.split()[:1] == [name] for line in said.splitlines()) == 1, name
+    with pytest.raises(SystemExit):
+        cli.main(["train", "fuzzy_logic", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "one of released, text, none" in said and f"one of {', '.join(VARIANTS)}" in said
+
+
+WIDE = ["list", "verify hyla_equals", "reproduce", "reproduce --all", "reproduce claims", "reproduce claims --all",
+        "reproduce table-a1-logic", "reproduce table-6 --all", "reproduce table-3 --all"]
+
+
+@pytest.mark.parametrize("words", WIDE)
+def test_tables_fit_the_terminal_and_a_pipe_gets_whole_lines(words, capsys, monkeypatch):
+    for width in 80, 120:
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert cli.main(words.split()) == 0
+        narrow = capsys.readouterr().out
+        assert max(map(len, narrow.splitlines())) <= width
+    monkeypatch.delenv("COLUMNS")
+    assert cli.main(words.split()) == 0
+    whole = capsys.readouterr().out
+    assert len(whole.splitlines()) <= len(narrow.splitlines())
+    if not words.startswith("verify"):                      # which says how long each check took
+        assert sorted("".join(narrow.split()).replace("-", "")) == sorted("".join(whole.split()).replace("-", ""))
+    monkeypatch.setenv("COLUMNS", "20")
+    assert cli.main([*words.split(), "--json"]) == 0
+    json.loads(capsys.readouterr().out)
 
 
 def run(*words, **options):

@@ -14,10 +14,11 @@ import pytest
 import refattn
 from refattn import cli, params
 from refattn.automata import compiled as module
+from refattn.automata import exactness
 from refattn.automata.compiled import SATURATED, compiled, shaped
-from refattn.automata.exactness import errors, logits, passes, positions
-from refattn.automata.finite import Automaton, random_automaton
-from refattn.cli.compiling import words
+from refattn.automata.exactness import errors, logits, passes, positions, walked
+from refattn.automata.expressions import from_regex
+from refattn.automata.finite import random_automaton
 from refattn.models.regular_gpt import RegularGPT
 from refattn.reproduce import records
 from refattn.tasks.languages import LANGUAGES
@@ -36,7 +37,7 @@ PARITY = LANGUAGES["parity"].automaton
 def test_languages_are_read_without_error_at_every_length_up_to_600(name, chunk):
     automaton = LANGUAGES[name].automaton
     machine = compiled(automaton, chunk, dtype=np.float32)
-    found = errors(machine, words(automaton, LANGUAGES[name].draw, np.random.default_rng(0), 2, 600))
+    found = errors(machine, walked(machine, np.random.default_rng(0), 2, 600))
     assert found.by_length.shape == (600,) and not found.by_length.any()
     assert found.elsewhere == 0 and found.margin == 1 and found.answers == 2 * sum(n for _, n in passes(machine, 600))
 
@@ -45,8 +46,8 @@ def test_languages_are_read_without_error_at_every_length_up_to_600(name, chunk)
 @pytest.mark.parametrize("name", [name for name in LANGUAGES if name != "modular_arithmetic"])
 def test_languages_are_read_without_error_up_to_4096(name):
     automaton = LANGUAGES[name].automaton
-    tokens = words(automaton, LANGUAGES[name].draw, np.random.default_rng(1), 2, 4096)
-    found = errors(compiled(automaton, dtype=np.float32), tokens)
+    machine = compiled(automaton, dtype=np.float32)
+    found = errors(machine, walked(machine, np.random.default_rng(1), 2, 4096))
     assert found.elsewhere == 0 and found.margin == 1
 
 
@@ -55,7 +56,7 @@ def test_the_25_states_of_modular_arithmetic():
     automaton = LANGUAGES["modular_arithmetic"].automaton
     machine = compiled(automaton, dtype=np.float32)
     assert (machine.model.attention.width, machine.model.feed_forward.hidden) == (1250, 15_625 + 1250)
-    found = errors(machine, words(automaton, LANGUAGES["modular_arithmetic"].draw, np.random.default_rng(0), 1, 100))
+    found = errors(machine, walked(machine, np.random.default_rng(0), 1, 100))
     assert found.elsewhere == 0 and found.margin == 1
 
 
@@ -191,9 +192,77 @@ def test_a_table_and_an_expression_are_compiled(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["errors"] == 0 and document["by_length"] == [0] * 20 and document["name"] == "go"
     assert refattn.load(tmp_path / "a")[0].automaton.states == 3                # `never` is never reached
-    pytest.importorskip("greenery")
-    assert cli.main(["compile", "--regex", "(ab)*c", "--alphabet", "abc", "--out", str(tmp_path / "b")]) == 0
-    assert refattn.load(tmp_path / "b")[0].automaton.symbols == ("a", "b", "c")
+    assert cli.main(["compile", "--regex", "-(ab)*", "--alphabet", "-ab", "--out", str(tmp_path / "b")]) == 0
+    recipe = refattn.load(tmp_path / "b")[0]
+    assert recipe.automaton.symbols == ("-", "a", "b") and recipe.expression == "-(ab)*"
+    assert json.loads((tmp_path / "b" / "recipe.json").read_text())["fields"]["expression"] == "-(ab)*"
+    table.write_text("\ufeff" + table.read_text(), encoding="utf-8")             # as some editors begin a file
+    assert cli.main(["compile", "--table", str(table), "--max-length", "3", "--out", str(tmp_path / "c")]) == 0
+
+
+def test_the_report_says_how_often_every_state_and_answer_was_asked(tmp_path, capsys):
+    command = ["compile", "--regex", "(01)*", "--out", str(tmp_path / "a")]
+    assert cli.main([*command, "--max-length", "64"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[4:7] for line in printed.splitlines()[2:8]] == [["3", "of", "3"]] * 6
+    assert "asked about 3 of the 3 states that these words can end in, each at least" in printed
+    counts = printed.rpartition("answers ")[2].split("\n")[0]
+    asked = dict(part.split(": ") for part in counts.split(", "))
+    assert int(asked["0"]) + int(asked["1"]) == 4 * 64 and min(map(int, asked.values())) > 20
+
+
+@pytest.mark.parametrize(("expression", "one"), [("0*1*|.*", 1), ("1[^01]", 0)])
+def test_a_language_with_one_answer_keeps_two_logits_and_says_so(expression, one, tmp_path, capsys):
+    assert cli.main(["compile", "--regex", expression, "--max-length", "9", "--out", str(tmp_path / "a")]) == 0
+    said = capsys.readouterr()
+    assert f"every word is of class {one}" in said.err and "least margin 1" in said.out
+    recipe, model, p = refattn.load(tmp_path / "a")
+    y, _ = model.forward(p, recipe.automaton.encode("0110")[None])
+    assert y.shape == (1, 4, 2) and (y[..., one] == 1).all() and (y[..., 1 - one] == 0).all()
+
+
+@pytest.mark.parametrize("edge", ["pad", "mask"])
+def test_a_loaded_checkpoint_is_asked_about_a_word_and_by_exactness(edge, tmp_path, capsys):
+    out = tmp_path / "ends"
+    assert cli.main(["compile", "--regex", "(01|10)*1?", "--out-of-range", edge, "--max-length", "9", "--out",
+                     str(out)]) == 0
+    assert ("a reset, token 2, stands before every word" in capsys.readouterr().err) == (edge == "mask")
+    recipe, model, p = refattn.load(out)
+    for word, answer in ("0110", 1), ("01101", 1), ("0111", 0), ("1", 1), ("0", 0):
+        y, _ = model.forward(p, recipe.automaton.encode(word)[None])
+        last, _ = model.forward(p, recipe.automaton.encode(word)[None], tree=True)
+        part, _ = model.forward(p, recipe.automaton.encode(word)[None], read=slice(-1, None))
+        assert y.shape == (1, len(word), 2) and y[0, -1].argmax() == answer
+        np.testing.assert_array_equal(last, y[:, -1:])
+        np.testing.assert_array_equal(part, y[:, -1:])
+    loaded = refattn.load(out)
+    found = errors(loaded, walked(loaded, np.random.default_rng(0), 3, 40))
+    assert found.elsewhere == 0 and found.margin == 1 and (found.asked[2:] > 0).all()
+    loaded[2].readout.w[...] *= -1
+    found = errors(loaded, np.ones((1, 9), int))
+    assert found.elsewhere == found.answers and found.by_length.tolist() == [1] * 9 and found.margin == -1
+
+
+def test_a_reset_is_put_before_tokens_only():
+    machine = compiled(PARITY, out_of_range="mask")
+    with pytest.raises(ValueError, match=r"x has shape \(1, 3, 8\); \(b, t\) tokens are needed"):
+        module.WithReset(**vars(machine.model)).forward(machine.parameters, np.zeros((1, 3, 8)))
+
+
+@pytest.mark.parametrize("expression", ["(01|10)*1?", "(01)*", "(0|1(01*0)*1)*", "0{3,}1*", "0*1", "((0|1){7})*"])
+def test_a_model_that_forgets_all_but_16_symbols_fails_the_check(expression, tmp_path, capsys, monkeypatch):
+    """Four levels see 16 symbols.  Random words would not tell: beyond 64 symbols they are in one state for good."""
+    whole = exactness.logits
+    monkeypatch.setattr(exactness, "logits", lambda machine, words, levels=None, progress=None: whole(
+        machine, words, min(levels, 4), progress))
+    assert cli.main(["compile", "--regex", expression, "--out", str(tmp_path / "a"), "--max-length", "300"]) == 1
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line.split()[-1] for line in lines[:4]] == ["0"] * 4                # to 16 symbols all is well
+    assert all("(at length" in line for line in lines[7:9])
+    if expression == "(01)*":
+        machine = compiled(from_regex(expression, "01"))
+        random = errors(machine, np.random.default_rng(0).integers(2, size=(4, 300)))
+        assert not random.by_length[64:].any() and (random.asked[7:] > 0).sum() == 2
 
 
 def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys, monkeypatch):
@@ -220,7 +289,8 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
     (["--language", "parity", "--out", "/proc/none"], "--out is '/proc/none', which cannot be written"),
     (["--table", "/nowhere"], "--table is '/nowhere', which cannot be read (No such file or directory)"),
     (["--table", "setup.py"], "--table: setup.py begins with"),
-    (["--regex", "(a"], "--regex: regular expression '(a' does not parse"),
+    (["--regex", "(a"], "--regex: regular expression '(a' cannot be read"),
+    (["--regex", "(ab)*"], "it names 'a', 'b', to which no symbol of the alphabet '01' belongs"),
     (["--regex", "a", "--alphabet", "aa"], "--regex: alphabet is 'aa'"),
     (["--regex", "a", "--alphabet", "a#"], "--regex: symbol '#' is not allowed"),
     (["--langauge", "parity"], "--langauge is not an option; did you mean --language?"),
@@ -257,20 +327,3 @@ def test_ctrl_c_keeps_the_checkpoint(tmp_path):
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130 and f"the checkpoint is in {out}" in said
     assert refattn.load(out)[0].name == "d12" and not (out / "result.json").exists()
-
-
-def test_an_automaton_of_one_class_has_nothing_to_confuse():
-    found = errors(compiled(Automaton([[0]], [0])), np.zeros((1, 5), dtype=int))
-    assert found.elsewhere == 0 and found.margin == np.inf
-
-
-def test_half_of_the_words_of_a_language_are_as_its_task_draws_members():
-    for name, row in LANGUAGES.items():
-        for length in 11, 12:
-            tokens = words(row.automaton, row.draw, np.random.default_rng(0), 5, length)
-            assert tokens.shape == (5, length)
-            states = row.automaton.run(tokens[:3])
-            if name in ("d2", "d3", "d4", "d12", "tomita4"):
-                assert (states != row.automaton.states - 1).all()               # never in the dead state
-            if name == "modular_arithmetic":
-                assert (tokens[:3, 0::2] >= 5).all() and (tokens[:3, 1::2] < 5).all()

@@ -94,14 +94,14 @@ def test_pixels_of_triangles_are_raw_unless_they_are_divided():
 
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     r = recipe("sort_of_clevr", dropout=0.25)
-    found = r.dropped(np.random.default_rng(0), np.zeros(1, np.float32), 64, 26, 1)
+    found = r.dropped(np.random.default_rng(0), np, 64, 26, 1)
     assert [x[1].shape for x in found["residual"]] == [(64, 26, 32)] * 3 + [(64, 1, 32)]
     assert [x.shape for x in found["hidden"]] == [(64, 26, 64)] * 3 + [(64, 1, 64)]
     assert all(x[0] is None for x in found["residual"])
     drawn = np.concatenate([x.ravel() for x in found["hidden"]])
     assert drawn.dtype == np.float32 and set(np.unique(drawn)) == {0, np.float32(1 / 0.75)}
     assert abs((drawn == 0).mean() - 0.25) < 5 * (0.1875 / drawn.size) ** 0.5
-    assert r.dropped(None, None, 64, 26, 1) == {}
+    assert recipe("sort_of_clevr", dropout=0.0).dropped(None, np, 64, 26, 1) == {}
 
 
 MULTI = {"first": "gratings", "second": "shapes", "third": "gratings"}
@@ -190,7 +190,8 @@ def test_a_step_never_waits_for_the_device_and_agrees_with_numpy(name, attention
     model = r.build()
     state = State(r, model.parameters(), np)
     gradient, grads = params.allocate(model.parameters())
-    x, options = r.inputs(batch, np.random.default_rng(0))
+    x, options = r.inputs(batch)
+    options |= r.dropouts(batch, np.random.default_rng(0), np)
     y, saved = model.forward(state.parameters, x, **options)
     for _ in range(2):
         model.backward(state.parameters, saved, r.loss(y, batch)[1], grads)

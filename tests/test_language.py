@@ -260,7 +260,7 @@ def test_memory_is_estimated_before_a_run():
 def test_dropout_is_over_what_stays_and_only_in_training(attention, keys):
     chosen = recipe("text", attention=attention, dropout=0.25, attention_dropout=0.5)
     batch = chosen.sample(np.random.default_rng(0))
-    _, options = chosen.inputs(batch, np.random.default_rng(1))
+    options = chosen.dropouts(batch, np.random.default_rng(1), np)
     many = len(list(chosen.build().applications(64)))
     assert [x.shape for x in options["dropout"]] == [(16, 4, 64, keys)] * many
     assert [[x.shape for x in pair] for pair in options["residual"]] == [[(16, 64, 64)] * 2] * many

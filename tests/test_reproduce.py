@@ -80,10 +80,32 @@ def test_paper_rows_are_those_of_the_paper():
         assert all(len(row.paper) == len(table.columns) for row in table.rows)
 
 
-def test_names_are_listed_with_what_is_recorded(capsys):
-    said = says(capsys).out
+def test_names_are_listed_with_the_runs_that_they_are_made_of(capsys):
+    some, everything = says(capsys).out, says(capsys, "--all").out
+    counts = {row["name"]: row["runs"] for row in json.loads(says(capsys, "--json").out)}
     for table in TABLES.values():
-        assert re.search(rf"^{table.name} +{len(table.recorded())}  {re.escape(table.title)}$", said, re.M)
+        line = rf"^{table.name} +{counts[table.name]}  {re.escape(table.title)}$"
+        assert re.search(line, everything, re.M) and bool(re.search(line, some, re.M)) == (counts[table.name] > 0)
+        notes = table.sheet(table.recorded()).notes
+        if isinstance(table, Table) or table.name == "claims":
+            made = re.search(r"(?:Made of|brackets;) (\d+) runs", " ".join(notes))
+            assert counts[table.name] == (int(made[1]) if made else 0)
+    assert f"nothing is recorded of {list(counts.values()).count(0)} others; refattn reproduce --all names them" in some
+
+
+@pytest.mark.parametrize("name", ["table-a1-logic", "claims", "table-a2", "esbn"])
+def test_rows_of_which_nothing_was_run_are_left_out_and_counted(name, capsys):
+    sheet = TABLES[name].sheet(TABLES[name].recorded())
+    ours = [2] if name == "claims" else [i for i, x in enumerate(sheet.headings) if i and x != "paper"]
+    empty = [row for row in sheet.rows if all(row[i] == "never run" for i in ours)]
+    said, everything = says(capsys, name), says(capsys, name, "--all")
+    left = f"{len(empty)} of {len(sheet.rows)} rows were never run and are left out."
+    assert (left in said.out) == (f"refattn reproduce {name} --all shows them" in said.err) == bool(empty)
+    assert "left out" not in everything.out
+    for row in sheet.rows:
+        line = rf"^{re.escape(row[0])}  .*$"
+        assert len(re.findall(line, everything.out, re.M)) - len(re.findall(line, said.out, re.M)) == sum(
+            other[0] == row[0] for other in empty)
 
 
 def test_settings_that_are_not_the_papers_are_said_for_their_rows():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refattn import params
+from refattn import cli, params
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import records
 from refattn.train import fit, runs
@@ -67,8 +67,8 @@ def finished(tmp_path_factory):
 
 def test_finished_runs_are_collected_once_and_read_back_whole(finished, tmp_path, capsys):
     file = tmp_path / "record.json"
-    assert records.main([str(file), str(finished / "hyla-seed1"), "--what", "one run"]) == 0
-    assert records.main([str(file), str(finished)]) == 0                               # one more, and one again
+    assert cli.main(["reproduce", "--record", str(file), str(finished / "hyla-seed1"), "--what", "one run"]) == 0
+    assert cli.main(["reproduce", "--record", str(file), str(finished)]) == 0         # one more, and one again
     said = capsys.readouterr().out
     assert "1 runs recorded" in said and "2 runs recorded" in said
     assert f"not finished: {finished / 'linear-seed0'}" in said
@@ -100,8 +100,9 @@ def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path,
         records.merged(records.load(file), other)
     with pytest.raises(ValueError, match="'nothing' does not exist; allowed: contextual_retrieval_2s4r_64"):
         records.load("nothing")
-    for words in [], ["x.json"], ["x.txt", "y"], ["x.json", "--whaat", "y"], [str(file), str(tmp_path / "nowhere")]:
-        assert records.main(words) == 2
+    for words in ([], ["x.json"], ["x.txt", "y"], ["x.json", "y", "--whaat", "z"], ["x.json", "y", "--steps", "3"],
+                  [str(file), str(tmp_path / "nowhere")]):
+        assert cli.main(["reproduce", "--record", *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     for text in ('{"task": "fuzzy_logic"}', '{"task": ["fuzzy_logic"], "fields": {}, "runs": []}',
                  '{"task": "fuzzy_logic", "runs": []}', '{"task": "fuzzy_logic", "fields": {}, "runs": [3]}',

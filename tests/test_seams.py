@@ -56,7 +56,7 @@ class Points(FiniteRecipe):
     def build(self):
         return FeedForward(1, self.hidden)
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return batch.x, {}
 
     def loss(self, y, batch):
@@ -189,7 +189,7 @@ def test_evaluation_holds_one_batch_of_outputs():
             tokens = rng.integers(32_000, size=(size, 256))
             return Batch(tokens, tokens)
 
-        def inputs(self, batch, rng=None):
+        def inputs(self, batch):
             return batch.x, {}
 
         def score(self, y, batch):

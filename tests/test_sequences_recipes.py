@@ -101,14 +101,14 @@ def test_what_is_asked_of_scan_is_the_next_action(fields):
 def test_scan_drops_pairs_of_softmax_attention_alone(fields, pairs):
     one = recipe("scan", "paper", **fields)
     batch = one.draw(0)
-    _, options = one.inputs(batch, stream(0, "dropout"))
+    options = one.dropouts(batch, stream(0, "dropout"), np)
     assert ("dropout" in options["encoder"]) == ("context_dropout" in options["decoder"]) == pairs
-    found = [options["source_dropout"], options["target_dropout"], *options["encoder"].values(),
-             *options["decoder"].values()]
+    found = [options["source_dropout"], options["target_dropout"], *map(np.array, options["encoder"].values()),
+             *map(np.array, options["decoder"].values())]
     for x in found:
         assert set(np.unique(x)) == {0, np.float32(65_536 / 58_982)}
         assert abs((x == 0).mean() - 0.1) < 5 * sqrt(0.09 / x.size)
-    assert options["decoder"]["residual"].shape == (3, 3, 256, 27, 128) and len(options["encoder"]["hidden"]) == 3
+    assert np.shape(options["decoder"]["residual"]) == (3, 3, 256, 27, 128) and len(options["encoder"]["hidden"]) == 3
     assert "encoder" not in one.inputs(batch)[1]
 
 
@@ -146,7 +146,8 @@ def test_a_step_on_a_device_is_that_of_the_host_and_does_not_wait(make):
             batch = moved(one.draw(0), module)
             total[...] = 0
             with strict_cupy.count() as counted:
-                x, options = one.inputs(batch, stream(0, "dropout"))
+                x, options = one.inputs(batch)
+                options |= one.dropouts(batch, stream(0, "dropout"), module)
                 y, saved = model.forward(p, x, **options)
                 loss, dy = one.loss(y, batch)
                 model.backward(p, saved, dy, grads)

@@ -23,6 +23,7 @@ from refattn.tasks.contextual_retrieval import ContextualRetrieval
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.sraven import Sraven
 from refattn.verification.theorems.statement import filled
+from tests import recipe_settings
 
 DEFAULTS = [
     (hyla, {"epsilon": 1e-6}), (ops.rms_head, {"axis": 1, "epsilon": 1e-6}), (ops.layer_norm, {"epsilon": 1e-6}),
@@ -51,6 +52,18 @@ RECIPES = [
                          "norm": "post", "activation": "relu", "out_of_range": "pad", "train_length": 40,
                          "max_length": 500, "evaluation": 512, "stride": 1, "ones": 0.5, "leading_plus": True}),
 ]
+
+
+KEPT = json.loads(recipe_settings.FILE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("part", KEPT)
+def test_recipes_fix_what_they_fixed(part):
+    """Where a change is meant: python -m tests.recipe_settings."""
+    found = json.loads(json.dumps(recipe_settings.table()[part]))
+    assert list(found) == list(KEPT[part])
+    for title, row in found.items():
+        assert row == KEPT[part][title], title
 
 
 @pytest.mark.parametrize("made, settings", DEFAULTS, ids=[made.__name__ for made, _ in DEFAULTS])

@@ -2,18 +2,21 @@
 
 import json
 import math
+from functools import partial
 from itertools import combinations_with_replacement, permutations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from refattn import cli
 from refattn.reproduce import ambiguity, records
 from refattn.tasks import sraven_ambiguity
 from refattn.tasks.sraven import Sraven, panel_accuracy
 from refattn.tasks.sraven_ambiguity import ambiguity_table, ambiguous, differing
 from refattn.tasks.sraven_bayes import best_answers, ceiling, posterior, rule_free
 from refattn.verification.naive import sraven as naive
+from tests.refusals import refused
 
 RESULTS = (Path(__file__).parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
 PAPER = {(4, 4): 0.0642, (4, 8): 0.0032, (4, 16): 0.0005}           # table A2, of 4,096 instances
@@ -187,9 +190,10 @@ def test_refusals():
 
 # ---------------------------------------------------------------- what is recorded
 
-def test_the_record_is_that_of_its_seed_and_the_results_show_it(tmp_path):
+def test_the_record_is_that_of_its_seed_and_the_results_show_it(tmp_path, monkeypatch):
     said = json.loads((records.RECORDS / "sraven_ambiguity.json").read_text())
-    assert ambiguity.main([str(tmp_path / "few.json"), "0", "20000"]) == 0
+    monkeypatch.setattr(ambiguity, "count", partial(ambiguity.count, instances=20_000))
+    assert cli.main(["reproduce", "table-a2", "--record", str(tmp_path / "few.json"), "--seed", "0"]) == 0
     few = json.loads((tmp_path / "few.json").read_text())
     assert said.keys() <= few.keys() and said["seed"] == 0 and said["seconds"] > 0
     for many, one in zip(said["rows"], few["rows"], strict=True):
@@ -206,8 +210,12 @@ def test_the_record_is_that_of_its_seed_and_the_results_show_it(tmp_path):
         assert 0.29 < many["last row"]["panel_accuracy"] < 0.37
 
 
-@pytest.mark.parametrize("words", [[], ["x.json", "-1"], ["x.json", "zero"], ["x.json", "0", "3"],
-                                   ["nowhere/at/all.json", "0", "10"]])
+@pytest.mark.parametrize("words", [[], ["x.json", "--seed", "-1"], ["x.json", "--seed", "zero"], ["x.txt"],
+                                   ["x.json", "--what", "it"], ["x.json", "runs"], ["x.json", "--codes"]])
 def test_a_record_that_cannot_be_made(words, capsys):
-    assert ambiguity.main(words) == 2
+    assert cli.main(["reproduce", "table-a2", "--record", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_too_few_instances_are_refused():
+    refused("seed is 0 and instances 3, allowed are at least 0 and at least 10", ambiguity.count, 0, 3)

@@ -66,27 +66,28 @@ def test_launches_do_not_grow(variant):
     assert c.launches <= LAUNCHES[variant]
 
 
-def agree_on(module):
+def agree_on(module, tolerance):
     """Losses of three steps, gradient of the first; not the parameters, since AdamW blows up the rounding of zero."""
     for variant in VARIANTS:
         ours, theirs = (a_step(m, variant, None) for m in (np, module))
         for count in range(3):
             (loss, gradient), (loss2, gradient2) = ours(count), theirs(count)
-            assert abs(float(loss) - float(loss2.get())) < 1e-5
+            assert abs(float(loss) - float(loss2.get())) < tolerance
             if count == 0:
-                assert np.abs(gradient - gradient2.get()).max() < 1e-5 * np.abs(gradient).max()
+                assert np.abs(gradient - gradient2.get()).max() < tolerance * np.abs(gradient).max()
 
 
 def test_three_steps_agree_with_numpy():
-    agree_on(strict_cupy)
+    agree_on(strict_cupy, 1e-5)
 
 
 @pytest.mark.gpu
 def test_three_steps_agree_with_numpy_on_the_device():
-    agree_on(xp.device("gpu"))
+    agree_on(xp.device("gpu"), 1e-4)                    # sums in another order; NumPy's are up to 2.5e-5 from float64
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*allow_synchronize")                   # it is deprecated or experimental
 def test_a_step_never_waits_on_the_device():
     cupyx = pytest.importorskip("cupyx")
     step = a_step(xp.device("gpu"), "hyla", None)

@@ -19,7 +19,7 @@ from refattn.attention import VARIANTS
 from refattn.cli import comparison
 from refattn.recipes import recipe
 from refattn.reproduce import published
-from refattn.train import Interrupted, NonFinite, evaluate, evaluation, fit, record, runs, stop, stream
+from refattn.train import Interrupted, NonFinite, evaluate, evaluation, fit, groups, record, runs, stop, stream
 from refattn.train import compare as compare_module
 from refattn.train.compare import compare
 from tests import strict_cupy
@@ -139,7 +139,8 @@ def test_a_damaged_line_takes_no_good_one_with_it(bad, whole, tmp_path, monkeypa
 def test_seconds_are_those_that_passed(tmp_path, monkeypatch):
     """By clocks that say 100 when a run begins, then one second more, or two of the processor, for each step."""
     path, now = tmp_path / "hyla-seed0", [100]
-    monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: 2 * now[0]))
+    monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(groups, "time", SimpleNamespace(process_time=lambda: 2 * now[0]))
     for stop_at, expected in (10, 10), (99, 30):
         monkeypatch.setattr(train, "Stop", lambda *_, at=stop_at: StopAt(at))
         now[0] = 100
@@ -282,11 +283,10 @@ def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
     steps = []
 
     class Watched(Disturbed):
-        def inputs(self, batch, rng=None):
-            if rng is not None:
-                steps.append(strict_cupy.forbid(h2d=False))
-                steps[-1].__enter__()
-            return super().inputs(batch, rng)
+        def turns(self, batch):
+            steps.append(strict_cupy.forbid(h2d=False))
+            steps[-1].__enter__()
+            return super().turns(batch)
 
     before = record.Record.after_step
     monkeypatch.setattr(record.Record, "after_step", lambda self: (steps.pop().__exit__(None, None, None),
@@ -341,13 +341,13 @@ def test_evaluation_has_no_dropout_and_repeats_itself(whole):
     settings, model, p = refattn.load(whole[1])
     batch = settings.sample(stream(0, "evaluation", 0))
     assert settings.inputs(batch)[1].keys() == {"read"}
-    assert settings.inputs(batch, stream(0, "dropout", 0))[1].keys() == {"read", "dropout"}
+    assert settings.dropouts(batch, stream(0, "dropout", 0), np).keys() == {"dropout"}
     assert evaluate(settings, model, p, "held_out") == whole[0].metrics["held_out"]
 
 
 def test_dropout_is_one_matrix_per_block_over_batch_and_heads():
     batch = recipe().sample(stream(0, "data", 0))
-    dropout = recipe().inputs(batch, stream(0, "dropout", 0))[1]["dropout"]
+    dropout = np.stack(recipe().dropouts(batch, stream(0, "dropout", 0), np)["dropout"])
     assert dropout.shape == (2, 1, 1, 32, 32) and dropout.dtype == np.float32
     assert set(np.unique(dropout)) == {np.float32(0), np.float32(1 / 0.9)}
     assert (dropout == 0).mean() == pytest.approx(0.1, abs=0.03)

@@ -8,7 +8,7 @@ import numpy as np
 from refattn.recipes import FuzzyLogicRecipe, recipe
 
 FIELDS = {"steps": 30, "batch": 4, "length": 8, "width": 8, "heads": 2, "hidden": 8, "evaluation": 40, "probe": 8,
-          "log_every": 5, "evaluate_every": 10, "checkpoint_every": 4}
+          "log_every": 5, "evaluate_every": 10, "checkpoint_every": 4, "shards": 1}
 FLAGS = [text for name, value in FIELDS.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
@@ -20,11 +20,11 @@ def tiny(**changes) -> FuzzyLogicRecipe:
 class Disturbed(FuzzyLogicRecipe):
     """Calls `disturb(step, batch)` in every training step, in a way that leaves the recipe's fields alone."""
 
-    def inputs(self, batch, rng=None):
-        if rng is not None and hasattr(self, "disturb"):
+    def turns(self, batch):
+        if hasattr(self, "disturb"):
             self.__dict__["calls"] = self.__dict__.get("calls", -1) + 1
             batch = self.disturb(self.calls, batch) or batch
-        return super().inputs(batch, rng)
+        return super().turns(batch)
 
 
 def disturbed(disturb, **changes) -> Disturbed:

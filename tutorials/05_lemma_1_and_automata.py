@@ -48,9 +48,10 @@ import matplotlib.pyplot as plt
 import refattn
 from refattn.automata.compiled import compiled, write_feed_forward
 from refattn.automata.exactness import errors
+from refattn.automata.expressions import from_regex
 from refattn.automata.finite import compose
 from refattn.automata.lemma_1 import chain, lemma_1, lemma_1_backward, weights
-from refattn.automata.reading import from_regex, from_table
+from refattn.automata.reading import from_table
 from refattn.models.regular_gpt import levels
 from refattn.tasks.regular_languages import PRESETS
 from refattn.verification import theorems

@@ -22,8 +22,8 @@ from ..ops import embedding
 from ..tasks.regular_languages import RegularLanguages
 from ..xp import array_module, to_device, to_host
 
-__all__ = ["Outputs", "clusters", "crossing", "layer_outputs", "pairs", "principal", "probability_shift", "purity",
-           "receptive_field", "window_maps"]
+__all__ = ["Outputs", "cluster_count", "clusters", "crossing", "layer_outputs", "pairs", "principal",
+           "probability_shift", "purity", "receptive_field", "window_maps"]
 
 
 class Outputs(NamedTuple):
@@ -82,22 +82,37 @@ def principal(vectors, count: int = 2):
     return PCA(count, svd_solver="full").fit_transform(vectors)
 
 
+def _k_means(points, count: int, seed: int):
+    """The cluster of each point.  Needs scikit-learn (`plots`)."""
+    from sklearn.cluster import KMeans
+    return KMeans(count, n_init=10, random_state=seed).fit_predict(points)
+
+
 def purity(points, element, seed: int = 0) -> float:
     """The share of points that are of their cluster's most frequent element; k-means with as many clusters as elements.
 
     1 where the clusters are the elements; the share of the most frequent element is what chance gets at least.  Needs
     scikit-learn (`plots`).
     """
-    from sklearn.cluster import KMeans
     count = len(np.unique(element))
-    cluster = KMeans(count, n_init=20, random_state=seed).fit_predict(points)
     table = np.zeros((count, int(element.max()) + 1), dtype=np.int64)
-    np.add.at(table, (cluster, element), 1)
+    np.add.at(table, (_k_means(points, count, seed), element), 1)
     return float(table.max(axis=1).sum() / len(points))
 
 
+def cluster_count(points, most: int = 10, seed: int = 0) -> int:
+    """How many clusters there are, from 2 on: k-means of the greatest mean silhouette (Rousseeuw 1987).
+
+    Needs scikit-learn (`plots`).
+    """
+    from sklearn.metrics import silhouette_score
+    return max(range(2, most + 1), key=lambda count: silhouette_score(points, _k_means(points, count, seed)))
+
+
 def clusters(recipe, model, p, rng, words: int = 4, length: int = 500) -> dict:
-    """{"purity", "most frequent"} of the layer outputs of a trained RegularGPT, means over words; see `refattn.load`.
+    """{"purity", "count", "most frequent"} of the layer outputs of a RegularGPT, means over words; see `refattn.load`.
+
+    count is the share of words whose number of clusters is that of the maps that occur.
 
     Raises ValueError for another model.
     """
@@ -106,6 +121,7 @@ def clusters(recipe, model, p, rng, words: int = 4, length: int = 500) -> dict:
     drawn = recipe.sample(rng, "longer", words, length)
     seen = [layer_outputs(model, p, recipe.data().automaton, word) for word in drawn.tokens]
     return {"purity": float(np.mean([purity(one.vectors, one.element) for one in seen])),
+            "count": float(np.mean([cluster_count(one.vectors) == len(one.maps) for one in seen])),
             "most frequent": float(np.mean([np.bincount(one.element).max() / len(one.element) for one in seen]))}
 
 

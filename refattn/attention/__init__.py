@@ -5,8 +5,10 @@ recipes and the command line read this table.  `CONTRIBUTING.md` says how a row 
 """
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -65,6 +67,13 @@ def _knobs(name: str, row: str, *settings) -> Variant:
                    tiles="" if "softmax" in knobs.normaliser else "sum")
 
 
+class _Variants(dict):
+    """A table of names that says what is near one that it does not have."""
+
+    def __missing__(self, name):
+        raise KeyError(unknown(name))
+
+
 VARIANTS: dict[str, Variant] = {row.name: row for row in (
     of_page("softmax", "eq. 1-3", "o[b,q,h] = sum_k a_h v_h with a = softmax_k(q.k / sqrt(d) + bias) x dropout",
          row="Softmax attention", knobs=Knobs("softmax", 1, "identity"), tiles="softmax"),
@@ -82,6 +91,16 @@ VARIANTS: dict[str, Variant] = {row.name: row for row in (
     _knobs("hyla_and_softmax", "HYLA + softmax", "softmax_rms_head", 2, "relu"),
     _knobs("hyla_and_softmax_reversed", "HYLA + softmax (the other order)", "rms_head_softmax", 2, "relu"),
 )}
+VARIANTS = _Variants(VARIANTS)
+
+
+def unknown(name) -> str:
+    """The words of an error about a name that is none of the table's."""
+    if Path(__file__).with_name(f"{name}.py").exists():
+        return f"attention {name!r} is no row of VARIANTS: refattn.attention.{name} has arguments of its own"
+    near = get_close_matches(str(name), VARIANTS, n=1)
+    guess = f", did you mean {near[0]}?" if near else ";"
+    return f"attention {name!r} is unknown{guess} allowed: {', '.join(VARIANTS)}"
 
 
 def variant(name) -> Variant:
@@ -89,5 +108,5 @@ def variant(name) -> Variant:
     if isinstance(name, Knobs):
         return _knobs("-".join(map(str, name.check())), "", *name)
     if name not in VARIANTS:
-        raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(VARIANTS)}")
+        raise ValueError(unknown(name))
     return VARIANTS[name]

@@ -1,14 +1,18 @@
 """What tokens and q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
 
+import numpy as np
+
 from ..contract import agree
+from ..params import check_views
 from ..xp import array_module, check_alike
 
 
-def check_tokens(width, read=None, **inputs) -> None:
+def check_tokens(width, read=None, p=None, **inputs) -> None:
     """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
 
-    Raises TypeError for what is no array of floats, or inputs of several dtypes or array modules.
+    Raises TypeError for what is no array of floats, inputs of several dtypes or array modules, a `p` without names.
     """
+    check_views(p)
     check_alike(**inputs)
     if not isinstance(read, slice | None):
         raise ValueError(f"read is {read!r}, allowed are None and slices, which keep the axis")
@@ -40,6 +44,8 @@ def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, 
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
             raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to {axes} = {target}")
+    if isinstance(bias, np.ndarray) and not np.isfinite(bias).all():    # on a device this would wait for it
+        raise ValueError("bias has entries that are not finite; allowed are finite numbers, and keep for a mask")
     if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):
         raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; booleans of "
                         f"{xp.__name__} are needed (True = may attend)")

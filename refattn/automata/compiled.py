@@ -32,10 +32,11 @@ from .. import params
 from ..attention.sliding_dilated import SlidingDilated
 from ..layers.feed_forward import FeedForward
 from ..models.regular_gpt import RegularGPT
-from ..xp import to_device
+from ..xp import array_module, to_device
 from .finite import Automaton
 
-__all__ = ["Compiled", "compiled", "norms", "shaped", "with_reset", "write_attention", "write_feed_forward"]
+__all__ = ["Compiled", "WithReset", "compiled", "norms", "shaped", "with_reset", "write_attention",
+           "write_feed_forward"]
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float32 and float64
 SHARP = 32.0                   # gelu(32 z) / 32 is relu(z) exactly for whole numbers z
@@ -63,6 +64,19 @@ def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activati
     return RegularGPT(attention, FeedForward(width, n**(chunk + 1) + width, activation),
                       automaton.vocabulary + (out_of_range == "mask"), automaton.classes, norm=norm,
                       embedding_scale=embedding_scale)
+
+
+class WithReset(RegularGPT):
+    """A model with out_of_range "mask" that puts the reset, its last token, before every word by itself."""
+
+    def forward(self, p, x, *, tree=False, read=None, levels=None):
+        """y (b, q, o) of words (b, t), as `RegularGPT.forward`; the answer to the reset is left out."""
+        if x.ndim != 2:
+            raise ValueError(f"x has shape {x.shape}; (b, t) tokens are needed, which a reset can be put before")
+        at = range(1, x.shape[1] + 1)[slice(None) if read is None else read]
+        tokens = array_module(x).pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
+        return super().forward(p, tokens, tree=tree, levels=levels,
+                               read=read if tree else slice(at.start, at.stop, at.step))
 
 
 def compiled(automaton: Automaton, chunk: int = 2, *, dtype=np.float64, xp=np, **switches) -> Compiled:

@@ -4,6 +4,7 @@ A word of length t is read at its last position with as many levels as t needs. 
 long word with that number of levels gives at position t the same answer: one pass covers all lengths that need it.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ from .. import ops
 from ..layers.norm import LayerNorm
 from ..models.regular_gpt import levels as levels_for
 from ..xp import array_module, to_device, to_host
+from . import walks
 from .compiled import TILE, Compiled, with_reset
 
-__all__ = ["Errors", "errors", "logits", "passes", "positions"]
+__all__ = ["Errors", "errors", "logits", "passes", "positions", "walked"]
 
 
 class Errors(NamedTuple):
@@ -22,14 +24,24 @@ class Errors(NamedTuple):
     elsewhere: int             # wrong answers at all positions of all passes, those included
     margin: float              # the least by which a right logit is above the others; 1 in exact arithmetic
     answers: int               # that were compared, at all positions of all passes
+    asked: np.ndarray          # (passes, n): how often a word of the lengths of a pass ended in each state
 
 
-def logits(machine: Compiled, words, levels: int | None = None, progress=None):
+def as_compiled(machine) -> Compiled:
+    """A compiled automaton, also from the (recipe, model, parameters) of a run directory that was loaded."""
+    if isinstance(machine, Compiled):
+        return machine
+    recipe, model, p = machine
+    return Compiled(recipe.automaton, model, p.embed.table, p)
+
+
+def logits(machine, words, levels: int | None = None, progress=None):
     """(b, t, classes) after each token of words (b, t), by the model's own blocks, some positions at a time.
 
     `levels` are as many as the length needs unless given; `progress` is called with numbers of positions, as they get
     done at one level.  Under "mask" the reset is put before the words here, and its own answer left out.
     """
+    machine = as_compiled(machine)
     model, p, xp = machine.model, machine.parameters, array_module(machine.flat)
     tokens = with_reset(machine, words)
     h, _ = model.embedding.forward(p.embed, to_device(tokens, xp))
@@ -49,32 +61,57 @@ def logits(machine: Compiled, words, levels: int | None = None, progress=None):
     return ops.linear(h, p.readout.w, p.readout.b)[:, tokens.shape[1] - words.shape[1]:]
 
 
-def passes(machine: Compiled, longest: int) -> list:
+def passes(machine, longest: int) -> list:
     """(number of levels, length) of the passes that cover all lengths up to `longest`.
 
     The reset of "mask" is a token more.
     """
+    machine = as_compiled(machine)
     chunk, reset = machine.model.attention.chunk, machine.model.attention.out_of_range == "mask"
     return [(number, min(longest, chunk**number - reset))
             for number in range(1, levels_for(longest + reset, chunk) + 1)]
 
 
-def positions(machine: Compiled, longest: int) -> int:
+def walked(machine, rng, count: int, longest: int) -> list:
+    """Words for `errors`, so many of every length up to `longest`, that visit all states: one array for each pass."""
+    machine, lengths = as_compiled(machine), [0]
+    lengths += [length for _, length in passes(machine, longest)]
+    return walks.words(machine.automaton, rng, count, [(last + 1, length) for last, length in pairwise(lengths)])
+
+
+def positions(machine, longest: int) -> int:
     """How many positions `progress` will have been told of in the end."""
-    reset = machine.model.attention.out_of_range == "mask"
+    reset = as_compiled(machine).model.attention.out_of_range == "mask"
     return sum(number * (length + reset) for number, length in passes(machine, longest))
 
 
-def errors(machine: Compiled, words, progress=None) -> Errors:
-    """Errors for words (b, t), against the automaton, at all lengths from 1 to t and at every position of each pass."""
-    longest, truth = words.shape[1], machine.automaton.outputs(words)
+def errors(machine, words, progress=None) -> Errors:
+    """Errors against the automaton, at all lengths from 1 to t and at every position of each pass.
+
+    machine : what `compiled` made, or what `refattn.load` returns of its run directory
+    words   : (b, t) tokens, or such an array for each of the `passes`, as long as the pass
+
+    >>> from refattn.automata.compiled import compiled
+    >>> from refattn.automata.finite import Automaton
+    >>> found = errors(compiled(Automaton([[0, 1], [1, 0]], [0, 1])), np.array([[1, 0, 1, 1, 0]]))
+    >>> found.by_length.tolist(), found.asked.tolist()          # lengths 1 and 2, 3 and 4, 5
+    ([0, 0, 0, 0, 0], [[0, 2], [1, 1], [0, 1]])
+    """
+    machine = as_compiled(machine)
+    automaton, whole = machine.automaton, words if isinstance(words, list) else None
+    longest = (words if whole is None else words[-1]).shape[1]
     by_length, elsewhere, margin, answers, done = np.zeros(longest, dtype=np.int64), 0, np.inf, 0, 0
-    for number, length in passes(machine, longest):
-        y = to_host(logits(machine, words[:, :length], number, progress))
-        right = np.take_along_axis(y, truth[:, :length, None], axis=-1)[..., 0]
-        others = np.where(np.arange(y.shape[-1]) == truth[:, :length, None], -np.inf, y).max(axis=-1)
+    asked = []
+    for at, (number, length) in enumerate(passes(machine, longest)):
+        tokens = words[:, :length] if whole is None else whole[at]
+        states = automaton.run(tokens)
+        truth = automaton.output[states][..., None]
+        y = to_host(logits(machine, tokens, number, progress))
+        right = np.take_along_axis(y, truth, axis=-1)[..., 0]
+        others = np.where(np.arange(y.shape[-1]) == truth, -np.inf, y).max(axis=-1)
         wrong = ~(right > others)
         by_length[done:length] = wrong[:, done:].sum(axis=0)
+        asked.append(np.bincount(states[:, done:].ravel(), minlength=automaton.states))
         elsewhere, answers, done = elsewhere + int(wrong.sum()), answers + wrong.size, length
         margin = min(margin, float((right - others).min(initial=np.inf)))
-    return Errors(by_length, elsewhere, margin, answers)
+    return Errors(by_length, elsewhere, margin, answers, np.array(asked))

@@ -79,7 +79,8 @@ class Automaton:
 
     @property
     def classes(self) -> int:
-        return int(self.output.max()) + 1
+        """At least 2: an acceptor whose every answer is the same has two answers still."""
+        return max(2, int(self.output.max()) + 1)
 
     def run(self, tokens):
         """The state after each token: (..., t) integers from (..., t) integers.

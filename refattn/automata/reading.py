@@ -1,4 +1,4 @@
-"""Automata from a table in a text file, or from a regular expression.
+"""Automata from a table in a text file, and the table of an automaton.
 
 The table's first line says `state`, `output`, and the names of the symbols; each other line is a state: its name, its
 class (a whole number from 0; 0 and 1 for an acceptor), and for each symbol the name of the next state.  The first state
@@ -7,16 +7,13 @@ is the start.  Words are separated by blanks; `#` begins a comment.  Parity of t
     state  output  0     1
     even   0       even  odd
     odd    1       odd   even
-
-Regular expressions are read by `greenery` (extra `automata`; no dependencies of its own): characters, . [abc] [^a-c],
-\\d \\w \\s, |, ( ), and the repetitions * + ? {2} {2,} {2,5}.  The word as a whole has to match.
 """
 
 from pathlib import Path
 
 from .finite import Automaton
 
-__all__ = ["from_regex", "from_table", "read_table", "to_table"]
+__all__ = ["check_name", "from_table", "read_table", "to_table"]
 
 MOST_CLASSES = 1_000
 
@@ -64,7 +61,7 @@ def from_table(text: str, source: str = "the table") -> Automaton:
 def read_table(path) -> Automaton:
     """`from_table` of a file.  Raises ValueError, one line, also for one that is no text; OSError without one."""
     try:
-        return from_table(Path(path).read_text(encoding="utf-8"), str(path))
+        return from_table(Path(path).read_text(encoding="utf-8-sig"), str(path))    # with a byte order mark or not
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start})") from error
 
@@ -93,33 +90,3 @@ def check_name(name: str) -> None:
     """Nothing, or a ValueError for a symbol that no table can name."""
     if not name or name.split() != [name] or "#" in name:
         raise ValueError(f"symbol {name!r} is not allowed; allowed are names without blanks and #")
-
-
-def from_regex(expression: str, alphabet: str) -> Automaton:
-    """The minimal acceptor (outputs 0 and 1) of the words over `alphabet`, one character a symbol, that match.
-
-    Raises ValueError when the expression does not parse or the alphabet is empty or repeats itself, RuntimeError
-    without `greenery`.
-    """
-    try:
-        from greenery.parse import NoMatch, parse
-    except ImportError as error:
-        raise RuntimeError("a regular expression needs greenery; install refattn[automata]") from error
-    if not alphabet or len(set(alphabet)) != len(alphabet):
-        raise ValueError(f"alphabet is {alphabet!r}; allowed are one or more different characters")
-    for symbol in alphabet:
-        check_name(symbol)
-    try:
-        machine = parse(expression).to_fsm()
-    except (NoMatch, ValueError, OverflowError, RecursionError) as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(f"regular expression {expression!r} does not parse ({reason})") from error
-    states = sorted(machine.states)
-    place = {state: i for i, state in enumerate(states)}
-
-    def next_state(state, symbol):
-        return next(place[to] for characters, to in machine.map[state].items() if characters.accepts(symbol))
-
-    table = [[next_state(state, symbol) for symbol in alphabet] for state in states]
-    output = [int(state in machine.finals) for state in states]
-    return Automaton(table, output, place[machine.initial], tuple(alphabet)).minimal()

@@ -5,6 +5,7 @@ forward is seen from differences of its own outputs.  Then every single mistake 
 formulas of the page is held against all answers: a mistake is named only if it explains each of them.
 """
 
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +13,17 @@ import numpy as np
 from ..verification import rounding
 from ..verification.rounding import UNIT
 from .formulas import formulas, start
-from .grammar import FUNCTIONS, Runner, mutants, scaled
+from .grammar import mutants, scaled
 from .kernels import Call, Comparison
+from .running import FUNCTIONS, Runner
+from .upstream import first_lines
 
 __all__ = ["Diagnosis", "diagnose"]
 
-NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size
+NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
+LIKE = 0.5                     # and beyond this like one
+DIRECTIONS = 4                 # gradients that are held against differences of the kernel's own outputs
+MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
 
 
 class Diagnosis(NamedTuple):
@@ -42,17 +48,19 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
 
     Takes what `compare` takes, `theirs` being a function; give `bias`, `keep` and `dropout` if the kernel takes them:
     what is not used cannot be diagnosed, and a bias of all four axes shows most.  The kernel is called some ten times,
-    in two shapes.  Lines that explain the answers equally are all listed.  Raises ValueError as `compare` does.
+    in two shapes, and in one more with a bias of all four axes.  Lines that explain the answers equally are all listed.
+    Raises ValueError as `compare` does.
     """
-    call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
-    asked = {}
+    call, asked = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive), {}
+    if not callable(theirs):
+        raise ValueError("theirs is a mapping of arrays; diagnose asks a function again and again, compare takes them")
     for name, inputs in probes(call, sizes, seed).items():
         try:
-            asked[name] = Answer(call, inputs)
+            asked[name] = Answer(call, inputs, twice=name == "all")
         except ValueError:
-            if name != "one sequence":                          # the kernel may be made for one shape
+            if name not in MAYBE:
                 raise
-    wrong = {n: [p for p, a in asked.items() if n in a.wrong] for n in asked["all"].theirs}
+    wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
     if not any(wrong.values()):
         return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
     worst = next(a for a in asked.values() if a.wrong)
@@ -61,18 +69,21 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     else:
         verdict, part, names = consistent(call, asked, wrong), 0, ["o"]
     bad = next((e for a in asked.values() for e in a.comparison.entries if e.where.startswith("shape")), None)
-    if bad:
-        return Diagnosis(worst.comparison, verdict, (), (f"{bad.name} has {bad.where}",), False, np.inf)
     search = [Search(of, part, names, asked, dtype, naive) for of in formulas(call.of.name)]
+    if bad:
+        lines = [(line, f"{bad.name} has {bad.where}") for s in search[:1] for line in s.of.lines
+                 if line.name == bad.name]
+        said = search[0].report(worst, verdict, lines, False, np.inf) if lines else None
+        return said or Diagnosis(worst.comparison, verdict, (), (f"{bad.name} has {bad.where}",), False, np.inf)
     return diagnosed(search, worst, verdict, names)
 
 
 def probes(call, sizes, seed) -> dict:
-    """Name -> inputs: with all options, with none, each alone, small scores, positive numbers, one sequence."""
+    """Name -> inputs: all options, none, each alone, small scores, positive numbers, one sequence, a stretched bias."""
     full, found = call.draw(sizes, seed), {}
     found["all"] = full
     if not call.of.arrays or "q" not in full:
-        return found | {"other numbers": call.draw(sizes, seed + 1)}
+        return found | {f"draw {i}": call.draw(sizes, seed + i) for i in (1, 2)}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     alone = call.draw(one_sequence(sizes), seed + 1)
@@ -80,6 +91,8 @@ def probes(call, sizes, seed) -> dict:
     found["no options"] = call.draw(sizes, seed + 2) | nothing
     found["small scores"] = {**found["no options"], "q": found["no options"]["q"] * 2.0**-9}
     found["positive"] = {**found["no options"], **{n: np.abs(found["no options"][n]) for n in "qkv"}}
+    if "b" in (call.forms["bias"] or "")[-4:-3]:
+        found["stretched bias"] = call.draw(sizes, seed + 4, bias="1" + call.forms["bias"][1:])
     for name in given if len(given) > 1 else ():
         found[f"{name} alone"] = call.draw(sizes, seed + 3) | nothing | {name: full[name]}
     return found
@@ -87,14 +100,14 @@ def probes(call, sizes, seed) -> dict:
 
 def one_sequence(sizes):
     """Sizes for a second shape, where factors that are alike in the first are not."""
-    other = {None: {"q": 4, "k": 9, "h": 3}, "tiles": {"q": 33, "k": 63, "h": 2, "d": 32, "e": 16}}
+    other = {None: {"q": 4, "k": 5, "h": 3}, "tiles": {"q": 33, "k": 63, "h": 2, "d": 32, "e": 16}}
     return {**(sizes if isinstance(sizes, dict) else other[sizes]), "b": 1}
 
 
 class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
-    def __init__(self, call, inputs):
-        self.inputs, self.theirs = call(inputs)
+    def __init__(self, call, inputs, twice=False):
+        self.inputs, self.theirs = call(inputs, twice)
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
@@ -102,7 +115,7 @@ class Answer:
 
 def consistent(call, asked, wrong) -> str:
     """The verdict on a kernel whose output is wrong: are its gradients those of its own forward, or of the page's?"""
-    gradients = [n for n in wrong if n[0] == "d" and n[1:] in ("q", "k", "v", "bias")]
+    gradients = [n for n in wrong if n[0] == "d" and n[1:] in asked["all"].inputs][:DIRECTIONS]
     if not gradients:
         return "forward differs, no gradients given"
     if not any(wrong[n] for n in gradients):
@@ -133,18 +146,18 @@ class Search:
         self.sizes = {n[2:]: x for n, x in self.envs[order[0]].items() if n.startswith("n_")}
         self.first, self.close = order[0], []
         a = self.asked[self.first]
-        self.scale = {n: np.abs(a.ours[n]).max() or 1.0 for n in names}
+        self.scale = {n: np.abs(x).max() or 1.0 for n, x in a.ours.items()}
         self.difference = self.flat(a, a.theirs)
 
     def flat(self, a, results):
         """How far results are from the page, every array relative to its largest entry, in one vector."""
         x = np.concatenate([((results[n] - a.ours[n]) / self.scale[n]).ravel() for n in self.names
-                            if np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
+                            if n in a.theirs and np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
         return np.where(np.isfinite(x), x, 0)
 
     def found(self, p, env) -> dict:
         """The compared results, in the shapes that the kernel's have."""
-        ours, xs = self.asked[p].ours, {n: env[n] for n in self.names}
+        ours, xs = self.asked[p].ours, {n: env[n] for n in self.names if n in self.asked[p].theirs}
         return {n: x.reshape(ours[n].shape) if x.size == ours[n].size else x for n, x in xs.items()}
 
     def misfit(self, p, m):
@@ -192,7 +205,11 @@ class Search:
         near, wrong, lines = [], {n for n in self.names if any(n in a.wrong for a in self.asked.values())}, None
         if 0 not in costs:                                      # many: only where all that is wrong comes from
             lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
-        for m in mutants(self.of, self.part, self.sizes, costs, lines):
+        found = [mutants(self.of, self.part, self.sizes, costs, lines)]
+        if self.part and 0 in costs:                            # what the backward makes again
+            found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
+                         for m in mutants(self.of, 0, self.sizes, costs))
+        for m in chain(*found):
             worst = 0.0
             for p in self.asked:
                 worst = max(worst, self.misfit(p, m))
@@ -218,6 +235,35 @@ class Search:
             if max(self.misfit(p, m) for p in self.asked) < np.inf:
                 yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
 
+    def alike(self, m) -> list:
+        """Lines that nobody can tell from a mistake's own.
+
+        The others that change; those where an option enters that it leaves out or brings in; the one that makes a value
+        which is misread in one line only; the only one that reads a value that is made wrongly.
+        """
+        lines, uses = self.of.lines, self.runner.uses
+        mine = [i for i, line in enumerate(lines) if line.part == self.part]
+        used = {name for code in m.codes.values() for name in code.co_names}
+        left_out = {tuple(name.rsplit("_no_", 1)) for name in used if "_no_" in name}
+        brought = {x for x in ("keep", "dropout") if x in used and not any(x in uses[i] for i in m.codes)}
+        found = [*m.codes, *(i for i in mine for x, option in left_out
+                             if option in uses[i] and x in self.runner.reached(i, [x]))]
+        found += [i for i in mine if brought & uses[i]]
+        value = m.line.name if m.whole else m.misread
+        readers = {lines[i].tag for i in mine if value in uses[i]}
+        if len(readers) == 1:
+            found += [i for i in mine if (value in uses[i] if m.whole else lines[i].name == value)]
+        return [lines[i] for i in found]
+
+    def first_lines(self) -> tuple:
+        """The first lines whose value alone would explain the answers to one probe, the smallest that tells."""
+        wrong = [p for p, a in self.asked.items() if a.wrong]
+        p = "one sequence" if "one sequence" in wrong else wrong[0]
+        a = self.asked[p]
+        theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}
+        bars = {n: 4 * a.bars[n] + self.loose * np.abs(a.ours[n]).max(initial=0) for n in theirs}
+        return first_lines(self.of, self.part, self.envs[p], theirs, bars)
+
     def report(self, worst, verdict, found, named, fit):
         """A Diagnosis from (line, words), the plainest first; a line of None is a sentence of its own."""
         part, function = ("forward", "backward")[self.part], self.of.words[self.part]
@@ -239,20 +285,41 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))
-        return found[0][3].report(worst, verdict, [(m.line, m.words) for _, _, m, _ in found], True, found[0][1])
+        words = [(m.line, m.words) for _, _, m, _ in found]
+        words += [(line, m.words) for _, _, m, s in found for line in s.alike(m)]
+        return found[0][3].report(worst, verdict, words, True, found[0][1])
+    return unexplained(searches, worst, verdict, names)
+
+
+def unexplained(searches, worst, verdict, names) -> Diagnosis:
+    """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
+    said = (None, pattern(worst, names))
     close = sorted((c for s in searches for c in s.close), key=lambda c: -c[0])
+    found = [s.first_lines() for s in searches]
+    first = [line for lines, _ in found for line in lines]
+    if first and close and not any(sure for _, sure in found):
+        first = [m.line for x, _, m in close[:1] if x > LIKE] + first
+    if first:
+        tags = list(dict.fromkeys(line.tag for line in first))[:3]
+        near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
+        like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
+        words = [(line, f"another {line.name} would explain it, none before it does{like.get(line.tag, '')}")
+                 for line in first]
+        return searches[0].report(worst, verdict, [*words, said], False, np.inf)
     if not close:
-        return Diagnosis(worst.comparison, verdict, (), (pattern(worst, names),), False, np.inf)
+        return Diagnosis(worst.comparison, verdict, (), (said[1],), False, np.inf)
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
     words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]
-    return searches[0].report(worst, verdict, [*words, (None, pattern(worst, names))], False, np.inf)
+    return searches[0].report(worst, verdict, [*words, said], False, np.inf)
 
 
 def pattern(answer, names) -> str:
     """Which entries are wrong, in words."""
-    for n in names:
+    for n in (n for n in names if n in answer.wrong):
         x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
-        if n in answer.wrong and x.shape == y.shape:
+        if not np.isfinite(x).all():
+            return f"{n}: {(~np.isfinite(x)).sum()} of {x.size} entries are NaN or infinite"
+        if x.shape == y.shape:
             bad = ~(np.abs(x - y) <= bar)
             if bad.mean() > 0.9:
                 factor = (x * y).sum() / ((y * y).sum() or 1)

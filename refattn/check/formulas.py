@@ -10,20 +10,22 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..attention.pages import PAGES, page
 from ..contract import contract
 from ..ops import unbroadcast
+from ..params import layout
 from ..verification.cases import find
+from ..xp import erf
 
 __all__ = ["BLOCKS", "OPERATIONS", "Formulas", "Line", "formulas", "start"]
 
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
-OPERATIONS = [name for name in BLOCKS if "/" in name]
+OPERATIONS = [name for name in BLOCKS if name.startswith(("ops/", "losses/"))]
 PARTED = "-----\n"
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 
@@ -42,6 +44,7 @@ class Formulas(NamedTuple):
     letters: dict              # name -> axes, of inputs too
     words: tuple               # names of the two functions
     code: str                  # letters of bias, keep and dropout
+    dilation: int
 
 
 def formulas(of: str) -> list[Formulas]:
@@ -52,14 +55,35 @@ def formulas(of: str) -> list[Formulas]:
 
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
+    found = _layer(find(of), fused) if of.startswith("layers/") else _operation(of) if "/" in of else _page(of, fused)
+    if found is None:
+        return None
+    text, inputs, code, words, dilation = found
+    lines, part = [], 0
+    for row in text.splitlines():
+        if f"{row}\n" == PARTED:
+            part = 1
+            continue
+        head, _, body = row.partition(" = ")
+        tag, name, axes = head.split()
+        lines.append(Line(part, tag, name, axes, body))
+    letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
+    return Formulas(tuple(lines), letters, words, code, dilation)
+
+
+def _operation(of):
+    if (kind := of.partition(" in ")[0]) not in OPERATIONS:
+        return None
+    axes, name = find(of).axes, of.split("/")[1].split()[0]
+    return BLOCKS[kind], {**axes, "do": axes["output"], "hit": "btv"}, "bhqk", (name, f"{name}_backward"), 2
+
+
+def _page(of, fused):
     inputs: dict[str, str]
     inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
-    if of in OPERATIONS:
-        axes, name = find(of).axes, of.split("/")[1].split()[0]
-        text, inputs, words = BLOCKS[of], {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
-    elif of not in PAGES or PAGES[of].file not in WRITTEN:
+    if of not in PAGES or PAGES[of].file not in WRITTEN:
         return None
-    elif of.startswith("sliding"):
+    if of.startswith("sliding"):
         pad = of.endswith("pad")
         there = {"there": "" if pad else " * reach(at)",
                  "pad_k": " + dot('qw,hd->qwhd', before, pad_k)[None]" * pad,
@@ -78,16 +102,62 @@ def _formulas(of: str, fused) -> Formulas | None:
     if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
         text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
             PARTED, f"{PARTED}{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
-    lines, part = [], 0
-    for row in text.splitlines():
-        if f"{row}\n" == PARTED:
-            part = 1
+    return text, inputs, code, words, 2
+
+
+def _layer(case, fused):
+    """A layer: its own formulas, or those of a page between the maps into it and out of it."""
+    layer, kind = case.layer, type(case.layer).__name__
+    if layer is None:
+        return None
+    words, axes = (f"{kind}.forward", f"{kind}.backward"), _parameters(layer)
+    if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward"):
+        text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
+        ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
+        text = text.replace("{phi}", ahead).replace("{slope}", slope)
+        return text, {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
+    pads = "pad" in axes
+    of = {"MultiHead": lambda: page(layer.variant).name, "SlidingDilated": lambda: f"sliding_dilated{'_pad' * pads}",
+          "Compositional": lambda: f"compositional_{layer.scoring}".removesuffix("_dot")}.get(kind, lambda: None)()
+    inner = _page(of, fused) if of and getattr(layer, "position", None) is None and "read" not in case.name else None
+    if inner is None:
+        return None
+    text, inputs, code, _, _ = inner
+    ahead, back = re.sub(r"\bx\b", "ex", re.sub(r"\b(d?)o\b", r"\1heads", text)).split(PARTED)
+    first, last = _maps(axes, "context" in case.axes)
+    last += ["in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)"] * pads
+    last += ["in dbr c = 0.0 * br"] * ("br" in axes and "dbr" not in text)      # the softmax drops it
+    h, bo = axes["wo"][:2], "bo" in axes
+    out = [f"out o bqm = dot('bq{h},{h}m->bqm', heads, wo){' + bo' * bo}"]
+    undo = [f"out dheads bq{h} = dot('bqm,{h}m->bq{h}', do, wo)", f"out dwo {h}m = dot('bq{h},bqm->{h}m', heads, do)",
+            *["out dbo m = total(do, 'bq')"] * bo]
+    text = "\n".join([*first, ahead + "\n".join(out), PARTED + "\n".join(undo), back + "\n".join(last)]) + "\n"
+    inputs = {n: x for n, x in inputs.items() if n not in (*"qkv", "selector", "pad_k", "pad_v")}
+    return text, inputs | axes | {"x": "bqm", "context": "bkm", "do": "bqm"}, code, words, getattr(layer, "dilation", 2)
+
+
+def _maps(axes, across):
+    """The lines of the maps from x and the context, and of their gradients; a pad is projected like a token."""
+    first, last, dx = [], [], {"q": [], "k": []}
+    for n, x, p, w in ("q", "x", "q", "q"), ("selector", "x", "q", "s"), ("k", "context", "k", "k"), (
+            "v", "context", "k", "v"):
+        if f"w{w}" not in axes:
             continue
-        head, _, body = row.partition(" = ")
-        tag, name, axes = head.split()
-        lines.append(Line(part, tag, name, axes, body))
-    letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
-    return Formulas(tuple(lines), letters, words, code)
+        form, bias, pad = axes[f"w{w}"][1:], f"b{w}" in axes, "pad" in axes and p == "k"
+        first.append(f"in {n} b{p}{form} = dot('b{p}m,m{form}->b{p}{form}', {x}, w{w}){f' + b{w}' * bias}")
+        first += [f"in pad_{n} {form} = dot('m,m{form}->{form}', pad, w{w}){f' + b{w}' * bias}"] * pad
+        dpad = f" + dot('m,{form}->m{form}', pad, dpad_{n})" * pad
+        last.append(f"in dw{w} m{form} = dot('b{p}m,b{p}{form}->m{form}', {x}, d{n}){dpad}")
+        last += [f"in db{w} {form} = total(d{n}, 'b{p}'){f' + dpad_{n}' * pad}"] * bias
+        last.append(f"in dx{w} b{p}m = dot('b{p}{form},m{form}->b{p}m', d{n}, w{w})")
+        dx[p].append(f"dx{w}")
+    ends = [("dx", "bqm", dx["q"]), ("dcontext", "bkm", dx["k"])] if across else [("dx", "bqm", dx["q"] + dx["k"])]
+    return first, last + [f"in {n} {form} = {' + '.join(terms)}" for n, form, terms in ends]
+
+
+def _parameters(layer) -> dict:
+    """Name -> axes."""
+    return {name: axes for name, axes, *_ in layout(layer.parameters())}
 
 
 def _multi_head(knobs, of) -> str:
@@ -122,23 +192,25 @@ def inverse(x):
 
 
 KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
-         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs}
+         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf}
 
 
 def start(of: Formulas, inputs) -> dict:
     """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
-    env: dict = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    env: dict[str, Any] = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    if "x" in env and "context" in of.letters:
+        env.setdefault("context", env["x"])
     size = {"1": 1}
     for name, axes in of.letters.items():
-        if name in inputs and name not in ("bias", "keep", "dropout"):
+        if name in env and name not in ("bias", "keep", "dropout"):
             size |= dict(zip(axes, env[name].shape, strict=False))
-    if "q" in inputs and "do" in inputs:
+    if "q" in of.letters and "do" in inputs:
         form = np.shape(inputs.get("bias", 0.0))
-        env |= {"scale": inputs["q"].shape[-1] ** -0.5, "fold": lambda ds: unbroadcast(ds, form),
+        env |= {"scale": size["d"] ** -0.5, "fold": lambda ds: unbroadcast(ds, form),
                 "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
         if of.code == "bhqw":
             width = size["w"] = inputs["offset_bias"].shape[1]
-            n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - 2 * np.arange(width)
+            n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - of.dilation * np.arange(width)
             env |= {"at": 1.0 * (n[..., None] == np.arange(size["k"])), "before": 1.0 * (n < 0),
                     "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
     if "index" in inputs or "target" in inputs:

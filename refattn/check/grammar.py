@@ -1,19 +1,19 @@
 """A grammar of mistakes: one change in one line of a page's formulas, or two that belong together.
 
-Mechanical: the syntax tree of each line is walked, and at each node what people write in its place is tried.  Factors
-are symbols (n_h, the number of heads, not 5), so a change means the same at every size.
+Mechanical: the syntax tree of each line is walked, and at each node what people write in its place is tried; that is a
+table, mistakes.txt.  Factors are symbols (n_h, the number of heads, not 5), so a change means the same at every size.
 """
 
 import ast
 import re
-from itertools import combinations
+from importlib.resources import files
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
-import numpy as np
+from .formulas import Formulas
+from .running import code_of, reduced, resolved, tiles, ways
 
-from .formulas import KNOWN, Formulas
-
-__all__ = ["FUNCTIONS", "Mutant", "Runner", "mutants", "scaled"]
+__all__ = ["Mutant", "mutants", "scaled"]
 
 OPTIONS = "bias", "keep", "dropout"
 
@@ -24,134 +24,40 @@ class Mutant(NamedTuple):
     words: str
     cost: int                  # what one does by accident comes before what only a search would think of
     codes: dict                # index of a line -> code in place of its own
+    misread: str = ""          # the value that is only read wrongly in the line,
+    whole: bool = False        # or whether the line's own value could be read wrongly instead
 
 
-# ------------------------------------------------------------------------------------------------ what lines may call
+TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
+MISTAKES = {kind: [(*(part.strip() for part in row.split(" | ")), set(re.findall(r"{(\w+)", row)))
+                   for row in rows.splitlines()]
+            for kind, rows in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TABLE, re.MULTILINE)}
+EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "1e-05", "0.0001", "0.001", "0.01"
+EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
+FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
+POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
+HEADS = {"bqhd", "bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"}
 
 
-def _places(n, how):
-    """Where along an axis of n an index is read (None: zero there), and which entries are lost."""
-    i, (words, _, tile) = np.arange(n), how.rpartition(" ")
-    t = int(tile) if tile.isdigit() else 1
-    return {"the first for all": i * 0, "shifted by one": np.minimum(i + 1, n - 1), "reversed": i[::-1],
-            "shifted back by one": np.maximum(i - 1, 0), "rolled by one": np.roll(i, 1),
-            "rolled back by one": np.roll(i, -1),
-            "the first missing": np.where(i < 1, -1, i), "the last missing": np.where(i == n - 1, -1, i),
-            "only the first": np.where(i > 0, -1, i), "only the last": np.where(i < n - 1, -1, i),
-            "the first tile missing, of": np.where(i < t, -1, i), "only the first tile, of": np.where(i < t, i, -1),
-            "the last tile missing, of": np.where(i >= (n - 1) // t * t, -1, i),
-            "the partial tile missing, of": np.where(i >= n // t * t, -1, i),
-            "only the last tile, of": np.where(i < (n - 1) // t * t, -1, i)}[words if tile.isdigit() else how]
+def factors(letters) -> list:
+    """What values are multiplied by, and its words."""
+    return [{"w": w, "f": f} for w, f in FACTORS] + [
+        {"w": words.format(n), "f": f"n_{n} ** {power}"} for n in letters for words, power in POWERS]
 
 
-WHOLE = ("the first for all", "shifted by one", "shifted back by one", "rolled by one", "rolled back by one",
-         "reversed", "the first missing", "the last missing", "only the first", "only the last")
-PARTS = ("the first tile missing, of", "the last tile missing, of", "the partial tile missing, of",
-         "only the last tile, of", "only the first tile, of")
+def one(name, values) -> list:
+    """Values of one field."""
+    return [{name: x} for x in values]
 
 
-def ways(n):
-    """How an axis of n may be handled wrongly."""
-    return [*WHOLE, "mean", "sum", *(f"{words} {t}" for t in tiles(n) for words in PARTS)] if n > 1 else []
-
-
-def tiles(n):
-    """Sizes of tiles that may cut an axis of n."""
-    return [t for t in ((2, 3, 4, 5) if n < 16 else (16, 32, 64, 128)) if t < n]
-
-
-def along(x, axis, how):
-    """x with one axis handled wrongly."""
-    if how in ("mean", "sum"):
-        return np.broadcast_to(getattr(x, how)(axis, keepdims=True), x.shape)
-    places = _places(x.shape[axis], how)
-    lost = (places < 0).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
-    return np.where(lost, 0, x.take(places, axis))
-
-
-def folded(x, how):
-    """(b, t, h, d) with positions and heads taken for one another in memory."""
-    b, t, h, d = x.shape
-    return x.reshape(b, h, t, d).swapaxes(1, 2) if how == "split" else x.swapaxes(1, 2).reshape(x.shape)
-
-
-def _last(at, first=False):
-    """One-hot places, each only for the last query and offset that reads it: what a scatter without adding keeps."""
-    flat = at.reshape(-1, at.shape[-1])
-    rank = np.where(flat > 0, np.arange(len(flat))[:, None] + 1, 0)
-    rank = np.where(rank > 0, len(flat) + 1 - rank, 0) if first else rank
-    return (flat * (rank == rank.max(0))).reshape(at.shape)
-
-
-def _alive(keep, axis=-1):
-    return np.where(keep.any(axis, keepdims=True), keep, 1.0)
-
-
-def _drift(s, keep, tile):
-    """exp(largest score - largest so far), tile of keys by tile: what a running sum lacks that is never rescaled."""
-    s = np.where(keep > 0, s, -np.inf)
-    last = np.minimum(np.arange(s.shape[-1]) // tile * tile + tile, s.shape[-1]) - 1
-    so_far = np.maximum.accumulate(s, -1)[..., last]
-    return np.exp(np.where(np.isfinite(so_far), s.max(-1, keepdims=True) - so_far, 0))
-
-
-def _placed(at, late=0, dilation=2, edge=None):
-    """One-hot places of keys at other positions, (q, w, k); before the first stands none, the first, or the last."""
-    q, w, k = at.shape
-    n = np.arange(q)[:, None] + k - q + int(late) - dilation * np.arange(w)
-    n = np.maximum(n, 0) if edge == "first" else n % k if edge == "wrapped" else n
-    return 1.0 * (n[..., None] == np.arange(k))
-
-
-FUNCTIONS = KNOWN | {
-    "drift": _drift,
-    "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
-    "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
-    "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
-    "alive": _alive, "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "reciprocal": lambda x: 1 / x,
-    "placed": _placed,
-}
-
-
-PLACES = (*((0, f"the dilation is {n} in place of 2", f"placed(at, dilation={n})") for n in (1, 3, 4)),
-          *((0, f"keys are {abs(n)} too {'late' if n > 0 else 'early'}", f"placed(at, {n})") for n in (1, -1, 2, -2)),
-          (0, "queries stand at the first positions, not at the last", "placed(at, n_q - n_k)"),
-          (0, "the first key stands where there is none", "placed(at, edge='first')"),
-          (0, "the last keys stand where there is none", "placed(at, edge='wrapped')"),
-          (0, "the first key is missing", "along(at, 2, 'the first missing')"),
-          (0, "of several uses of one key only the last is kept", "lastof(at)"),
-          (0, "of several uses of one key only the first is kept", "firstof(at)"))
-
-
-def factors(letters="bqkhde"):
-    """(words, text) of what values are multiplied by."""
-    yield from (("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0"))
-    for n in letters:
-        for words, power in ("{}", 1), ("1/{}", -1), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5):
-            yield words.format(n), f"n_{n} ** {power:.1f}"
-
-
-# ------------------------------------------------------------------------------------------------------------- changes
-
-
-def resolved(of: Formulas, line) -> ast.Expression:
-    """The tree of a line, in which the axes of sums are numbers instead of letters."""
-    tree = ast.parse(line.text, mode="eval")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.func.id in ("sum", "mean", "total"):
-            letters = reduced(of, node)
-            node.args[1].value = tuple(letters.index(x) for x in node.args[1].value)
-    return tree
-
-
-def reduced(of, node) -> str:
-    """The letters of what a sum runs over: those of its name with the most."""
-    return max((of.letters.get(n.id, "") for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)), key=len)
-
-
-def exponent(of) -> str:
-    """What the page's first exp is taken of."""
-    return next(line.text.partition("(")[2].partition(")")[0] for line in of.lines if line.text.startswith("exp("))
+def rows(kind, ranges, **fields):
+    """(cost, words, text) of a section of the table, its rows with every value of the ranges that they name."""
+    for cost, words, text, names in MISTAKES[kind]:
+        for values in product(*(ranges[name] for name in ranges if name in names)):
+            known = fields.copy()
+            for value in values:
+                known.update(value)
+            yield int(cost.format(**known)), words.format(**known), text.format(**known)
 
 
 class Writer:
@@ -186,172 +92,140 @@ class Writer:
                 value[i] = node
 
 
-def code_of(text):
-    """The code of an expression."""
-    return compile(text, text, "eval")
+class Changes:
+    """What may stand in one line of a page."""
+    def __init__(self, of, line, scope, sizes):
+        self.of, self.line, self.scope, self.sizes, keys = of, line, scope, sizes, tiles(sizes.get(of.code[-1], 1))
+        exps = [each.text.partition("(")[2].partition(")")[0] for each in of.lines if each.text.startswith("exp(")]
+        self.exponent = exps[0] if exps and "keep" in of.letters else None
+        self.names = {each.name: each for each in of.lines}
+        self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
+                       "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:])}
 
+    def rows(self, kind, ranges=None, **fields):
+        """`rows` with what the page gives."""
+        return rows(kind, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
 
-def changes(of, node, original, scope, sizes):
-    """(cost, words, text) of what may stand there instead of a node; `original` is the node with letters for axes."""
-    x, keys = ast.unparse(node), tiles(sizes.get(of.code[-1], 1))
-    if isinstance(node, ast.BinOp):
-        yield from binary(of, node, original)
-        if x.startswith("x * inverse(sum(x"):
-            yield from ((1, f"the output is not rescaled where the largest score grows, tiles of {t}",
-                         f"({x} * drift({exponent(of)}, keep, {t}))") for t in keys)
-    if isinstance(node, ast.Call):
-        yield from calls(of, node, original, sizes)
-    if not isinstance(node, ast.Name):
-        return
-    if x == "eps":
-        for e in (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2):
-            yield 0, f"epsilon is {e:g} in place of 1e-6" if e else "epsilon is missing", repr(e)
-    if x == "scale":
-        yield 0, "not divided by sqrt(d)", "1.0"
-        yield 0, "divided by d in place of sqrt(d)", "n_d ** -1.0"
-        yield 0, f"divided by sqrt({of.code[1]} d) in place of sqrt(d)", f"(n_{of.code[1]} * n_d) ** -0.5"
-        for n in (*of.code, "e", "c"):
-            yield 0, f"divided by sqrt({n}) in place of sqrt(d)", f"n_{n} ** -0.5"
-        yield from ((1, f"times {w} in place of 1/sqrt(d)", f) for w, f in factors(of.code + "e") if "sqrt" not in w)
-        yield 0, "multiplied by sqrt(d), not divided", "n_d ** 0.5"
-    if x.startswith("n_"):
-        yield from ((0, f"{m} in place of {x[2:]}", f"n_{m}") for m in "dechsrbkq" if m != x[2:])
-    if x == "at":
-        yield from PLACES
-    letters = of.letters.get(x)
-    if letters is None or x not in scope:
-        return
-    if x in {line.name for line in of.lines}:
-        yield from ((1, f"{x} is made without {option}", f"{x}_no_{option}") for option in ("keep", "dropout"))
-    if letters[-2:] in ("ef", "ee", "nn"):
-        yield 0, f"{x} is transposed", f"{x}.swapaxes(-1, -2)"
-    for y in scope:
-        if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
-            yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
-    if x in ("keep", "dropout"):
-        yield 0, f"{x} is ignored", "1.0"
-        yield 0, f"{x} is inverted", f"(1.0 - hit_({x}))"
-        yield 0, f"{x} is not scaled by 1/(1 - p)", f"hit_({x})"
-        yield 0, f"{x} twice", f"({x} * {x})"
-    elif letters == of.code and x != "bias":
-        yield from ((1, f"{x} meets {option} once more", f"({x} * {option})") for option in ("keep", "dropout"))
-    if x == "keep":
-        yield 0, "a query that keeps nothing attends to everything", "alive(keep)"
-        yield 1, "a key that no query keeps is kept", "alive(keep, -2)"
-        yield 1, "a pair that no head keeps is kept", "alive(keep, 1)"
-    if letters == "bqhd" or letters in ("bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"):
-        yield 1, f"heads and positions of {x} are split wrongly", f"folded({x}, 'split')"
-        yield 1, f"heads and positions of {x} are joined wrongly", f"folded({x}, 'join')"
-    for i, letter in enumerate(letters if letters != "bias" else ""):
-        yield from ((2, f"{x} over {letter}: {how}", f"along({x}, {i}, {how!r})") for how in ways(sizes.get(letter, 1)))
+    def along(self, kind, letters, **fields):
+        """Every axis handled wrongly."""
+        for i, letter in enumerate(letters if letters != "bias" else ""):
+            if letter != "1":
+                hows = one("how", ways(self.sizes.get(letter, 1)))
+                cost = 2 + (letter in self.line.letters)
+                yield from self.rows(kind, {"how": hows}, i=i, letter=letter, cost=cost, **fields)
 
+    def of_line(self, x):
+        """Of the whole line, x in words that can be run."""
+        of, line = self.of, self.line
+        fields = {"x": x, "name": line.name}
+        yield from self.rows("line", {"f": factors(dict.fromkeys([*of.code, *self.sizes]))}, **fields)
+        if line.letters == of.code:
+            for letter in of.code[1::2]:
+                yield from self.rows("line of the code", i=of.code.index(letter), letter=letter, **fields)
+        if len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk":
+            yield from self.rows("line of heads", **fields)
+        if line.text.startswith("exp(") and "keep" in line.text:
+            yield from self.rows("line of exp", **fields)
+        yield from self.along("line along an axis", line.letters, **fields)
 
-def binary(of, node, original):
-    """`changes` of a sum, a product or a power."""
-    x, y, word_x, word_y = map(ast.unparse, (node.left, node.right, original.left, original.right))
-    if isinstance(node.op, ast.Add | ast.Sub):
+    def of_node(self, node, twin):
+        """Of a part of the line; `twin` has letters for axes."""
+        if isinstance(node, ast.Name):
+            yield from self._of_name(node.id)
+        elif isinstance(node, ast.Call):
+            yield from self._of_call(node, twin)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            yield from self._of_sum(node, twin)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for left, right, word in (node.left, node.right, twin.right), (node.right, node.left, twin.left):
+                yield from self._of_factor(left, right, ast.unparse(word))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            yield from self.rows("power", x=ast.unparse(node.left))
+            if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
+                yield from self._of_root(node.left.left)
+
+    def _of_root(self, mean):
+        a, square = ast.unparse(mean), mean.args[0] if isinstance(mean, ast.Call) else mean
+        root = square.left if isinstance(square, ast.BinOp) else square
+        own = mean.args[1].value if isinstance(mean, ast.Call) else ()
+        yield from self.rows("root", a=a, call="mean", root=ast.unparse(root), own=own)
+
+    def _of_name(self, x):
+        of, letters = self.of, self.of.letters.get(x)
+        if x == "eps":
+            yield from self.rows("epsilon")
+        if x == "scale":
+            short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
+            yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
+        if x.startswith("n_"):
+            yield from self.rows("size", {"n": one("n", "dechsrbkq".replace(x[2:], ""))}, letter=x[2:])
+        if x == "at":
+            yield from self.rows("places")
+        if letters is None or x not in self.scope:
+            return
+        weights = x in self.names and "inverse(sum" in self.names[x].text
+        kinds = {"made": x in self.names, "square": letters[-2:] in ("ef", "ee", "nn"), "option": x in OPTIONS[1:],
+                 "code": letters == of.code and x not in OPTIONS, "keep": x == "keep", "heads": letters in HEADS,
+                 "output": x == "c" and self.exponent and self.line.part == 0}
+        for kind in (kind for kind, yes in kinds.items() if yes):
+            yield from self.rows(kind, x=x)
+        yield from rows("weights", {}, x=x, last=letters[-1]) if weights else ()
+        for y in self.scope:
+            if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
+                yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
+        yield from self.along("axis", letters, x=x)
+
+    def _of_sum(self, node, twin):
+        x, y, X, Y = map(ast.unparse, (node.left, node.right, twin.left, twin.right))       # noqa: N806 (in words)
         sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
         if y != "eps":
-            yield 0, f"the term {word_y} is missing", f"({x})"
-            yield 0, f"the sign of {word_y} is wrong", f"(({x}) {other} ({y}))"
-            yield from ((1, f"the term {word_y} is {w} times what it should be", f"(({x}) {sign} ({y}) * {f})")
-                        for w, f in factors(of.code + "de"))
-            yield from ((1, f"the term {word_x} is {w} times what it should be", f"(({x}) * {f} {sign} ({y}))")
-                        for w, f in factors(of.code + "de"))
-            yield 0, f"the term {word_x} is missing", f"(0 {sign} ({y}))"
-        for product, form in (node.left, f"(({{}}) {sign} ({y}))"), (node.right, f"(({x}) {sign} ({{}}))"):
-            if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
-                for m, n in (product.left, product.right), (product.right, product.left):
-                    m, n = ast.unparse(m), ast.unparse(n)
-                    yield 0, f"the factor {n} is applied to both terms", f"{form.format(m)} * ({n})"
-    if isinstance(node.op, ast.Mult):
-        for u, f, words, inner in (x, y, word_y, node.left), (y, x, word_x, node.right):
-            yield 0, f"the factor {words} is missing", f"({u})"
-            yield 0, f"the factor {words} is applied twice", f"(({x}) * ({y}) * ({f}))"
-            yield 1, f"divided by {words} in place of multiplied", f"(({u}) * inverse({f}))"
-            yield 1, f"the factor {words} is a sum, not a product", f"(({u}) + ({f}))"
-            if isinstance(inner, ast.Call) and len(inner.args) == 1:
-                inside = f"({ast.unparse(inner.args[0])}) * ({f})"
-                yield 1, f"the factor {words} comes before {inner.func.id}", f"{inner.func.id}({inside})"
-            if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub):
-                sign = "+" if isinstance(inner.op, ast.Add) else "-"
-                m, n = ast.unparse(inner.left), ast.unparse(inner.right)
-                yield 0, f"the factor {words} misses the term {n}", f"(({m}) * ({f}) {sign} ({n}))"
-                yield 0, f"the factor {words} misses the term {m}", f"(({m}) {sign} ({n}) * ({f}))"
-    if isinstance(node.op, ast.Pow):
-        for power in (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0):
-            yield 0, f"the power is {power:g}", f"(({x}) ** {power})"
-        if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
-            m = ast.unparse(node.left.left)
-            yield 0, "epsilon stands outside the root", f"((({m}) ** 0.5 + eps) ** -1.0)"
-            yield 0, "epsilon is a lower bound, not added", f"(maximum({m}, eps) ** -0.5)"
-            yield 0, "epsilon is a lower bound of the root, not added inside", f"(maximum(({m}) ** 0.5, eps) ** -1.0)"
-            yield 0, "epsilon is squared", f"(({m}) + eps * eps) ** -0.5"
+            yield from self.rows("term", x=x, y=y, X=X, Y=Y, sign=sign, other=other)
+        for term, rest in (node.left, f"(({{}}) {sign} ({y}))"), (node.right, f"(({x}) {sign} ({{}}))"):
+            if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
+                for a, b in (term.left, term.right), (term.right, term.left):
+                    yield from self.rows("term of two factors", rest=rest.format(ast.unparse(a)), b=ast.unparse(b))
 
+    def _of_factor(self, left, right, word):
+        x, y = ast.unparse(left), ast.unparse(right)
+        yield from self.rows("factor", x=x, y=y, Y=word)
+        if isinstance(left, ast.Call) and len(left.args) == 1:
+            yield from self.rows("factor of a call", call=left.func.id, inside=ast.unparse(left.args[0]), y=y, Y=word)
+        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
+            a, b, sign = ast.unparse(left.left), ast.unparse(left.right), "+" if isinstance(left.op, ast.Add) else "-"
+            yield from self.rows("factor of a sum", a=a, b=b, sign=sign, y=y, Y=word)
 
-def calls(of, node, original, sizes):
-    """`changes` of a function."""
-    name, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
-    keys = tiles(sizes.get(of.code[-1], 1))
-    if name in ("sum", "mean", "total"):
-        letters, own = reduced(of, original), node.args[1].value
-        words = original.args[1].value
+    def _of_call(self, node, twin):
+        call, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
+        if call in ("sum", "mean", "total"):
+            yield from self._of_reduction(call, x, text, node.args[1].value, twin)
+        elif call == "dot":
+            ahead, behind = x.strip("'").split("->")
+            for letter in dict.fromkeys(ahead.replace(",", "")):
+                yield from self.rows("dot", text=text, letter=letter) if letter not in behind else ()
+        elif call in MISTAKES:
+            running = x.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
+            ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]]}
+            yield from self.rows(call, ranges, x=x, text=text, running="")
+
+    def _of_reduction(self, call, x, text, own, twin):
+        letters, words = reduced(self.of, twin), twin.args[1].value
+        fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words}
         for n in (1, 2, 0, len(letters)):
-            for axes in combinations(range(len(letters)), n):
-                other = "".join(letters[i] for i in axes) or "nothing"
-                for f in ("sum", "mean") if name != "total" else ():
-                    if (f, axes) != (name, own):
-                        yield int(n != 1), f"{f} over {other} in place of {name} over {words}", f"{f}({x}, {axes})"
-        if name == "total":
-            yield 0, f"mean over {words} in place of sum", f"{text} / ({' * '.join(f'n_{n}' for n in words)})"
-            for n in words:
-                yield 0, f"mean over {n} in place of sum", f"{text} / n_{n}"
-        yield 1, f"the largest over {words} in place of {name}", f"largest({x}, {own})"
+            for numbers in combinations(range(len(letters)), n):
+                axes = "".join(letters[i] for i in numbers) or "nothing"
+                for other in ("sum", "mean") if call != "total" and letters else ():
+                    if (other, numbers) != (call, own):
+                        yield (int(n != 1), f"{other} over {axes} in place of {call} over {words}",
+                               f"{other}({x}, {numbers})")
+        yield 1, f"the largest over {words} in place of {call}", f"largest({x}, {own})"
         if len(words) == 1:
-            yield 0, f"divided by {words} - 1", f"{text} * n_{words} / maximum(n_{words} - 1, 1)"
-            yield 0, f"divided by {words} + 1", f"{text} * n_{words} / (n_{words} + 1)"
-            yield (0, f"{name} over {words} without the last",
-                   f"{name}(along({x}, {own[0]}, 'the last missing'), {own})")
-    if name == "mean" and "h" in original.args[1].value and of.code.startswith("bh"):
-        yield 0, "the mean divides by the number of heads that are kept", f"sum({x}, {own}) * inverse(sum(keep, {own}))"
-    if name == "relu":
-        yield 0, "relu is missing", f"({x})"
-        yield 0, "the relu leaks 1 %", f"(relu({x}) - 0.01 * relu(-({x})))"
-        yield 1, "the absolute value in place of relu", f"abs({x})"
-        yield (1, "GELU in place of relu",
-               f"(0.5 * ({x}) * (1 + tanh(0.7978845608028654 * (({x}) + 0.044715 * ({x}) ** 3))))")
-        yield 1, "SiLU in place of relu", f"(({x}) * inverse(1 + exp(-({x}))))"
-        yield 1, "relu squared", f"relu({x}) ** 2"
-    if name == "step":
-        yield 0, "the slope of relu is missing", "1.0"
-        yield 0, "the slope of relu is inverted", f"step(-({x}))"
-        yield 0, "relu in place of its slope", f"relu({x})"
-    if name == "exp":
-        yield 0, "exp is missing", f"({x})"
-        if "keep" in of.letters:
-            yield from ((1, f"sums are not rescaled where the largest score grows, tiles of {t}",
-                         f"({text} * drift({x}, keep, {t}))") for t in keys)
-        yield 1, "2 to the power in place of e", f"exp(0.6931471805599453 * ({x}))"
-    if name == "inverse":
-        yield 0, "the normaliser is missing", "1.0"
-        yield 0, "0 / 0 where nothing is kept", f"reciprocal({x})"
-        for t in keys:
-            yield (1, f"keys that fill the last tile of {t} count in the normaliser",
-                   f"inverse({x} + (-n_{of.code[-1]}) % {t})")
-            if "sum(x" in x:
-                running = x.replace("sum(x", f"sum(x * drift({exponent(of)}, keep, {t})")
-                yield (1, f"the normaliser is not rescaled where the largest score grows, tiles of {t}",
-                       f"inverse({running})")
-        yield 0, "1e-6 is added to the normaliser", f"inverse(1e-6 + {x})"
-        yield 1, "1 is added to the normaliser", f"inverse(1 + {x})"
-    if name == "fold":
-        yield 0, "a mean in place of a sum over stretched axes", "foldmean(" + x + ")"
-        yield from ((1, f"{w} times what it should be", f"{text} * {f}") for w, f in factors(of.code + "de"))
-    if name == "dot":
-        spec = node.args[0].value
-        for letter in dict.fromkeys(spec.split("->")[0].replace(",", "")):
-            if letter not in spec.split("->")[1]:
-                yield 0, f"a mean over {letter} in place of a sum", f"({text} / n_{letter})"
+            yield from self.rows("reduction over one", **fields)
+        if call == "total":
+            for letter in dict.fromkeys((words, *words)):
+                size = " * ".join(f"n_{n}" for n in letter)
+                yield 0, f"mean over {letter} in place of sum", f"{text} / ({size})"
+        if call == "mean" and "h" in words and self.of.code.startswith("bh"):
+            yield from self.rows("mean over heads", **fields)
 
 
 # ----------------------------------------------------------------------------------------------------- all of one page
@@ -360,63 +234,52 @@ def calls(of, node, original, sizes):
 def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
     """Every mistake of the forward or of the backward, or of some lines; `sizes` of the letters say which tiles fit."""
     texts = {i: ast.unparse(resolved(of, line)) for i, line in enumerate(of.lines)}
-    letters = dict.fromkeys([*of.code, *(x for x in sizes if x not in of.code)])
+    made = {line.name for line in of.lines}
     for i, line in enumerate(of.lines):
         if line.part != part or lines is not None and i not in lines:
             continue
         writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
-        scope = [n for n in dict.fromkeys(["do"] * part + [n for n in of.letters if n not in {x.name for x in of.lines}]
-                 + [x.name for x in of.lines[:i]]) if part or n != "do"]
+        before = [n for n in of.letters if n not in made and n != "do"] + [x.name for x in of.lines[:i]]
+        scope = list(dict.fromkeys(["do"] * part + before))
         same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == part]
-        whole = writer.tree.body
-        found = [(1, f"{line.name} is {w} times what it should be", f"({texts[i]}) * {f}", whole)
-                 for w, f in factors(letters)]
-        if line.letters == of.code:
-            found += [(1, f"{line.name} is divided by the number of {x} that are kept",
-                       f"({texts[i]}) * inverse(sum(keep, {(of.code.index(x),)}))", whole) for x in of.code[1::2]]
-        if len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk":
-            found += [(1, f"heads and positions of {line.name} are taken for one another",
-                       f"folded({texts[i]}, {how!r})", whole) for how in ("split", "join")]
-        if line.text.startswith("exp(") and "keep" in line.text:
-            found.append((1, "a query that keeps nothing attends to all keys alike",
-                          f"exp({exponent(of)} * some(keep)) * alive(keep)", whole))
-        if line.letters != "bias":
-            found += [(2, f"{line.name} over {letter}: {how}", f"along({texts[i]}, {j}, {how!r})", whole)
-                      for j, letter in enumerate(line.letters) if letter != "1" for how in ways(sizes.get(letter, 1))]
+        allowed, whole = Changes(of, line, scope, sizes), writer.tree.body
+        found = [(*change, whole, "", True) for change in allowed.of_line(texts[i])]
         for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
             if isinstance(node, ast.expr) and id(node) in writer.at:
-                found += [(*change, node) for change in changes(of, node, twin, scope, sizes)]
+                name = node.id if isinstance(node, ast.Name) else ""
+                found += [(*change, node, name, False) for change in allowed.of_node(node, twin)]
         for x in {n.id for n in ast.walk(whole) if isinstance(n, ast.Name) and n.id in scope} if 1 in costs else ():
-            for y in scope:
-                if y != x and of.letters.get(y) == of.letters[x] and texts[i].count(x) > 1:
-                    yield Mutant(line, f"{y} in place of {x} throughout", 1, {i: renamed(of, i, {x: y})})
-            for option in ("keep", "dropout") if texts[i].count(x) > 1 else ():
-                yield Mutant(line, f"{x} is made without {option}", 1, {i: renamed(of, i, {x: f"{x}_no_{option}"})})
-        for cost, words, new, node in found:
+            if texts[i].count(x) > 1:
+                others = [(f"{y} in place of {x} throughout", y) for y in scope
+                          if y != x and of.letters.get(y) == of.letters[x]]
+                others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
+                for words, y in others:
+                    yield Mutant(line, words, 1, {i: renamed(of, i, {x: y})}, x)
+        for cost, words, new, node, *kind in found:
             code = writer.put(node, new) if cost in costs else None
             if code:
-                yield Mutant(line, words, cost, {i: code})
+                yield Mutant(line, words, cost, {i: code}, *kind)
                 for j in same:
                     yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
-    yield from (m for m in pairs(of, part, texts, sizes, costs))
+    yield from pairs(of, part, texts, sizes, costs)
 
 
 def pairs(of, part, texts, sizes, costs):
-    """Two lines that change together: a factor that comes too early or too late, an input that is read wrongly."""
+    """Two lines that change together: a factor or term that comes too early or too late, an input that is misread."""
     lines = [i for i, line in enumerate(of.lines) if line.part == part]
-    for i in lines:
+    for i in lines if 1 in costs else ():
         tree = resolved(of, of.lines[i]).body
-        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
-            x, f = ast.unparse(tree.left), ast.unparse(tree.right)
-            needed = {n.id for n in ast.walk(tree.right) if isinstance(n, ast.Name)}
-            for j in lines:
-                if j < i and needed & {line.name for line in of.lines[j:i]}:
-                    continue
-                before = f"{f} comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
-                alike = of.lines[j].letters == of.lines[i].letters and (j < i or "(" not in f)
-                if 1 in costs and 0 < abs(j - i) < 4 and alike:
-                    yield Mutant(of.lines[min(i, j)], f"the factor {before}", 1,
-                                 {i: code_of(x), j: code_of(f"({texts[j]}) * ({f})")})
+        if not isinstance(tree, ast.BinOp) or not isinstance(tree.op, ast.Mult | ast.Add):
+            continue
+        kind, sign = ("factor", "*") if isinstance(tree.op, ast.Mult) else ("term", "+")
+        x, f = ast.unparse(tree.left), ast.unparse(tree.right)
+        needed = {n.id for n in ast.walk(tree.right) if isinstance(n, ast.Name)}
+        for j in (j for j in lines if 0 < abs(j - i) < 4 and of.lines[j].letters == of.lines[i].letters):
+            if j > i and "(" in f or needed & {line.name for line in of.lines[j:i]}:
+                continue
+            when = f"comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
+            yield Mutant(of.lines[min(i, j)], f"the {kind} {f} {when}", 1,
+                         {i: code_of(x), j: code_of(f"({texts[j]}) {sign} ({f})")})
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at"):
         letters = of.letters.get(name, "")
         found = [(1, f"{name} is read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
@@ -428,7 +291,7 @@ def pairs(of, part, texts, sizes, costs):
                       (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
                      (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
-            found = list(PLACES)
+            found = list(rows("places", {}))
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:
@@ -465,39 +328,3 @@ def scaled(of, part):
                 code = writer.put(node, f"({ast.unparse(node)}) * FACTOR")
                 if code:
                     yield Mutant(line, words, 1, {i: code})
-
-
-class Runner:
-    """A page's formulas, run whole or from a mistake on; only what depends on a change is run again."""
-    def __init__(self, of: Formulas):
-        trees = [resolved(of, line) for line in of.lines]
-        self.of, self.codes = of, [compile(tree, line.text, "eval") for tree, line in zip(trees, of.lines, strict=True)]
-        self.uses = [{n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} for tree in trees]
-
-    def reached(self, i, names) -> set:
-        """Which of the names a line has an influence on."""
-        changed = {self.of.lines[i].name}
-        for line, uses in zip(self.of.lines[i + 1:], self.uses[i + 1:], strict=True):
-            changed |= {line.name} if changed & uses else set()
-        return changed & set(names)
-
-    def shadows(self, env) -> dict:
-        """Every value as it is where keep, or dropout, is ignored: what a mistaken second computation of it gives."""
-        found = {}
-        for option in ("keep", "dropout"):
-            values = self.run(env | {option: 0 * env[option] + 1.0}) if option in env else env
-            found |= {f"{line.name}_no_{option}": values[line.name] for line in self.of.lines if line.name in values}
-        return found
-
-    def run(self, env, codes=None, part=None, whole=False) -> dict:
-        """Names and values.  With `codes`, env is the right page's and only what they change is run, unless `whole`."""
-        env, changed = dict(env), None if codes is None or whole else set()
-        with np.errstate(all="ignore"):
-            for i, line in enumerate(self.of.lines):
-                code = (codes or {}).get(i)
-                if part not in (None, line.part) or changed is not None and code is None and not changed & self.uses[i]:
-                    continue
-                env[line.name] = eval(code or self.codes[i], {"__builtins__": {}}, env)    # noqa: S307 (our own text)
-                if changed is not None:
-                    changed.add(line.name)
-        return env

@@ -19,14 +19,20 @@ A PyTorch kernel, forward and backward (`EXAMPLE` below; the tests run it where 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..verification import plain_formulas, rounding
+from ..verification.rounding import UNIT
+from .formulas import formulas
+from .running import Runner, evaluated
 from .subjects import Subject, drawn, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
+
+CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
 
 EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
 
@@ -127,12 +133,14 @@ class Call:
         if sorted(layout) != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
+        if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping)):
+            raise ValueError(f"theirs is a {type(theirs).__name__}; a function, or a mapping of arrays, is needed")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]
 
-    def draw(self, sizes=None, seed=0) -> dict:
-        return drawn(self.of, self.dtype, self.forms, sizes, seed, self.causal)
+    def draw(self, sizes=None, seed=0, **forms) -> dict:
+        return drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
 
     def names(self, inputs) -> list[str]:
         """What a kernel returns, in order."""
@@ -197,11 +205,29 @@ class Call:
             raise ValueError(f"theirs has {', '.join(theirs)}; q, k, v and at least one of o, dq, dk, dv are needed")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
+        for n, x in inputs.items():
+            if not np.isfinite(x).all():
+                raise ValueError(f"theirs has {n} with NaN or infinite entries; finite numbers are needed"
+                                 f"{', and keep for what is not attended to' * (n == 'bias')}")
         return inputs, {n: x for n, x in arrays.items() if n not in inputs}
 
     def bars(self, inputs, results) -> tuple[dict, dict]:
-        """Our results, and what is allowed of each entry."""
-        return rounding.bars(lambda xp: self.of.run(inputs, xp, "lse" in results), self.dtype, naive=self.naive)
+        """Our results, and what is allowed of each entry.
+
+        Half of the evaluations have a softmax's backward in the form of fused kernels.  In half precision few entries
+        may be off by chance, beside a kink that no evaluation met: then more evaluations are asked.
+        """
+        def run(xp):
+            return self.of.run(inputs, xp, "lse" in results)
+
+        every = formulas(self.of.name)
+        other = partial(evaluated, Runner(every[1]), inputs) if len(every) > 1 else None
+        ours, bars = rounding.bars(run, self.dtype, naive=self.naive, other=other)
+        off = [np.abs(x - ours[n]) > bars[n] for n, x in results.items() if n in ours and x.shape == ours[n].shape]
+        if UNIT[self.dtype] > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
+            again = rounding.bars(run, self.dtype, naive=self.naive, other=other, seed=1, pairs=MORE)[1]
+            bars = {n: np.maximum(x, again[n]) for n, x in bars.items()}
+        return ours, bars
 
     def report(self, inputs, results, known=None) -> Comparison:
         """The Comparison of results with ours, or with `known` ones and their error bars."""

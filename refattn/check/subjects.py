@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from math import prod
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +55,8 @@ def _draw(row, letters, forms, size, rng) -> dict:
         inputs["dend"] = normal(rng, letters["dend"], size)
     for name, form in forms.items():
         allowed = letters[name]
-        if len(form) > 4 or any(x not in ("1", y) for x, y in zip(form[::-1], allowed[::-1], strict=False)):
+        if not isinstance(form, str) or len(form) > 4 or any(
+                x not in ("1", y) for x, y in zip(form[::-1], allowed[::-1], strict=False)):
             raise ValueError(f"{name} is {form!r}; allowed: the last axes of {allowed!r}, or 1 for a stretched one: "
                              f"'h1{allowed[-1]}'")
         x = rng.random(shape(form, size))
@@ -125,7 +127,7 @@ def sized(sizes) -> dict:
     for axis, n in (sizes or {}).items():
         if axis not in SIZES:
             raise ValueError(f"sizes has the unknown axis {axis!r}; allowed: {', '.join(SIZES)}")
-        if not isinstance(n, int) or n < 1:
+        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
             raise ValueError(f"sizes has {n!r} for the axis {axis}; allowed: whole numbers from 1")
     return SIZES | (sizes or {})
 
@@ -133,7 +135,9 @@ def sized(sizes) -> dict:
 def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     """Inputs by name, float64 with values of `dtype`."""
     size = sized(sizes)
-    inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(seed))
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; allowed: whole numbers from 0")
+    inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(int(seed)))
     if causal:
         if of.letters.get("keep") != "bhqk" or "state" in of.arrays:
             raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")

@@ -1,4 +1,4 @@
-"""The command line: refattn train | compile | check | verify | list | reproduce | write | vectors.
+"""The command line: refattn train | verify | list | show | reproduce | vectors | compile | check | write.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
@@ -16,17 +16,22 @@ from .options import Parser, Usage, whole, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
 
-  refattn train [TASK] [options]   train and compare; alone: fuzzy logic with softmax, linear and hyla attention
-  refattn train --resume DIR       go on with what is in DIR
-  refattn compile --language NAME  a finite automaton as exact weights of a RegularGPT; also --table FILE, --regex R
-  refattn check MODULE:FUNCTION --as V   a kernel of yours against a page: what is wrong, where and why
-  refattn verify [NAME ...]        check theorems, definitions and gradients in float64; NAME is a part of one
-  refattn list                     variants, tasks, recipes and theorems, with their sources
-  refattn reproduce [NAME]         a published table, the paper's figures beside ours; alone: the names
-  refattn write RUN PROMPT         what a trained model says after a prompt
-  refattn vectors --out DIR        write reference inputs, outputs and gradients for other languages
+  refattn train [TASK]      train and compare; alone: fuzzy logic with softmax,
+                            linear and hyla attention
+  refattn train --resume D  go on with what is in directory D
+  refattn show DIR          a comparison, finished or running: table and figure
+  refattn reproduce [NAME]  a published table, the paper's figures beside ours
+  refattn verify [NAME ...] check theorems, definitions, gradients in float64
+  refattn list              variants, tasks, recipes, theorems, their sources
+  refattn check M:F --as V  a kernel of yours against a page: what is wrong,
+                            where and why
+  refattn compile --regex R a finite automaton as exact weights of a RegularGPT
+  refattn write RUN PROMPT  what a trained model says after a prompt
+  refattn vectors --out DIR reference inputs, outputs and gradients for other
+                            languages
 
-refattn COMMAND --help lists the options of a command."""
+refattn COMMAND --help lists the options of a command,
+refattn train TASK --help those of a task."""
 
 
 def train(argv) -> int:
@@ -50,15 +55,20 @@ def verify(argv) -> int:
 
     from ..train.json_files import plain
     from ..verification import theorems
-    results = []
-    with tqdm(total=len(theorems.chosen(names)), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
+    from .comparison import lines, room
+    results, asked, limit = [], [t.name for t in theorems.chosen(names)], room()
+    with tqdm(total=len(asked), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
               mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
+        bar.set_postfix_str(asked[0])
         for result in theorems.verify(names, seed):
             results.append(result)
+            bar.set_postfix_str(" ".join(asked[len(results):][:1]), refresh=False)
             bar.update()
             if "json" not in options and not (result.ok and "quiet" in options):
-                bar.write(f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e}  "
-                          f"{result.name}: {result.raised or result.statement} [{result.source}]", file=sys.stdout)
+                said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "
+                        f"{result.seconds:6.2f} s  {result.name}: {result.raised or result.statement} "
+                        f"[{result.source}]")
+                bar.write("\n".join(lines(said, limit, hang=6)), file=sys.stdout)
                 sys.stdout.flush()
     failed = sum(not result.ok for result in results)
     if "json" in options:
@@ -92,15 +102,27 @@ def listing() -> dict:
 
 def list_all(argv) -> int:
     """What there is, and where it comes from."""
-    from .comparison import columns
+    from .comparison import columns, lines, room
     parser = Parser("refattn list", "Variants, tasks, recipes and theorems, with paper, equation or table, and file.")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-    as_json, sections = "json" in parser.parse(argv), listing()
+    as_json, sections, limit = "json" in parser.parse(argv), listing(), room()
     if as_json:
         print(json.dumps({name: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
                           for name, rows in sections.items()}, indent=1, ensure_ascii=False))
-    else:
-        print("\n\n".join(f"{name.upper()}\n{columns(rows)}" for name, rows in sections.items()))
+        return 0
+    theorems, recipes = sections.pop("theorems")[1:], {}
+    for name, scale, steps, figures, file in sections["recipes"][1:]:      # a line for all scales of one
+        recipes.setdefault((name, figures, file), []).append(f"{scale} {steps}")
+    sections["recipes"] = [("name", "scales and their steps", "figures", "file"), *(
+        (name, "; ".join(scales), figures, file) for (name, figures, file), scales in recipes.items())]
+    for name, rows in sections.items():
+        folder = os.path.commonpath([row[-1] for row in rows[1:]])          # said once, in the heading
+        rows = [(*rows[0][:-1], f"file in {folder}"), *((*row[:-1], row[-1][len(folder) + 1:]) for row in rows[1:])]
+        rows = [[text.replace(" et al.", "") for text in row] for row in rows]
+        print(f"{name.upper()}\n{columns(rows, limit=limit)}\n")
+    print("THEOREMS")
+    for name, source, file, statement in theorems:
+        print("\n".join(lines(f"{name}: {statement} [{source}; {file}]", limit, hang=4)))
     return 0
 
 
@@ -116,6 +138,12 @@ def vectors(argv) -> int:
     module.write(options["out"])
     print(f"the vectors are in {options['out']}", file=sys.stderr)
     return 0
+
+
+def show(argv) -> int:
+    """Print a comparison's table and draw its curves."""
+    from .showing import run
+    return run(argv)
 
 
 def reproduce(argv) -> int:
@@ -142,8 +170,8 @@ def check(argv) -> int:
     return run(argv)
 
 
-COMMANDS = {"train": train, "compile": compile_automaton, "check": check, "verify": verify, "list": list_all,
-            "reproduce": reproduce, "write": write, "vectors": vectors}
+COMMANDS = {"train": train, "verify": verify, "list": list_all, "show": show, "reproduce": reproduce,
+            "vectors": vectors, "compile": compile_automaton, "check": check, "write": write}
 
 
 def main(argv=None) -> int:

@@ -7,6 +7,7 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
+from .comparison import wrapped
 from .options import Parser, Usage
 
 __all__ = ["run"]
@@ -76,7 +77,7 @@ def run(argv) -> int:
     name = options.pop("kernel")
     kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
     report = compare(kernel, **options)
-    print(report)
+    print(wrapped(str(report)))
     if not report.ok:
-        print(diagnose(kernel, **options))
+        print(wrapped(str(diagnose(kernel, **options))))
     return 0 if report.ok else 1

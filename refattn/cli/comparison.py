@@ -1,22 +1,89 @@
-"""Results as text tables and as JSON."""
+"""Results as text tables, as wide as the terminal is, and as JSON."""
+
+import os
+import re
+import shutil
+import sys
+from itertools import zip_longest
+from operator import gt
 
 from ..reproduce.published import figures_for
 from ..reproduce.statistics import mean
 
+LABEL = 28                     # characters of the first column, at least, beside the others
+PART = "(?:± )?[^ _/]*[ _/]*"  # what no line is broken in
 
-def columns(rows, right=()) -> str:
+
+def room() -> int | None:
+    """Columns to print in: COLUMNS where that is set, or the terminal's; None for a file or pipe, which takes all."""
+    return shutil.get_terminal_size().columns if os.environ.get("COLUMNS") or sys.stdout.isatty() else None
+
+
+def lines(text: str, limit: int | None, hang: int = 2) -> list[str]:
+    """A text in lines of at most `limit` characters, broken behind blanks, _ and /; all but the first are indented.
+
+    >>> lines("refattn/attention/hyla.py is a page", 18)
+    ['refattn/attention/', '  hyla.py is a', '  page']
+    """
+    found = [""]
+    for part in re.findall(PART, text) if limit and len(text) > limit else [text]:
+        while limit and len(found[-1]) + len(part.rstrip()) > limit:
+            start = " " * min(hang, limit // 2)
+            keep = len(part) if found[-1].strip() else limit - len(found[-1])
+            if keep < len(part):                            # no line is long enough for it
+                found[-1], part = found[-1] + part[:keep], part[keep:]
+            found.append(start)
+        found[-1] += part
+    return [line.rstrip() for line in found]
+
+
+def wrapped(text: str) -> str:
+    """A text of many lines, as wide as there is room."""
+    return "\n".join(line for long in text.splitlines() for line in lines(long, room()))
+
+
+def fitted(rows, right, limit: int | None) -> list[list[str]]:
+    """The lines of each row: of the heading first, then of a rule, as `columns` says."""
+    places = range(len(rows[0]))
+    widths = [max(len(row[i]) for row in rows) for i in places]
+    hang = [0 if i in right else 2 for i in places]
+    word, head = ([max(len(part.rstrip()) for row in some for part in re.findall(PART, row[i])) for i in places]
+                  for some in (rows, rows[:1]))
+    body = [max([head[i], *(len(row[i]) for row in rows[1:])]) if i in right else
+            min(widths[i], max(word[i] + 2, 40 * (i == 0))) for i in places]
+    gaps = 2 * len(places) - 2
+    if limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
+        below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2)
+        labels = [[], [], *(lines(row[0], limit) for row in rows[1:])]
+        return [[*label, *(f"  {line}" for line in part)] for label, part in zip(labels, below, strict=True)]
+    for least in body, word, [5] * len(widths):             # the last breaks words
+        while limit and sum(widths) + gaps > limit and any(map(gt, widths, least)):
+            widths[max((i for i in places if widths[i] > least[i]), key=widths.__getitem__)] -= 1
+
+    def aligned(line):
+        return "  ".join(text.rjust(width) if i in right else text.ljust(width)
+                         for i, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
+    return [[aligned(line) for line in zip_longest(*map(lines, row, widths, hang), fillvalue="")]
+            for row in (rows[0], ["-" * width for width in widths], *rows[1:])]
+
+
+def columns(rows, right=(), limit: int | None = None) -> str:
     """Rows of texts as aligned columns, the first row being the heading; columns in `right` end flush.
+
+    Where they are wider than `limit` together, headings are broken into lines first, then the widest columns; where
+    little would be left of the first column, it stands above the others.
 
     >>> print(columns([["a", "n"], ["bc", "10"]], right={1}))
     a    n
     --  --
     bc  10
+    >>> print(columns([["", "n"], ["hyla with four heads of width two", "10,000,000"]], right={1}, limit=34))
+               n
+      ----------
+    hyla with four heads of width two
+      10,000,000
     """
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
-    return "\n".join("  ".join(text.rjust(width) if i in right else text.ljust(width)
-                               for i, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
-                     for line in lines)
+    return "\n".join(line for row in fitted(rows, right, limit) for line in row)
 
 
 def shown(middle, error=None, digits: int = 3) -> str:
@@ -49,7 +116,7 @@ def summary(kind, outcomes) -> list[dict]:
 
 def table(kind, outcomes) -> str:
     """The comparison as text, with the paper's figures marked as such."""
-    rows = summary(kind, outcomes)
+    rows, limit = summary(kind, outcomes), room()
     texts = [[kind.COMPARES.replace("_", " "), *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
     for row in rows:
         figure = row["published"] or {"mean": None, "standard_error": None}
@@ -57,8 +124,10 @@ def table(kind, outcomes) -> str:
         texts.append([str(row[kind.COMPARES]), *cells,
                       shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
-    notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
-             f"decay {fields['decay']:g}, " + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
+    shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
+    notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
+             f"rate {fields['rate']:g}, decay {fields['decay']:g}, "
+             + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
              + f"{fields['evaluation']:,} {kind.COUNTED}; seed"
              + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard error")]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])
@@ -67,4 +136,5 @@ def table(kind, outcomes) -> str:
         if not outcome["finished"]:
             reason = outcome.get("error") or f"stopped at step {outcome['step']:,} of {outcome['fields']['steps']:,}"
             ends.append(f"{outcome['name']} is not complete: {reason}")
-    return "\n".join([*notes, "", columns(texts, right=set(range(1, len(texts[0])))), "", *ends])
+    notes, ends = (["\n".join(lines(text, limit)) for text in part] for part in (notes, ends))
+    return "\n".join([*notes, "", columns(texts, right=set(range(1, len(texts[0]))), limit=limit), "", *ends])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .comparison import columns
+from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, flag, whole, writable
 
 DTYPES = "float32", "float64"
@@ -24,12 +24,14 @@ def parser() -> Parser:
     p.add_argument("--language", metavar="NAME", help=", ".join(LANGUAGES))
     p.add_argument("--table", metavar="FILE", help="a line 'state output', then the symbols; then a line for each "
                    "state: its name, its class (0, 1, ...), the next state for each symbol; the first is the start")
-    p.add_argument("--regex", metavar="R", help="words that match are of class 1, others of 0; needs refattn[automata]")
-    p.add_argument("--alphabet", metavar="ABC", help="the symbols of --regex (default: 01)")
+    p.add_argument("--regex", metavar="R", help="as Python's re.fullmatch has it: words that match are of class 1, "
+                   "others of 0")
+    p.add_argument("--alphabet", metavar="ABC", help="the symbols of --regex, a character each (default: 01)")
     p.add_argument("--chunk", type=whole, metavar="C", help="keys that a query sees (default: 2)")
     p.add_argument("--norm", choices=NORMS, help="LayerNorm (default: none)")
     p.add_argument("--activation", choices=ACTIVATIONS, help="default: relu")
-    p.add_argument("--out-of-range", choices=("pad", "mask"), help="before the first token (default: pad)")
+    p.add_argument("--out-of-range", choices=("pad", "mask"), help="before the first token: a vector of its own, or "
+                   "nothing, which takes a reset token before every word; refattn.load puts it there (default: pad)")
     p.add_argument("--dtype", choices=DTYPES, help="default: float32")
     p.add_argument("--max-length", type=whole, metavar="T", help="errors are reported up to here (default: 600)")
     p.add_argument("--words", type=whole, metavar="N", help="of each length that are read (default: 4)")
@@ -40,8 +42,9 @@ def parser() -> Parser:
 
 
 def source(options):
-    """(name, automaton) that the options ask for, and how its members are drawn, None where nobody knows."""
-    from ..automata import reading
+    """(name, automaton) that the options ask for."""
+    from ..automata.expressions import from_regex
+    from ..automata.reading import read_table
     from ..recipes import unknown
     from ..tasks.languages import LANGUAGES
     given = [name for name in ("language", "table", "regex") if name in options]
@@ -54,24 +57,15 @@ def source(options):
         name = options["language"].replace("-", "_")
         if name not in LANGUAGES:
             raise Usage(unknown("--language", name, list(LANGUAGES)))
-        return name, LANGUAGES[name].automaton, LANGUAGES[name].draw
+        return name, LANGUAGES[name].automaton
     try:
         if "table" in options:
-            return Path(options["table"]).stem, reading.read_table(options["table"]), None
-        return "regex", reading.from_regex(options["regex"], options.get("alphabet", "01")), None
+            return Path(options["table"]).stem, read_table(options["table"])
+        return "regex", from_regex(options["regex"], options.get("alphabet", "01"))
     except OSError as error:
         raise Usage(f"--table is {options['table']!r}, which cannot be read ({error.strerror})") from None
-    except (RuntimeError, ValueError) as error:
+    except ValueError as error:
         raise Usage(f"--{given[0]}: {error}") from None
-
-
-def words(automaton, draw, rng, count: int, length: int):
-    """(count, length) tokens: uniformly random, and of a known language half of them as its task draws members."""
-    tokens = rng.integers(automaton.vocabulary, size=(count, length))
-    if draw is not None:
-        drawn = draw(rng, (count + 1) // 2, length + length % 2)        # D_n has members of even length
-        tokens[:len(drawn)] = drawn[:, :length]
-    return tokens
 
 
 def number(options, name, default, least, most):
@@ -83,22 +77,30 @@ def number(options, name, default, least, most):
 
 
 def report(machine, found, longest: int) -> str:
-    """Errors by length, the lengths of one number of levels in one line, those with errors named."""
+    """Errors by length, the lengths of one number of levels in one line, with what was asked; those wrong are named."""
     from ..automata.exactness import passes
-    rows, done = [("lengths", "levels", "errors")], 0
-    for levels, length in passes(machine, longest):
+    from ..automata.walks import reached
+    automaton, done = machine.automaton, 0
+    there, known = reached(automaton, longest), np.eye(automaton.classes, dtype=int)[automaton.output]
+    rows = [("lengths", "levels", "states", f"answers {'/'.join(map(str, range(automaton.classes)))}", "errors")]
+    for (levels, length), asked in zip(passes(machine, longest), found.asked, strict=True):
         part = found.by_length[done:length]
         wrong = [f"{done + 1 + i:,}: {part[i]}" for i in np.flatnonzero(part)[:8]]
-        rows.append((f"{done + 1:,} to {length:,}", str(levels), f"{part.sum():,}" + (
+        rows.append((f"{done + 1:,} to {length:,}", str(levels),
+                     f"{(asked > 0).sum()} of {there[done + 1:length + 1].any(axis=0).sum()}",
+                     "/".join(map(str, asked @ known)), f"{part.sum():,}" + (
             f" (at length {', '.join(wrong)}{', ...' if (part > 0).sum() > 8 else ''})" if wrong else "")))
         done = length
-    return columns(rows, right={1})
+    asked, there = found.asked.sum(axis=0), there[1:].any(axis=0)
+    answers = ", ".join(f"{number}: {count:,}" for number, count in enumerate(asked @ known))
+    said = (f"asked about {(asked > 0).sum()} of the {there.sum()} states that these words can end in, each at least "
+            f"{asked[there].min():,} times; answers {answers}")
+    return f"{columns(rows, {1}, room())}\n{wrapped(said)}"
 
 
 class Plan(NamedTuple):
     recipe: Any                # of the run directory
     states: int                # before minimising
-    draw: Any                  # of members, or None
     dtype: Any
     longest: int
     count: int                 # of words
@@ -112,10 +114,11 @@ def plan(options) -> Plan:
     from ..recipes.compiled_automaton import CompiledAutomaton
     longest, count = number(options, "max_length", 600, 1, 2**20), number(options, "words", 4, 1, 2**16)
     seed, dtype = number(options, "seed", 0, 0, 2**63 - 1), np.dtype(options.get("dtype", "float32"))
-    name, given, draw = source(options)
+    name, given = source(options)
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
     try:
-        recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), seed=seed, **switches)
+        recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), expression=options.get("regex", ""),
+                                   seed=seed, **switches)
         fits(recipe.build(), dtype)
     except ValueError as error:
         raise Usage(as_option(error, switches)) from None
@@ -125,7 +128,7 @@ def plan(options) -> Plan:
     writable(out)
     if (out / "recipe.json").exists():
         raise Usage(f"--out is {str(out)!r}, which holds a run already; allowed: another directory")
-    return Plan(recipe, given.states, draw, dtype, longest, count, out)
+    return Plan(recipe, given.states, dtype, longest, count, out)
 
 
 def run(argv) -> int:
@@ -133,17 +136,18 @@ def run(argv) -> int:
     from ..automata.compiled import compiled
     from ..train import runs
     from ..train.json_files import environment, plain, write_json
-    options, start = parser().parse(argv), time.perf_counter()
-    recipe, states, draw, dtype, longest, count, out = plan(options)
+    options, start = parser().parse(joined(argv)), time.perf_counter()
+    recipe, states, dtype, longest, count, out = plan(options)
     runs.begin(out, recipe)
     automaton = recipe.automaton
     machine = compiled(automaton, dtype=dtype, **recipe.switches)
     model, size = machine.model, machine.flat.size
     runs.save_checkpoint(out, recipe, model.parameters(), {"parameters": machine.flat}, 0, 0.0)
-    print(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols {' '.join(automaton.symbols)}; "
-          f"chunk {recipe.chunk}, width {model.attention.width:,}, {model.feed_forward.hidden:,} hidden units, "
-          f"{size:,} parameters", file=sys.stderr)
-    found = read(machine, words(automaton, draw, np.random.default_rng(recipe.seed), count, longest), out)
+    print(wrapped(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols "
+                  f"{' '.join(automaton.symbols)}; chunk {recipe.chunk}, width {model.attention.width:,}, "
+                  f"{model.feed_forward.hidden:,} hidden units, {size:,} parameters"), file=sys.stderr)
+    say(recipe)
+    found = read(machine, recipe.seed, count, longest, out)
     document = {"errors": int(found.by_length.sum()), "errors_at_all_positions": found.elsewhere,
                 "answers": found.answers, "margin": found.margin, "words": count, "max_length": longest}
     write_json(out / "result.json", {
@@ -151,22 +155,43 @@ def run(argv) -> int:
         "seconds": round(time.perf_counter() - start, 1), "device": "cpu", "dtype": str(dtype), **environment()})
     if "json" in options:
         print(json.dumps({"name": recipe.name, "out": str(out), **plain(document),
-                          "by_length": found.by_length.tolist()}, indent=1))
+                          "by_length": found.by_length.tolist(), "asked": found.asked.tolist()}, indent=1))
     else:
         print(report(machine, found, longest))
-        print(f"{document['errors']:,} errors in {count} words of each length 1 to {longest:,}, {found.elsewhere:,} at "
-              f"all {found.answers:,} positions read; least margin {found.margin:.6g}")
+        print(wrapped(f"{document['errors']:,} errors in {count} words of each length 1 to {longest:,}, "
+                      f"{found.elsewhere:,} at all {found.answers:,} positions read; least margin {found.margin:.6g}"))
     print(f"the checkpoint is in {out}", file=sys.stderr)
     return 1 if found.elsewhere else 0
 
 
-def read(machine, tokens, out):
+def joined(argv) -> list[str]:
+    """The command line with what follows --regex or --alphabet put behind a sign of equality: it may begin with -."""
+    found, rest = [], iter(argv)
+    for word in rest:
+        value = next(rest, None) if word in ("--regex", "--alphabet") else None
+        found.append(word if value is None else f"{word}={value}")
+    return found
+
+
+def say(recipe) -> None:
+    """What of the automaton may surprise, on standard error."""
+    automaton = recipe.automaton
+    if len(only := np.unique(automaton.output)) == 1:
+        print(f"every word is of class {only[0]}: this language is {'everything' if only[0] else 'empty'}",
+              file=sys.stderr)
+    if recipe.out_of_range == "mask":
+        print(wrapped(f"mask: a reset, token {automaton.vocabulary}, stands before every word; the model that "
+                      f"refattn.load makes puts it there"), file=sys.stderr)
+
+
+def read(machine, seed: int, count: int, longest: int, out):
     """The errors, with a bar if they take more than two seconds; at Ctrl-C the checkpoint stays."""
     from tqdm import tqdm
 
-    from ..automata.exactness import errors, positions
+    from ..automata.exactness import errors, positions, walked
     try:
-        with tqdm(total=positions(machine, tokens.shape[1]), delay=2, desc="reading", unit="position", leave=False,
+        tokens = walked(machine, np.random.default_rng(seed), count, longest)
+        with tqdm(total=positions(machine, longest), delay=2, desc="reading", unit="position", leave=False,
                   file=sys.stderr, dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
             return errors(machine, tokens, bar.update)
     except KeyboardInterrupt:

@@ -2,7 +2,7 @@
 
 import json
 
-from .comparison import columns
+from .comparison import columns, lines, room
 
 
 def below(sheet) -> list[str]:
@@ -12,8 +12,11 @@ def below(sheet) -> list[str]:
 
 def text(sheet) -> str:
     """For a terminal."""
-    aligned = columns([sheet.headings, *sheet.rows], right=set(range(1, len(sheet.headings))))
-    return "\n".join([sheet.title, "", aligned, "", *below(sheet)])
+    limit = room()
+    right = set(range(1, len(sheet.headings)))
+    aligned = columns([sheet.headings, *sheet.rows], right, limit) if sheet.rows else "No row was run."
+    title, notes = lines(sheet.title, limit), [line for note in below(sheet) for line in lines(note, limit)]
+    return "\n".join([*title, "", aligned, "", *notes])
 
 
 def markdown(sheet) -> str:

@@ -6,7 +6,7 @@ import reprlib
 from difflib import get_close_matches
 from pathlib import Path
 
-BESIDE_RESUME = "out", "device", "max_seconds", "json"
+BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
 
 
 class Usage(Exception):
@@ -29,6 +29,9 @@ class Parser(argparse.ArgumentParser):
         for text in rest:
             name = text.split("=")[0]
             near = get_close_matches(name, self._option_string_actions, n=1)
+            before = argv[argv.index(text) - 1] if text in argv[1:] else None
+            if getattr(self._option_string_actions.get(before), "nargs", None) == 0:
+                raise Usage(f"{before} takes no value, but {text!r} follows it; it is a switch")
             what = f"{name} is not an option" if name.startswith("-") else f"{name!r} is one argument too many"
             guess = f"; did you mean {near[0]}?" if near else ";"
             raise Usage(f"{what}{guess} {self.prog} --help lists what is allowed")
@@ -69,28 +72,60 @@ def as_option(error: ValueError, names) -> str:
     return f"{flag(name)} {rest}" if name in names else str(error)
 
 
+def summary(kind) -> str:
+    """What a recipe is of, in one sentence."""
+    return " ".join(kind.__doc__.split())
+
+
+def allowed(fields, name: str) -> str:
+    """The choices of a field as words of its help."""
+    choices = next(f.metadata["choices"] for f in fields if f.name == name)
+    return f"; one of {', '.join(choices)}" if choices else ""
+
+
+def tasks() -> str:
+    """Every task with a line, and what comes after it on the command line."""
+    from ..recipes import RECIPES, SHORT
+    from ..tasks.languages import LANGUAGES
+    from .comparison import lines, room
+    rows = [(name, summary(kind)) for name, kind in RECIPES.items()]
+    rows += [(name, f"{LANGUAGES[name].label} of {task}" if name in LANGUAGES else f"this problem of {task}")
+             for name, (task, _) in SHORT.items()]
+    listed = [line for name, words in rows for line in lines(f"  {name:<23}{words}", room() or 80, hang=25)]
+    return "\n".join(["usage: refattn train [TASK] [--attention V ...] [--seed S ...] [--scale S]",
+                      "                     [--steps N] [--device cpu|gpu] [--out DIR] [--json]",
+                      "       refattn train --resume DIR [--out DIR] [--max-seconds T]", "",
+                      "Trains one run for each value of --attention and --seed, and prints a table.",
+                      "TASK is fuzzy_logic unless given; refattn train TASK --help lists its options.", "", *listed])
+
+
 def train_parser(kind) -> Parser:
     """The options of `train`, those of the recipe from its fields."""
     from dataclasses import fields
-    parser = Parser(f"refattn train {kind.TASK}", f"{kind.SOURCE}. {' '.join((kind.__doc__ or '').split())}")
+    parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
+    parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
     kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
     parser.add_argument(flag(kind.COMPARES), nargs="+", metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
-        f"what is compared: one run for each value (default: {' '.join(map(str, kind.compared()))})"))
+        f"what is compared: one run for each value{allowed(fields(kind), kind.COMPARES)} (default: "
+        f"{' '.join(map(str, kind.compared()))})"))
     parser.add_argument("--seed", nargs="+", type=whole, metavar="S", help="seeds to average over (default: 0)")
-    parser.add_argument("--scale", choices=tuple(kind.SCALES), help=f"settings to begin with (default: {scale})")
+    parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
+        f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
     parser.add_argument("--out", metavar="DIR", help="where the runs go (default: a new directory below runs/)")
     parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
                         f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
     parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    parser.add_argument("--workers", type=whole, metavar="N", help="processes that share the --shards of a batch, for "
+                        "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
     for f in fields(kind):
         if f.name in (kind.COMPARES, "seed"):
             continue
         default = kind.SCALES[scale].get(f.name, f.default)
-        text = f"{f.metadata.get('help', '')} (default: {default})".replace("%", "%%")
+        text = f"{f.metadata['help']}{allowed([f], f.name)} (default: {default!s})".replace("%", "%%")
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
         else:

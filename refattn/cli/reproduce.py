@@ -1,11 +1,13 @@
 """refattn reproduce: a published table, the paper's figures beside ours, from recorded or from fresh runs."""
 
+import json
 import shlex
 import sys
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
-from .comparison import columns
+from ..train.json_files import write_json
+from .comparison import columns, room
 from .formats import FORMATS
 from .options import Parser, Usage, answers, flag, positive, whole, writable
 
@@ -18,6 +20,9 @@ def parser() -> Parser:
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
     made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
+    made.add_argument("--plot", metavar="FILE", help="draw it too (.png, .svg, .pdf); needs the extra plots")
+    made.add_argument("--all", action="store_true", help="also tables and rows of which nothing was "
+                      "run; Markdown and JSON have them anyway")
     made.add_argument("--format", choices=tuple(FORMATS), help="default: text")
     made.add_argument("--json", action="store_true", help="the same as --format json")
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
@@ -30,6 +35,11 @@ def parser() -> Parser:
     group.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     group.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT of a Dask scheduler whose workers share "
                        "this file system (default: processes on this machine)")
+    group = made.add_argument_group("records", "what finished runs say, in one file that tables are made of")
+    group.add_argument("--record", nargs="+", metavar=("FILE", "DIR"), help="add the finished runs at or right below "
+                       "each DIR to FILE, .json; with NAME table-a2 and no DIR: count it anew, with --seed S")
+    group.add_argument("--what", metavar="TEXT", help="a sentence that the record begins with")
+    group.add_argument("--codes", action="store_true", help="record what the latent codes of the runs say instead")
     return made
 
 
@@ -38,30 +48,91 @@ def run(argv) -> int:
     from ..recipes import unknown
     from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
+    if "record" in options:
+        return record(options)
+    for other in "what", "codes":
+        if other in options:
+            raise Usage(f"--{other} is given without --record; allowed with it only")
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:
-        if len(options) > ("format" in options or "json" in options):
+        if set(options) - {"format", "json", "all"}:
             raise Usage(f"NAME is missing; allowed: {', '.join(TABLES)}")
-        rows = [("name", "recorded", "what")]
-        rows += [(table.name, f"{len(table.recorded())}", table.title) for table in TABLES.values()]
-        print(columns(rows, right={1}))
-        return 0
+        return listing(TABLES.values(), "all" in options, "json" in options or options.get("format") == "json")
     if name not in TABLES:
         raise Usage(unknown("NAME", name, list(TABLES)))
     table, failed = TABLES[name], []
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
+        draw(table, sheet, options.get("plot"))
     except ValueError as error:
         raise Usage(str(error)) from None
     except BrokenExecutor as error:
         print(f"refattn reproduce: {error or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
         return 1
-    print(FORMATS["json" if "json" in options else options.get("format", "text")](sheet))
+    form = "json" if "json" in options else options.get("format", "text")
+    whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
+    print(FORMATS[form](sheet if whole else sheet.run()))
+    if not whole and len(sheet.run().rows) < len(sheet.rows):
+        print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def draw(table, sheet, file) -> None:
+    """Write the table's picture, if a file is named.  Raises Usage for a table that has none, or a file of no use."""
+    if file is None:
+        return
+    if not hasattr(table, "plot"):
+        raise Usage(f"--plot cannot go with {table.name}, which has no picture")
+    try:
+        table.plot(sheet).savefig(file, dpi=150)
+    except (OSError, ValueError) as error:
+        raise Usage(f"--plot is {file!r}: {str(error).splitlines()[0]}") from None
+    except ImportError:
+        raise Usage("--plot needs matplotlib and scikit-learn; allowed: after pip install 'refattn[plots]'") from None
+
+
+def record(options) -> int:
+    """Write finished runs, what their codes say, or table A2 into a record."""
+    from ..reproduce import ambiguity, codes, records
+    file, *sources = options.pop("record")
+    counting = options.pop("name", None)
+    allowed = ("seed",) if counting else ("codes",) if "codes" in options else ("what",)
+    if odd := [name for name in options if name not in allowed]:
+        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' * ('codes' in options)}; allowed: "
+                    f"{', '.join(map(flag, allowed))}")
+    if counting not in (None, "table-a2") or bool(counting) == bool(sources) or not file.endswith(".json"):
+        raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' * bool(counting)}; allowed: "
+                    f"a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
+    try:
+        if counting:
+            write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))
+            print(f"table A2 is recorded in {file}")
+        elif "codes" in options:
+            print(f"the codes of {codes.collect(file, sources)} runs are recorded in {file}")
+        else:
+            done, rest = records.collect(file, sources, options.get("what"))
+            print(f"{done} runs recorded in {file}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
+    except ValueError as error:
+        raise Usage(f"--record: {error}") from None
+    return 0
+
+
+def listing(tables, everything: bool, as_json: bool) -> int:
+    """Print the names of the tables, and how many runs ours are made of."""
+    found = [(table, table.sheet(table.recorded()).runs) for table in tables]
+    if as_json:
+        print(json.dumps([{"name": table.name, "runs": runs, "title": table.title} for table, runs in found], indent=1,
+                         ensure_ascii=False))
+        return 0
+    rows = [(table.name, f"{runs}", table.title) for table, runs in found if runs or everything]
+    print(columns([("name", "runs", "what"), *rows], right={1}, limit=room()))
+    if len(rows) < len(found):
+        print(f"nothing is recorded of {len(found) - len(rows)} others; refattn reproduce --all names them")
+    return 0
 
 
 def from_fresh(table, options) -> tuple[list[dict], list[dict]]:

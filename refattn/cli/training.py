@@ -10,15 +10,18 @@ from pathlib import Path
 
 from ..recipes import RECIPES, SHORT, recipe, unknown
 from ..reproduce.published import figures_for
-from ..train import compare, runs
+from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
 from .comparison import summary, table
-from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, train_parser, writable
+from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, tasks, train_parser, writable
 
 
 def plan(argv):
     """(recipes, out, resume, options) of a `train` command line."""
     named = bool(argv) and not argv[0].startswith("-")
+    if not named and {"-h", "--help"} & set(argv):
+        print(tasks())
+        sys.exit(0)
     name = argv[0].replace("-", "_") if named else "fuzzy_logic"
     task, _ = SHORT.get(name, (name, {}))
     if task not in RECIPES:
@@ -32,7 +35,7 @@ def plan(argv):
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     kind = RECIPES[task]
     scale = options.pop("scale", kind.first_scale())
-    rest = {other: options.pop(other) for other in ("device", "max_seconds", "json") if other in options}
+    rest = {other: options.pop(other) for other in ("device", "max_seconds", "workers", "json") if other in options}
     out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
     values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))
@@ -73,9 +76,24 @@ def resumed(source: str, out: str | None):
 def run(argv) -> int:
     """Train and compare; 1 if a run met a bad number."""
     keep_freed_memory()
+    if mpi.ranks() == 1:
+        return train(argv)
+    with mpi.joined(argv) as group:
+        return 0 if group is None else train(argv, group)
+
+
+def train(argv, group=None) -> int:
+    """`run` in this process, or with a group of ranks."""
     recipes, out, resume, options = plan(argv)
-    as_json = options.pop("json", False)
-    answers(options.get("device", "cpu"))
+    as_json, device = options.pop("json", False), options.get("device", "cpu")
+    answers(device)
+    try:
+        groups.check(options.get("workers"), device, group)
+        for one in recipes if group else ():
+            group.suits(one.shards, device)
+    except ValueError as error:
+        raise Usage(as_option(error, {"workers", "shards", "device"})) from None
+    options |= {"workers": group} if group else {}
     writable(out)
     on = f"refattn train --resume {shlex.quote(str(out))}"
     try:
@@ -86,8 +104,9 @@ def run(argv) -> int:
         raise Usage(as_option(error, {"out"})) from None
     except MemoryError:
         raise Usage("memory does not suffice for these sizes; allowed are smaller --batch, --length, --width") from None
-    except BrokenExecutor:
-        print(f"refattn train: a run's process died; checkpoints are in {out}, go on with: {on}", file=sys.stderr)
+    except BrokenExecutor as error:
+        what = error if isinstance(error, WorkerLost) else f"a run's process died; checkpoints are in {out}"
+        print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)
         return 1
     return report(outcomes, out, on, as_json)
 

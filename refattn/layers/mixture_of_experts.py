@@ -25,7 +25,7 @@ __all__ = ["MixtureOfExperts", "largest"]
 class Saved(NamedTuple):
     x: Any
     gate: Any                  # (..., x): weight of each expert, 0 for those that are not chosen
-    hidden: Any                # (..., x, f), before the activation
+    kept: Any                  # (..., x, f), of the activation: its slope (gelu), or what was before it
     active: Any                # after it
     weighted: Any              # active times gate, (..., x f)
 
@@ -68,21 +68,21 @@ class MixtureOfExperts:
         """y (..., m) from x (..., m).  Returns y and Saved."""
         logits, hidden = ops.linears(x, (p.wg, None), (p.w1, p.b1))             # (1)
         gate = ops.softmax(logits, largest(logits, self.chosen))                # (2)
-        active = ACTIVATIONS[self.activation][0](hidden)                        # (3)
+        active, kept = ACTIVATIONS[self.activation][0](hidden)                  # (3)
         weighted = (active * gate[..., None]).reshape(*x.shape[:-1], self.experts * self.hidden)    # (4)
         y = ops.linear(weighted, p.w2.reshape(-1, self.width))                  # (5)
         y += ops.linear(gate, p.b2)                                             # (6)
-        return y, Saved(x, gate, hidden, active, weighted)
+        return y, Saved(x, gate, kept, active, weighted)
 
     def backward(self, p, saved, dy, grads):
         """dx (..., m); parameter gradients are added into `grads`."""
-        x, gate, hidden, active, weighted = saved
+        x, gate, kept, active, weighted = saved
         dgate, db2, _ = ops.linear_backward(gate, p.b2, dy)                     # (6)
         dweighted, dw2, _ = ops.linear_backward(weighted, p.w2.reshape(-1, self.width), dy)     # (5)
         dactive = dweighted.reshape(active.shape)
         dgate += (dactive * active).sum(axis=-1)                                # (4)
         dactive = dactive * gate[..., None]                                     # (4)
-        dhidden = ACTIVATIONS[self.activation][1](hidden, dactive)              # (3)
+        dhidden = ACTIVATIONS[self.activation][1](kept, dactive)                # (3)
         dlogits = ops.softmax_backward(gate, dgate, out=dgate)                  # (2)
         dx, ((dwg, _), (dw1, db1)) = ops.linears_backward(x, (p.wg, p.w1), (dlogits, dhidden))  # (1)
         grads.wg += dwg

@@ -21,7 +21,7 @@ from ..attention.sliding_dilated import SlidingDilated
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack
-from ..params import check_integers
+from ..params import check_integers, check_views
 from .transformer import Saved
 
 __all__ = ["RegularGPT", "levels"]
@@ -92,6 +92,7 @@ class RegularGPT:
 
         Raises ValueError for an empty sequence, for no levels, and for `read` beside `tree`.
         """
+        check_views(p)
         if x.ndim not in (2, 3) or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; (b, t) or (b, t, m) with at least one token is needed")
         if tree and read is not None:

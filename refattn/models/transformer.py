@@ -17,6 +17,7 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.feed_forward import FeedForward
 from ..layers.positions import T5
 from ..layers.stack import Stack, StackSaved
+from ..params import check_views
 from ..xp import array_module
 
 __all__ = ["Transformer", "decoder", "post_norm", "universal"]
@@ -67,6 +68,7 @@ class Transformer:
         `dropout` and `residual` are None or have one entry for each application of a block; with `read`, a slice of
         positions, y[:, read] is computed, and of the last application nothing else.
         """
+        check_views(p)
         h, embedding = self.embedding.forward(p.embed, x, dropout=embedding_dropout)            # (1)
         if self.causal:
             c = masks.causal(x.shape[1], xp=array_module(h))

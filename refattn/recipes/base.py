@@ -52,7 +52,7 @@ class Recipe:
 
     build()                       -> model with parameters(), forward(p, x, **options) and backward(p, saved, dy, grads)
     sample(rng, split, size)      -> a named tuple of host arrays, one row per sample
-    inputs(batch, rng=None)       -> x, options of the model's forward; dropout is drawn from rng, absent at evaluation
+    inputs(batch)                 -> x, options of the model's forward
     loss(y, batch)                -> value, dy
     score(y, batch)               -> {name: numbers, one row for each sample or token} of one batch of an evaluation,
                                      from host arrays
@@ -61,6 +61,8 @@ class Recipe:
     split, metric of each column of results), SCALES (the first one is the default), and what a comparison varies:
     COMPARES (a field), COMPARED (its values when nobody says; none where there is nothing to compare).  It may say more
     than the methods below do by themselves.
+
+    A field of every batch is one row for each sample (`cut` may know better), the last one always.
     """
 
     build: ClassVar[Callable[..., Any]]
@@ -101,6 +103,8 @@ class Recipe:
     log_every: int = setting(20, "steps per log line", least=1, most=10**9)
     evaluate_every: int = setting(500, "steps per evaluation; a multiple of log_every", least=1, most=10**9)
     checkpoint_every: int = setting(100, "steps per checkpoint", least=1, most=10**9)
+    shards: int = setting(1, "parts of an update's batch, whose gradients are summed in order: as many cores can share "
+                          "it, and the last bits of a result depend on it", least=1, most=4_096)
 
     def __post_init__(self):
         check_fields(self)
@@ -115,6 +119,10 @@ class Recipe:
     def least_bytes(self) -> int:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
         return 5 * 4 * count(self.build().parameters())
+
+    def chance(self) -> float | None:
+        """What answers that ignore the question get, in the metric of TABLE's first column; None where nobody says."""
+        return None
 
     @classmethod
     def first_scale(cls) -> str:
@@ -140,9 +148,21 @@ class Recipe:
         """The TURNS parts of a step's batch, each of which makes an update, in order."""
         return [batch]
 
+    def cut(self, batch, rows: slice):
+        """These samples of a batch."""
+        return type(batch)(*(x[rows] for x in batch))
+
     def loss_terms(self, batch) -> float:
         """What a part of a batch weighs in the loss of the whole: how many terms its mean is over."""
-        return len(batch[0])
+        return len(batch[-1])
+
+    def dropouts(self, batch, rng, xp) -> dict:
+        """Further options of the model's forward in training: what drops, drawn for the whole batch.
+
+        Arrays of `xp`, also in lists, tuples and dicts; the first axis of each is that of the samples, of several rows
+        for every sample, or has size 1 and serves them all.
+        """
+        return {}
 
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch of an evaluation over so many samples."""

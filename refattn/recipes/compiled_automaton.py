@@ -1,16 +1,22 @@
 """What a run directory says of a compiled automaton: `refattn.load` makes the model from it as from any recipe.
 
-Nothing is trained: the checkpoint is of step 0 of 0, and holds parameters alone.  `evaluate(*refattn.load(path),
-"words")` reads uniformly random words and compares every position with the automaton.
+Nothing is trained: the checkpoint is of step 0 of 0, and holds parameters alone.  A word is asked about by
+
+    recipe, model, p = refattn.load(path)
+    y, _ = model.forward(p, recipe.automaton.encode("0110")[None])
+    y[0, -1].argmax()                                       # its class: of an expression 1 if it matches
+
+Under "mask" a reset token has to stand before every word: the model that is loaded puts it there.
+`evaluate(*refattn.load(path), "words")` reads uniformly random words and compares every position with the automaton,
+`exactness.errors(refattn.load(path), words)` any others.
 """
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..automata.compiled import ACTIVATIONS, shaped
+from ..automata.compiled import ACTIVATIONS, WithReset, shaped
 from ..automata.reading import from_table
 from ..layers.block import NORMS
-from ..xp import array_module
 from .base import Recipe, check, check_fields, setting
 
 
@@ -31,6 +37,7 @@ class CompiledAutomaton:
 
     name: str = setting("automaton", "of the language")
     table: str = setting("state output a\nq 0 q", "the automaton, its start first")
+    expression: str = setting("", "the regular expression, where it is one")
     chunk: int = setting(2, "C", least=2, most=64)
     norm: str = setting("none", "LayerNorm", choices=NORMS)
     activation: str = setting("relu", "of the feed-forward layer", choices=ACTIVATIONS)
@@ -55,19 +62,16 @@ class CompiledAutomaton:
         return {x: getattr(self, x) for x in ("chunk", "norm", "activation", "out_of_range", "embedding_scale")}
 
     def build(self):
-        return shaped(self.automaton, **self.switches)
+        model = shaped(self.automaton, **self.switches)
+        return WithReset(**vars(model)) if self.out_of_range == "mask" else model
 
     def sample(self, rng, split="words", size=None):
         check("split", split, str, choices=self.SPLITS)
         tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 
-    def inputs(self, batch, rng=None):
-        if self.out_of_range == "pad":
-            return batch.tokens, {}
-        reset = self.automaton.vocabulary
-        tokens = array_module(batch.tokens).pad(batch.tokens, ((0, 0), (1, 0)), constant_values=reset)
-        return tokens, {"read": slice(1, None)}
+    def inputs(self, batch):
+        return batch.tokens, {}
 
     def score(self, y, batch):
         return {"accuracy": y.argmax(axis=-1) == batch.target}

@@ -77,6 +77,10 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     def name(self) -> str:
         return f"{self.attention}-{'held-out' if self.held_out else 'all'}-seed{self.seed}"
 
+    def chance(self):
+        """Of answering 0 always."""
+        return 0.75
+
     def data(self) -> task.ContextualRetrieval:
         """The task with these settings."""
         return task.ContextualRetrieval(self.searches, self.retrievals, self.objects)
@@ -93,7 +97,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     def sample(self, rng, split="train", size=None):
         return self.data().sample(rng, size or self.batch, "all" if split == "train" and not self.held_out else split)
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return batch.tokens, {}
 
     def loss(self, y, batch):

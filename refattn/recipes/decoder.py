@@ -13,7 +13,7 @@ from ..attention import VARIANTS
 from ..attention.layer import MultiHead
 from ..layers.mixture_of_experts import MixtureOfExperts
 from ..models.transformer import decoder
-from ..xp import array_module, to_device
+from ..xp import to_device
 from .base import Recipe, setting
 
 
@@ -63,12 +63,13 @@ class DecoderRecipe(Recipe):
         return decoder(attention, hidden=size["hidden"], layers=self.layers, buckets=length, feed_forward=feed_forward,
                        inputs=inputs, outputs=outputs)
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
+        return batch.tokens, {"read": slice(-self.shape()[-1], None)} if self.read else {}
+
+    def dropouts(self, batch, rng, xp):
         """One keep matrix per block and step, shared over batch and heads, divided by 1 - attention_dropout."""
-        length, *_, last = self.shape()
-        options = {"read": slice(-last, None)} if self.read else {}
-        if rng is not None and self.attention_dropout:
-            keep = rng.random((self.layers, 1, 1, length, length), np.float32) >= self.attention_dropout
-            scaled = keep * np.float32(1 / (1 - self.attention_dropout))
-            options["dropout"] = to_device(scaled, array_module(batch.tokens))
-        return batch.tokens, options
+        if not self.attention_dropout:
+            return {}
+        length = self.shape()[0]
+        keep = rng.random((self.layers, 1, 1, length, length), np.float32) >= self.attention_dropout
+        return {"dropout": list(to_device(keep * np.float32(1 / (1 - self.attention_dropout)), xp))}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 
+import numpy as np
+
 from ..attention import VARIANTS
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
@@ -90,6 +92,10 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
         attention = self.attention + (f"-{self.retrievals}" if self.attention == "compositional" else "")
         return f"{self.problem}-{self.hold_out}-{attention}-seed{self.seed}"
 
+    def chance(self):
+        """Of a random answer."""
+        return 1 / task.TASKS[self.problem].answers
+
     def data(self) -> task.Esbn:
         """The task with these settings."""
         return task.Esbn(self.problem, self.hold_out, self.seed)
@@ -110,10 +116,12 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
         """The trials of a split with these numbers, and their pictures."""
         return self.data().take(split, index)
 
-    def loss_terms(self, batch):
-        return len(batch.target)
+    def cut(self, batch, rows):
+        """With the pictures of these trials alone."""
+        seen, place = np.unique(batch.place[rows], return_inverse=True)
+        return type(batch)(batch.pictures[seen], place.reshape(batch.place[rows].shape), batch.target[rows])
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return pictures(array_module(batch.place))[batch.pictures], {"place": batch.place}
 
     def loss(self, y, batch):

@@ -22,7 +22,7 @@ from ..layers.stack import Stack
 from ..layers.text_positions import ALiBi, Kerple
 from ..models.language import Language
 from ..params import XAVIER_UNIFORM, Init, count
-from ..xp import array_module, to_device
+from ..xp import to_device
 from .base import Recipe, setting
 
 IN_HEADS = {"rotary": lambda heads: Rotary(), "alibi": ALiBi, "kerple_log": Kerple,
@@ -120,14 +120,15 @@ class LanguageRecipe(Recipe):
         return Language(embedding, stack, self.tied, self.scaled,
                         self.length if self.position == "learned" and not own else 0, self.length)
 
-    def inputs(self, batch, rng=None):
-        """Token ids and targets; of a longer length the last token is asked about.  Dropout is drawn from rng."""
-        options, (b, t) = {"target": batch.target}, batch.tokens.shape
-        if t > self.length:
-            options["read"] = slice(t - 1, None)
-        if rng is None:
-            return batch.tokens, options
-        blocks, xp = list(self.build().applications(t)), array_module(batch.tokens)
+    def inputs(self, batch):
+        """Token ids and targets; of a longer length the last token is asked about."""
+        t = batch.tokens.shape[1]
+        return batch.tokens, {"target": batch.target} | ({"read": slice(t - 1, None)} if t > self.length else {})
+
+    def dropouts(self, batch, rng, xp):
+        """Of embeddings, sub-layers and pairs, as the fields say."""
+        options, (b, t) = {}, batch.tokens.shape
+        blocks = list(self.build().applications(t))
 
         def drawn(probability, *shape):
             keep = rng.random(shape, np.float32) >= probability
@@ -139,4 +140,4 @@ class LanguageRecipe(Recipe):
         if self.dropout:
             options["embedding_dropout"] = drawn(self.dropout, b, t, self.width)
             options["residual"] = [[drawn(self.dropout, b, t, self.width) for _ in range(2)] for _ in blocks]
-        return batch.tokens, options
+        return options

@@ -83,11 +83,14 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
         images.append(np.repeat(fresh.image, 3, axis=3))
         return Batch(np.stack(images, axis=1), np.stack([*targets, fresh.target.astype(np.int64)], axis=1))
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         xp, (b, sets) = array_module(batch.image), batch.image.shape[:2]
         x = batch.image.reshape(-1, *batch.image.shape[2:]).astype(np.float32) * np.float32(1 / 127.5) - np.float32(1)
         task = xp.broadcast_to(xp.eye(sets, dtype=np.float32), (b, sets, sets)).reshape(-1, sets)
-        return x, {"pixels": False, "task": task, **self.dropped(rng, x, len(x), sets + 64, sets)}
+        return x, {"pixels": False, "task": task}
+
+    def dropouts(self, batch, rng, xp):
+        return self.dropped(rng, xp, batch.target.size, len(COLUMNS) + 64, len(COLUMNS))
 
     def loss(self, y, batch):
         """The sum over the four sets of their cross entropies."""

@@ -83,6 +83,9 @@ class PerPosition:
         """Mean square error of sigmoids inside the strings."""
         return sigmoid_mse(y, batch.target, batch.weight)
 
+    def loss_terms(self, batch):
+        return batch.weight.sum()
+
     def score(self, y, batch) -> dict:
         """Whether every sigmoid of every position of a string is on the right side of 1/2."""
         right = ((y >= 0) == (batch.target > 0.5)).all(axis=-1)

@@ -57,6 +57,9 @@ class OneAnswer:
         value, dy = cross_entropy(y[:, 0], batch.target)
         return value, dy[:, None]
 
+    def loss_terms(self, batch):
+        return len(batch.target)
+
     def score(self, y, batch) -> dict:
         """Whether each answer is right, and of which length."""
         return {"right": y[:, 0].argmax(axis=-1) == batch.target, "length": batch.length}

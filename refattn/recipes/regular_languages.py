@@ -126,6 +126,10 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         square = self.layers * self.batch * self.heads * self.train_length**2
         return super().least_bytes() + 4 * kept.get(self.attention, square)
 
+    def chance(self):
+        """Of a random answer, where there is one for each word."""
+        return 1 / self.data().classes if self.protocol == "released" else None
+
     def data(self) -> task.RegularLanguages:
         """The task with these settings."""
         return task.RegularLanguages(self.language, self.leading_plus, self.protocol, self.ones)
@@ -166,10 +170,14 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
             most = min(most, PAIRS // (self.heads * length**2))
         return max(1, min(self.evaluation_batch or self.batch, most))
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         return self.by_protocol.inputs(batch)
 
+    def loss_terms(self, batch):
+        return self.by_protocol.loss_terms(batch)
+
     def loss(self, y, batch):
+        """Cross-entropy of the answer; by position: mean square error of the sigmoids."""
         return self.by_protocol.loss(y, batch)
 
     def score(self, y, batch):

@@ -131,16 +131,18 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     def loss_terms(self, batch):
         return float((batch.length + 1).sum())
 
-    def inputs(self, batch, rng=None):
-        """The command and the actions before each action, END before the first; dropout where rng is given."""
+    def inputs(self, batch):
+        """The command and the actions before each action, END before the first."""
         xp = array_module(batch.target)
         said = xp.concatenate([xp.full((len(batch.target), 1), task.END, dtype=batch.target.dtype),
                                batch.target[:, :-1]], axis=1)
-        options = {"target": said, "source_keep": masks.padding(batch.source_length, batch.source.shape[1])}
-        return batch.source, options | (self.drops(rng, batch, xp) if rng is not None and self.dropout else {})
+        keep = masks.padding(batch.source_length, batch.source.shape[1])
+        return batch.source, {"target": said, "source_keep": keep}
 
-    def drops(self, rng, batch, xp) -> dict:
-        """The model's options that drop embeddings, sub-layers, hidden features and, as the fields say, pairs."""
+    def dropouts(self, batch, rng, xp):
+        """Of embeddings, sub-layers, hidden features and, as the fields say, pairs."""
+        if not self.dropout:
+            return {}
         (b, s), t, n = batch.source.shape, batch.target.shape[1], self.layers
         shapes: dict[str, dict] = {"source": {"": (b, s, self.width)}, "target": {"": (b, t, self.width)},
                   "encoder": {"residual": (n, 2, b, s, self.width), "hidden": (n, b, s, self.hidden)},
@@ -150,6 +152,8 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
             shapes["decoder"] |= {"dropout": (n, b, self.heads, t, t), "context_dropout": (n, b, self.heads, t, s)}
         drawn = iter(dropouts(rng, self.dropout, [x for part in shapes.values() for x in part.values()], xp))
         found = {part: {name: next(drawn) for name in names} for part, names in shapes.items()}
+        for part in found["encoder"], found["decoder"]:     # (applications, sub-layers of residual, b, ...)
+            part |= {name: [list(each) if name == "residual" else each for each in x] for name, x in part.items()}
         return {"source_dropout": found["source"][""], "target_dropout": found["target"][""],
                 "encoder": found["encoder"], "decoder": found["decoder"]}
 

@@ -97,12 +97,14 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
         """The batch of each update."""
         return [type(batch)(*(x[:, t:t + 1] for x in batch)) for t in range(self.TURNS)]
 
-    def inputs(self, batch, rng=None):
+    def inputs(self, batch):
         x = batch.image.reshape(-1, *batch.image.shape[2:]).astype(np.float32) * np.float32(1 / 255)
         if self.ink:
             x = (1 - x) * np.float32(self.ink)
-        question = batch.question.reshape(len(x), -1)
-        return x, {"question": question, "pixels": False, **self.dropped(rng, x, len(x), 26, 1)}
+        return x, {"question": batch.question.reshape(len(x), -1), "pixels": False}
+
+    def dropouts(self, batch, rng, xp):
+        return self.dropped(rng, xp, batch.target.size, 26, 1)
 
     def loss(self, y, batch):
         """Cross entropy of the answers."""

@@ -73,6 +73,10 @@ class SravenRecipe(DecoderRecipe):
         if self.ceiling:
             check_size(self.features, self.symbols)
 
+    def chance(self):
+        """Of all features right at once."""
+        return float(self.symbols) ** -self.features
+
     def data(self) -> task.Sraven:
         """The task with these settings."""
         return task.Sraven(self.features, self.symbols, self.held_out, self.seed, self.released_split)

@@ -121,6 +121,10 @@ class TextRecipe(LanguageRecipe):
         """How many different tokens there are."""
         return self.corpus().vocabulary
 
+    def chance(self):
+        """Bits of a token when all are equally likely."""
+        return math.log2(self.symbols())
+
     def corpus(self) -> task.Corpus:
         """The tokens of the text.  Raises ValueError where it is too short for a window."""
         made = task.corpus(self.text, self.unit, self.test, self.vocabulary)
@@ -173,7 +177,7 @@ class TextRecipe(LanguageRecipe):
         return streamed(corpus, chain(ids.tolist(), said))
 
     def loss(self, y, batch):
-        """The mean over all tokens."""
+        """Cross-entropy of the next token in nats, mean over all tokens."""
         share = batch.weight / batch.weight.sum()
         return (y * share).sum(), share
 

@@ -47,15 +47,21 @@ class TrianglesRecipe(VisionRecipe):
         if self.size % self.patch:
             raise ValueError(f"size is {self.size}, allowed are multiples of patch, {self.patch}")
 
+    def chance(self):
+        """Of a random answer."""
+        return 0.5
+
     def build(self):
         return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)
 
     def sample(self, rng, split="train", size=None):
         return task.Triangles(self.size).sample(rng, size or self.batch, split)
 
-    def inputs(self, batch, rng=None):
-        x = batch.image.astype(np.float32) * np.float32(1 / self.divisor)
-        return x, {"pixels": False, **self.dropped(rng, x, len(x), 1 + (self.size // self.patch) ** 2, 1)}
+    def inputs(self, batch):
+        return batch.image.astype(np.float32) * np.float32(1 / self.divisor), {"pixels": False}
+
+    def dropouts(self, batch, rng, xp):
+        return self.dropped(rng, xp, len(batch.image), 1 + (self.size // self.patch) ** 2, 1)
 
     def loss(self, y, batch):
         """Binary cross-entropy of "not equilateral"."""

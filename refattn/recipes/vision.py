@@ -17,7 +17,6 @@ from ..layers.block import Block
 from ..layers.feed_forward import FeedForward
 from ..layers.protocol import Attention
 from ..layers.stack import Stack
-from ..xp import array_module
 from .base import ConstantRateRecipe, setting
 
 
@@ -61,14 +60,14 @@ class VisionRecipe(ConstantRateRecipe):
             layer = MultiHead(m, self.heads, m // self.heads, variant=self.attention)
         return Stack(Block(layer, FeedForward(m, 2 * m, "relu"), epsilon=1e-5), self.layers, shared=True)
 
-    def dropped(self, rng, like, images: int, tokens: int, read: int) -> dict:
-        """The stack's options for dropout on the device of `like`; the last application has `read` tokens only.
+    def dropped(self, rng, xp, images: int, tokens: int, read: int) -> dict:
+        """The stack's options for dropout; the last application has `read` tokens only.
 
         Dropped with probability round(65,536 p) / 65,536, from two random bytes for each number: a third of the time.
         """
-        if rng is None or not self.dropout:
+        if not self.dropout:
             return {}
-        xp, limit, scale = array_module(like), round(65_536 * self.dropout), np.float32(1 / (1 - self.dropout))
+        limit, scale = round(65_536 * self.dropout), np.float32(1 / (1 - self.dropout))
 
         def mask(positions, features):
             shape = images, positions, features

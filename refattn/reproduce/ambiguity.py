@@ -1,20 +1,18 @@
 """What is recorded of SRAVEN itself: table A2 by both criteria, the best achievable accuracies, and the rule-free ones.
 
-    python -m refattn.reproduce.ambiguity FILE [SEED [INSTANCES]]
+    refattn reproduce table-a2 --record FILE [--seed S]
 
-writes them; the file of this folder's `results` is of seed 0 and 1,000,000 instances (for ceilings a tenth of that).
+writes them; `records/sraven_ambiguity.json` is of seed 0, 1,000,000 instances (for ceilings a tenth of that).
 """
 
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
 from ..tasks.sraven import Sraven
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..tasks.sraven_bayes import ceiling, rule_free
-from ..train.json_files import environment, write_json
+from ..train.json_files import environment
 
 QUICK = 2, 4                                        # (features, symbols) of the quick recipe
 SETTINGS = QUICK, (4, 4), (4, 8), (4, 16)           # of the ceilings
@@ -44,19 +42,3 @@ def count(seed: int = 0, instances: int = 1_000_000) -> dict:
                     "splits of three seeds",
             "seed": seed, "split": "train", "seconds": round(seconds, 1), "rows": rows, "ceilings": ceilings,
             "rule_free": free, **environment()}
-
-
-def main(argv) -> int:
-    """The command line above; exit status 2 for what cannot be counted."""
-    try:
-        if not 1 <= len(argv) <= 3:
-            raise ValueError("usage: python -m refattn.reproduce.ambiguity FILE [SEED [INSTANCES]]")
-        write_json(Path(argv[0]), count(*map(int, argv[1:])))
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,254 +1,204 @@
-"""The papers' claims as paired differences over seeds, each as the smallest experiment that can show it.
+"""What the papers say, each statement with a verdict that follows from our records: `refattn reproduce claims`.
 
-A claim is a list of pairs of runs that differ in nothing but what the claim is about; the difference of a seed is the
-mean over the pairs, and the interval is Student's t over seeds.  Where it does not clear zero, the sheet says so.
+A comparison is a list of pairs of runs that differ in nothing but what the statement is about; the difference of a seed
+is the mean over the pairs, and the interval is Student's t over seeds.  `statements` lists them, `verdicts` has the
+rule.
 """
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar
 
 from ..recipes import recipe
-from . import records
+from ..train.json_files import read_json
+from . import drawing, records, verdicts
 from .codes import read_codes
-from .finished_table import NEVER, Sheet, chosen
-from .published_table import homogeneous, made_of, matches
+from .finished_table import Sheet, chosen
+from .published_table import differing, homogeneous, made_of, matches
+from .statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
 
-
-class Side(NamedTuple):
-    """One number of a run: that of the fields, in a split and metric."""
-    fields: dict
-    split: str
-    metric: str
-
-    @property
-    def words(self) -> str:
-        """What tells a pair of a claim from its others."""
-        return ", ".join(self.fields[x] for x in ("problem", "attention") if x in self.fields)
+ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "released_split"
+# settings that say what is asked of a trained network, or whose numbers are random, but not how it is trained
 
 
-class Claim(NamedTuple):
-    words: str
-    source: str
-    task: str
-    pairs: tuple               # (better, worse) Sides
-    records: tuple
-    scale: str                 # of the runs
-    less: bool = False         # whether less is better, as of a loss
+def reached(history: dict, side: Side) -> float | None:
+    """A side's number where its run first was at that step, or at most at that loss; None where it never was."""
+    column, level = side.at
+    ahead = (lambda x: x >= level) if column == "step" else (lambda x: x <= level)
+    values = history.get(f"{side.split}.{side.metric}", ())
+    return next((value for x, value in zip(history.get(column, ()), values, strict=True) if ahead(x)), None)
 
 
-PLAIN = {"experts": 0}         # without a mixture of experts
+def value(runs, side: Side, comparison: Comparison) -> dict:
+    """{seed: number} of a side; of seeds that have not learned what is `given`, or never got where `at` is, none."""
+    mine = [run for run in runs if matches(run, comparison.task, side.fields)
+            and (side.split in run["metrics"] or side.at is not None)]
+    homogeneous(mine, f"{comparison.measured}: {side.words(side)}")
+    if comparison.given:
+        split, metric, least = comparison.given
+        mine = [run for run in mine if run["metrics"][split][metric] >= least]
+    found = {run["fields"]["seed"]: run["metrics"][side.split][side.metric] if side.at is None
+             else reached(run["history"], side) for run in mine}
+    return {seed: number for seed, number in found.items() if side.at is None or number is not None}
 
 
-def attention(pairs, split="held_out", metric="r2_per_task", fields=PLAIN) -> tuple:
-    """Pairs of Sides from pairs of variants."""
-    return tuple(tuple(Side({"attention": name, **fields}, split, metric) for name in pair) for pair in pairs)
-
-
-def says(layer: str, label: str, variant: str, beside: str) -> tuple:
-    """The code's score of a label, and what stands beside it: after shuffled labels, or from the answer alone."""
-    side = Side({"attention": variant, **PLAIN}, layer, label)
-    return ((side, side._replace(metric=f"{beside} {label}")),)
-
-
-def longer(fields) -> Side:
-    """Accuracy beyond the trained lengths, every length weighing the same."""
-    return Side(fields, "longer", "corrected")
-
-
-PARITY = {"language": "parity", "attention": "sliding_dilated", "chunk": 2, "layers": 5, "width": 64, "heads": 8}
-CYCLE = {**PARITY, "language": "cycle", "rate": 1e-3}
-TRANSFORMER = {**PARITY, "attention": "transformer_xl", "layers": 2, "width": 32, "heads": 4}
-REGULAR = ("regular_languages_quick",)
-NEITHER = "hyla_no_nonlinearity_no_rms_head"
-LOGIC, CODES = ("fuzzy_logic_short",), ("fuzzy_logic_codes",)
-TEXT = {"text": "tiny_shakespeare.txt", "unit": "characters"}
-SHORT, FAR = {**TEXT, "position": "learned", "length": 64}, {**TEXT, "length": 128, "longest": 4096}
-
-
-def far(times: int, **fields) -> Side:
-    """Bits for the last character of windows so many times as long as those of training."""
-    return Side({**FAR, "attention": "softmax", **fields}, f"times_{times}", "bits")
-
-
-def composed(split="held_out", scoring="dot", retrievals=1, **fields) -> Side:
-    """Accuracy of compositional attention."""
-    return Side({"attention": "compositional", "scoring": scoring, "retrievals": retrievals, **fields}, split,
-                "accuracy")
-
-
-def beside_softmax(side: Side) -> tuple:
-    """It and the accuracy of softmax attention in the same setting, whose other fields are the defaults of its task."""
-    return side, side._replace(fields={**side.fields, "attention": "softmax", "retrievals": 1})
-
-
-PROBLEMS = "same_different", "rmts", "distribution_of_three", "identity_rules"
-SCAN = {"split": "longer", "cutoff": 26}
-CLAIMS = (
-    Claim("Using the code twice beats using it once, all else equal", "H, section 3.1, table A1", "fuzzy_logic",
-          attention((("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
-                     (NEITHER, "linear"))), LOGIC, "short"),
-    Claim("HYLA beats softmax attention", "H, figure 2C", "fuzzy_logic", attention((("hyla", "softmax"),)), LOGIC,
-          "short"),
-    Claim("RMSHead adds to what there is", "H, section 3.1, table A1", "fuzzy_logic",
-          attention((("hyla", "hyla_no_rms_head"), ("hyla_no_nonlinearity", NEITHER), ("linear_rms_head", "linear"))),
-          LOGIC, "short"),
-    Claim("The nonlinearity adds to what there is", "H, section 3.1, table A1", "fuzzy_logic",
-          attention((("hyla", "hyla_no_nonlinearity"), ("hyla_no_rms_head", NEITHER))), LOGIC, "short"),
-    *(Claim(f"{of} code in layer 2 says more about the terms of held-out tasks than {than} ({fixed} fixed)",
-            "H, figure 2B", "fuzzy_logic", says(f"fixed {fixed}, layer 2", "any term", variant, beside), CODES, "short")
-      for of, variant in (("HYLA's", "hyla"), ("Softmax attention's", "softmax"))
-      for than, beside in (("chance", "shuffled"), ("the answer does", "answer")) for fixed in ("context", "query")),
-    Claim("HYLA beats softmax attention on held-out rule combinations", "H, figure 4, table A1", "sraven",
-          attention((("hyla", "softmax"),), metric="panel_accuracy"), ("sraven_quick",), "quick"),
-    *(Claim(f"HYLA's code in layer 4 says more about the rule of held-out combinations than {than}", "H, figure 5F",
-            "sraven", says("second panel, layer 4", "rule", "hyla", beside), ("sraven_codes",), "quick")
-      for than, beside in (("chance", "shuffled"), ("the answer does", "answer"))),
-    Claim("Compositional attention beats 4-head attention on held-out pairings", "C, section 4.1, table 6",
-          "contextual_retrieval", attention((("compositional", "softmax"),), metric="loss", fields={}),
-          ("contextual_retrieval_separation",), "quick", less=True),
-    Claim("Compositional attention beats softmax attention on triangles", "C, section 4.3, table 3", "triangles",
-          attention((("compositional", "softmax"),), split="test", metric="accuracy", fields={}), ("triangles",),
-          "small"),
-    Claim("At width 32 compositional attention beats softmax attention on relational questions of Sort-of-CLEVR",
-          "C, section 4.2, table 7", "sort_of_clevr", tuple(
-              pair for kind in ("binary", "ternary") for pair in attention(
-                  (("compositional", "softmax"),), split="chosen", metric=kind, fields={"width": 32})),
-          ("sort_of_clevr",), "small"),
-    *(Claim(f"Compositional attention, 1 retrieval, beats softmax attention on objects never seen, m = {m}",
-            "C, section 4.5, figure 6", "esbn", tuple(beside_softmax(composed(problem=problem, hold_out=m))
-                                                      for problem in PROBLEMS), ("esbn",), "paper") for m in (50, 95)),
-    *(Claim(f"Compositional attention, {words}, says more long SCAN commands rightly than softmax attention",
-            "C, section 4.6, table 4", "scan", (beside_softmax(composed(scoring="linear", retrievals=r, **SCAN)),),
-            ("scan_10000",), "fifth") for r, words in ((1, "1 retrieval"), (2, "2 retrievals"))),
-    Claim("Dot scoring, which sees the query, says more of them rightly than linear scoring", "C, section 4.6 (text)",
-          "scan", ((composed(retrievals=2, **SCAN), composed(scoring="linear", retrievals=2, **SCAN)),),
-          ("scan_10000",), "fifth"),
-    Claim("On longer words of PARITY RegularGPT beats a Transformer", "R, section 5.3, table 1", "regular_languages",
-          ((longer(PARITY), longer(TRANSFORMER)),), REGULAR, "quick"),
-    Claim("On longer words of PARITY a chunk of 2 beats a chunk of 3", "R, section 5.3, table 1", "regular_languages",
-          ((longer(PARITY), longer({**PARITY, "chunk": 3})),), REGULAR, "quick"),
-    *(Claim(f"Layer outputs cluster by the automaton's maps, {words}: purity, above the most frequent map's share",
-            "R, section 7.3, figure 3", "regular_languages",
-            (tuple(Side(fields, "layer outputs", metric) for metric in ("purity", "most frequent")),),
-            ("regular_languages_codes",), "quick") for words, fields in (("PARITY", PARITY), ("Cycle", CYCLE))),
-    *(Claim(f"{of} predicts characters better than {than}", source, "text", attention((pair,), "test", "bits", SHORT),
-            ("text_models",), "small", less=True) for of, than, source, pair in (
-        ("HYLA", "linear attention", "H, section 5, figure 6", ("hyla", "linear")),
-        ("Compositional attention", "softmax attention", "C, section 4.7, figure 7", ("compositional", "softmax")))),
-    Claim("At 32 times the trained length KERPLE predicts characters better than T5", "R, section 6, table 3", "text",
-          ((far(32, position="kerple_log"), far(32, position="t5")),), ("text_lengths",), "small", less=True),
-    Claim("RegularGPT of chunk 16, trained at 128 characters, is worse at 512 than at 256 = 16², where no level is new",
-          "R, section 6, table 3", "text", (tuple(far(n, attention="regular_gpt", chunk=16) for n in (2, 4)),),
-          ("text_lengths",), "small", less=True),
-)
-
-
-def value(runs, side: Side, claim: Claim) -> dict:
-    """{seed: number} of a side."""
-    mine = [run for run in runs if matches(run, claim.task, side.fields) and side.split in run["metrics"]]
-    homogeneous(mine, f"{claim.words}: {side.words}")
-    return {run["fields"]["seed"]: run["metrics"][side.split][side.metric] for run in mine}
-
-
-def differences(runs, claim: Claim, pairs=None) -> dict:
+def differences(runs, comparison: Comparison, pairs=None) -> dict:
     """{seed: mean over the pairs of better minus worse}, of the seeds that every side has; positive is as claimed."""
-    sides = [[value(runs, side, claim) for side in pair] for pair in pairs or claim.pairs]
+    sides = [[value(runs, side, comparison) for side in pair] for pair in pairs or comparison.pairs]
     seeds = set.intersection(*(set(side) for pair in sides for side in pair))
-    sign = -1 if claim.less else 1
+    sign = -1 if comparison.less else 1
     return {seed: sign * sum(better[seed] - worse[seed] for better, worse in sides) / len(sides)
             for seed in sorted(seeds)}
 
 
+def at_the_papers_scale(runs, comparison: Comparison) -> bool:
+    """Whether the runs are meant to be, and were trained with the settings of the paper's scale."""
+    def apart(run, side):
+        theirs = asdict(recipe(comparison.task, comparison.paper, **side.fields))
+        return [name for name, *_ in differing(run["fields"], theirs) if name not in ASKED]
+    sides = [side for pair in comparison.pairs for side in pair]
+    return comparison.scale == comparison.paper and not any(
+        apart(run, side) for side in sides for run in runs if matches(run, comparison.task, side.fields))
+
+
+def row_of(words: str, found: dict, runs, margin: float = 0.0) -> dict:
+    """Effect, interval and what they were made of; the verdict comes later, when all p's are known."""
+    effect = mean(found.values())
+    return {"measured": words, "effect": effect.mean, "interval_95": interval(effect),
+            "p": verdicts.p_value(effect, margin), "differences": {str(seed): x for seed, x in found.items()},
+            "fixed_before": {run.get("fixed_before") for run in runs} == {True},
+            "seconds_a_run": sum(run.get("cpu_seconds", run["seconds"]) for run in runs) / len(runs) if runs else None}
+
+
 @dataclass(frozen=True)
 class Claims:
-    """All claims as one table."""
+    """All statements as one table."""
     name: str = "claims"
-    title: str = "Claims of the papers as paired differences over seeds"
+    title: str = "What the papers say, and what our runs say of it"
     source: str = ""                   # as named in each row; figures are ours alone
-    claims: tuple = CLAIMS
-    default_scale: str | None = None   # each claim has its own
+    statements: tuple = STATEMENTS
+    default_scale: str | None = None   # each comparison has its own
+    whole: ClassVar[bool] = True       # what was never run stays in the text too: it says what it would cost
+
+    def comparisons(self, statements=None):
+        """Those of the statements that are held against runs."""
+        return [one.evidence for one in statements or self.statements if isinstance(one.evidence, Comparison)]
 
     def recorded(self) -> list[dict]:
-        """All recorded runs that a claim is made of."""
+        """All recorded runs that a comparison is made of."""
         known = records.names()
-        wanted = dict.fromkeys(name for claim in self.claims for name in claim.records if name in known)
-        return [{**run, "record": name} for name in wanted for run in records.load(name)["runs"]]
+        wanted = dict.fromkeys(name for one in self.comparisons() for name in one.records if name in known)
+        return [{**run, "record": name, "fixed_before": record.get("fixed_before")} for name in wanted
+                for record in [records.load(name)] for run in record["runs"]]
 
-    def chosen(self, only=()):
-        """The claims whose words contain one of `only`; all without any."""
-        return chosen({claim.words: claim for claim in self.claims}, only).values()
+    def labelled(self) -> dict:
+        """{paper, source, words and measure: statement}."""
+        return {f"paper {one.paper}; {one.source}: {one.words}: {getattr(one.evidence, 'measured', '')}": one
+                for one in self.statements}
+
+    def chosen(self, only=()) -> dict:
+        """{label: statement} of those whose label contains one of `only`; all without any."""
+        return chosen(self.labelled(), only)
 
     def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:
-        """{directory below OUT: recipe} of all runs; each claim has a scale of its own unless one is given."""
+        """{directory below OUT: recipe} of all runs; each comparison has a scale of its own unless one is given."""
         jobs = {}
-        for claim in self.chosen(only):
-            for side in (side for pair in claim.pairs for side in pair):
+        for one in self.comparisons(self.chosen(only).values()):
+            for at, side in enumerate(side for pair in one.pairs for side in pair):
                 for seed in seeds:
-                    one = recipe(claim.task, scale or claim.scale, **{**side.fields, **changes}, seed=seed)
-                    jobs[Path(claim.task, one.name)] = one
+                    made = recipe(one.task, scale or one.scale, **{**side.fields, **changes}, seed=seed)
+                    same = jobs.get(Path(one.task, made.name))
+                    jobs[Path(one.task, made.name) if same in (None, made) else
+                         Path(one.task, f"{one.records[0]}-{at}", made.name)] = made
         return jobs
 
     def after(self, outcomes) -> list[dict]:
-        """Finished fresh runs, and beside those whose codes a claim is about what their codes say."""
-        about = [(claim.task, side.fields) for claim in self.claims if claim.records[0].endswith("_codes")
-                 for pair in claim.pairs for side in pair]
+        """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
+        about = [(one.task, side.fields) for one in self.comparisons() if one.records[0].endswith("_codes")
+                 for pair in one.pairs for side in pair]
         return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes
                            if any(matches(run, *one) for one in about)]
 
+    def judged(self, runs) -> dict:
+        """{label: row}, every statement with a verdict; all are judged, whichever are shown."""
+        rows = {label: (one, self.row(one, runs)) for label, one in self.labelled().items()}
+        for paper in sorted({one.paper for one in self.statements}):
+            mine = [(one, row) for one, row in rows.values() if one.paper == paper and "p" in row]
+            for (one, row), adjusted in zip(mine, verdicts.holm([row["p"] for _, row in mine]), strict=True):
+                row["adjusted_p"] = adjusted
+                row["verdict"] = verdicts.verdict(mean(row["differences"].values()), adjusted, row["papers_scale"],
+                                                  one.evidence.margin)
+        return {label: row for label, (_, row) in rows.items()}
+
+    def row(self, one, runs) -> dict:
+        """What is known of a statement, without the verdict where that needs all p's."""
+        known, evidence = {"words": one.words, "source": one.source, "cost": one.cost}, one.evidence
+        if evidence is None:
+            return {**known, "verdict": verdicts.NEVER}
+        known["measured"] = evidence.measured
+        if isinstance(evidence, Exact):
+            return {**known, "verdict": verdicts.REFUTED if evidence.refutes else verdicts.EXACT,
+                    "theorems": list(evidence.theorems)}
+        if isinstance(evidence, Computed):
+            number = evidence.number()
+            return {**known, "effect": number, "most": evidence.most,
+                    "verdict": verdicts.limited(number, 0, evidence.most)}
+        if isinstance(evidence, Counted):
+            file = records.RECORDS / f"{evidence.record}.json"
+            row, = (row for row in read_json(file)["rows"] if evidence.row.items() <= row.items())
+            number, error = row["fraction"], row["standard_error"]
+            half = verdicts.NORMAL * error
+            return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
+                    "verdict": verdicts.limited(number, error, evidence.most)}
+        mine = [run for run in runs if run.get("record", evidence.records[0]) in evidence.records]
+        made = self.made(evidence, mine, evidence.pairs)
+        return {**known, **row_of(evidence.measured, *made, evidence.margin),
+                "papers_scale": at_the_papers_scale(made[1], evidence),
+                "pairs": [row_of(f"{a.words(b)} − {b.words(a)}", *self.made(evidence, mine, ((a, b),)))
+                          for a, b in evidence.pairs] if len(evidence.pairs) > 1 else []}
+
+    @staticmethod
+    def made(comparison, runs, pairs) -> tuple[dict, list]:
+        """The differences of some pairs, and the runs that they are made of."""
+        found = differences(runs, comparison, pairs)
+        return found, [run for run in runs if run["fields"]["seed"] in found and any(
+            matches(run, comparison.task, side.fields) for pair in pairs for side in pair)]
+
     def sheet(self, runs, only=()) -> Sheet:
-        """One row for each claim, and below it one for each of its pairs where it has several."""
-        rows, data, used, notes = [], [], {}, []
-        for claim in self.chosen(only):
-            mine = [run for run in runs if run.get("record", claim.records[0]) in claim.records]
-            for words, pairs in self.lines(claim):
-                found = differences(mine, claim, pairs)
-                sides = [side for pair in pairs for side in pair]
-                of = [run for run in mine if run["fields"]["seed"] in found
-                      and any(matches(run, claim.task, side.fields) for side in sides)]
-                used.update({(run["name"], run["task"]): run for run in of})
-                text, row = self.line(words, claim, found, of)
-                rows.append(text)
-                data.append(row)
-            notes += self.settings(claim, mine)
-        headings = ["", "source", "effect", "95 % interval", "clear of zero", "seeds", "seconds a run"]
-        return Sheet(self.name, self.title, self.source, headings, rows, data,
-                     ["Effect: mean difference over seeds, paired by seed, positive as claimed; interval: Student's t; "
-                      "seconds: wall clock of one thread, on a machine as busy as it was.",
-                      *([f"Made of {made_of(used.values())}."] if used else []), *dict.fromkeys(notes)])
+        """One row for each statement; below it one for each pair of its runs, where there are several."""
+        judged, wanted = self.judged(runs), self.chosen(only)
+        texts, data = [], [judged[label] for label in wanted]
+        for row in data:
+            texts.append(texts_of(row))
+            texts += [texts_of({**pair, "words": "…", "source": "", "verdict": ""}) for pair in row.get("pairs", ())
+                      if pair["differences"]]
+        used = {id(run): run for one in self.comparisons(wanted.values()) for run in runs if any(
+            matches(run, one.task, side.fields) and run.get("record", one.records[0]) in one.records
+            for pair in one.pairs for side in pair)}
+        counted = {name: sum(row["verdict"] == name for row in data) for name in verdicts.ALL}
+        notes = ["Verdicts: " + ", ".join(f"{n} {name}" for name, n in counted.items() if n) + ".", verdicts.RULE,
+                 "Effect: mean over seeds of the paired difference, positive as claimed, with Student's 95 % interval; "
+                 "of counts the fraction, and at most what the paper allows. n: seeds, * where setting and seeds were "
+                 "fixed before the runs. Rows below a statement: its pairs, all that there are. Seconds: of one core, "
+                 "in older records wall clock.",
+                 *([f"Made of {made_of(used.values())}."] if used else [])]
+        return Sheet(self.name, self.title, self.source, ["", "source", "verdict", "effect", "95 % interval",
+                                                          "adjusted p", "n", "seconds a run", "measured here"],
+                     texts, data, notes, len(used))
 
-    @staticmethod
-    def lines(claim):
-        """(words, pairs) of the claim, then of each pair."""
-        yield claim.words, claim.pairs
-        for pair in claim.pairs if len(claim.pairs) > 1 else ():
-            yield f"… {pair[0].words} − {pair[1].words}", (pair,)
+    def plot(self, sheet):
+        """Effects with their intervals."""
+        return drawing.forest(sheet)
 
-    @staticmethod
-    def line(words, claim, found, runs):
-        """Texts and data of one row."""
-        effect = mean(found.values())
-        span = interval(effect)
-        clear = span is not None and (span[0] > 0 or span[1] < 0)
-        seconds = sum(run["seconds"] for run in runs) / len(runs) if runs else None
-        verdict = NEVER if not found else "one seed" if span is None else (
-            ("yes" if span[0] > 0 else "yes, against the claim") if clear else "no")
-        text = [words, "" if words.startswith("…") else claim.source, f"{effect.mean:+.3f}" if found else NEVER,
-                "–" if span is None else f"{span[0]:+.3f} to {span[1]:+.3f}", verdict, str(effect.n),
-                f"{seconds:,.0f}" if runs else "–"]
-        return text, {"words": words, "source": claim.source, "effect": effect.mean, "interval_95": span,
-                      "clear_of_zero": clear, "differences": {str(seed): x for seed, x in found.items()},
-                      "seconds_a_run": seconds}
 
-    @staticmethod
-    def settings(claim, runs) -> list[str]:
-        """The setting of a claim's runs, once for each task."""
-        mine = [run for run in runs if run["task"] == claim.task]
-        if not mine:
-            return []
-        fields, scale = mine[0]["fields"], asdict(recipe(claim.task, claim.scale))
-        as_scale = all(fields[name] == scale[name] for name in ("steps", "batch", "rate", "width"))
-        of = f" (scale {claim.scale})" if as_scale else ""
-        return [f"{claim.task}{of}: {fields['steps']:,} steps of {fields['batch']} samples, rate {fields['rate']:g}, "
-                f"width {fields['width']}."]
+def texts_of(row: dict) -> list[str]:
+    """One row of the table."""
+    effect, span, adjusted, n = row.get("effect"), row.get("interval_95"), row.get("adjusted_p"), row.get("differences")
+    verdict = row["verdict"] + (f": {row['cost']}" if row["verdict"] == verdicts.NEVER and row.get("cost") else "")
+    return [row["words"], row["source"], verdict,
+            "–" if effect is None else f"{effect:.4f}, at most {row['most']:g}" if "most" in row else f"{effect:+.3f}",
+            "–" if span is None else f"{span[0]:+.3f} to {span[1]:+.3f}",
+            "–" if adjusted is None else f"{adjusted:.2g}" if adjusted >= 1e-3 else "< 0.001",
+            "–" if not n else f"{len(n)}{'*' * row['fixed_before']}",
+            f"{row['seconds_a_run']:,.0f}" if row.get("seconds_a_run") else "–", row.get("measured", "–")]

@@ -1,27 +1,94 @@
 """What the latent codes of finished runs say about terms or rules, recorded like the runs themselves.
 
-    python -m refattn.reproduce.codes FILE RUN_DIR...
+    refattn reproduce --codes --record FILE DIR...
 
-adds one entry for each finished run at or right below each RUN_DIR: as in `recipes.recorded`, but its metrics are
+adds one entry for each finished run at or right below each DIR: as in `records`, but its metrics are
 {"fixed context, layer 1": {"term 1": macro-F1, "shuffled term 1": ..., "answer term 1": ...}, ...}, as
 `latent_code.report` has them, on COUNT codes of training tasks, scored on as many codes of held-out tasks.
 Fuzzy logic: the context or the query is drawn DRAWS times for each seed, the same for all tasks, and scores are means
 over the draws; the paper fixes the context, the released code saves codes of both kinds.
 SRAVEN: {"second panel, layer 1": {"rule": ...}, ...} for each key that the last query token attends to.
-Regular languages: {"layer outputs": {"purity": ..., "most frequent": ...}}, how far the outputs of all levels fall into
-one cluster for each map of words; means over WORDS words of LENGTH symbols.
+Regular languages: {"layer outputs": {"purity", "count", "most frequent"}}, how far the outputs of all levels are one
+cluster for each map of words, means over WORDS words of LENGTH symbols; of PARITY also {"receptive field": {"first
+half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracies where ones have that probability.
+D_n: {"member margin": {"64": ...}}, by how much the right answer leads, of members of so many symbols.
+Contextual retrieval: {"specialisation": {"trained"}}, the value score of the retrieval that is asked for, and
+{"pairing": {"asked", "all"}}, how unequal value scores are given what is asked, and over everything.
+"untrained" stands before the same number of the network as it was initialised.
 """
 
-import sys
 from pathlib import Path
 
-from ..analysis import latent_code, regular
+import numpy as np
+
+from .. import params
+from ..analysis import latent_code, regular, searches
 from ..train import load, runs, stream
 from . import records
 
-COUNT, DRAWS, WORDS, LENGTH = 2_000, 4, 4, 500
+COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
 WHAT = (f"logistic regression from {COUNT:,} latent codes of training tasks, scored on {COUNT:,} of held-out tasks by "
         "macro-F1")
+POWERS = 16, 32, 64, 128, 256, 512
+
+
+def initial(recipe, model):
+    """The parameters that training began with."""
+    listed = model.parameters()
+    flat, parameters = params.allocate(listed, np.float32)
+    params.initialise(flat, listed, stream(recipe.seed, "init"), recipe.initialise, recipe.INITIAL)
+    return parameters
+
+
+def both(read, trained, untrained) -> dict:
+    """What is read off the trained network, and off the untrained one, from the same random numbers."""
+    return {**read(trained), **{f"untrained {name}": x for name, x in read(untrained).items()}}
+
+
+def regular_codes(recipe, model, trained, untrained) -> dict:
+    """Of a RegularGPT; its receptive field and other probabilities of PARITY only."""
+    def again():
+        return stream(recipe.seed, "evaluation", 1_000_000)
+
+    def half(p):
+        drawn = recipe.sample(again(), "longer", FIELD_WORDS, LENGTH)
+        share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
+        return {"first half": float(1 - share[LENGTH // 2 - 1])}
+    if recipe.language.startswith("d"):
+        wide = params.view(trained.readout.w.base.astype(np.float64), model.parameters())      # base: all of them
+        return {"member margin": margins(recipe, model, trained), "float64 member margin": margins(recipe, model, wide)}
+    found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(), WORDS, LENGTH), trained,
+                                   untrained)}
+    if recipe.language != "parity":
+        return found
+    shift = regular.probability_shift(lambda tokens: model.forward(trained, tokens, tree=True)[0][:, 0].argmax(-1),
+                                      range(20, LENGTH + 1, 40), words=128, seed=recipe.seed)
+    return {**found, "receptive field": {**both(half, trained, untrained), "one half": 0.5},
+            "probability": {f"ones {p:g}": x for p, x in shift.items()}}
+
+
+def margins(recipe, model, p) -> dict:
+    """{length: by how much the right answer leads, mean over 64 members}, at powers of 2, where a tree needs no pad."""
+    rng, found = stream(recipe.seed, "evaluation", 1_000_000), {}
+    for length in POWERS:
+        tokens, member = recipe.data().sample(rng, 128, length)
+        y = model.forward(p, tokens[member == 1], tree=True)[0][:, 0]
+        found[str(length)] = float((y[:, 1] - y[:, 0]).mean())
+    return found
+
+
+def retrieval_codes(recipe, model, trained, untrained) -> dict:
+    """Of compositional attention; spread is the standard deviation over retrievals, mean over the rows."""
+    def own(p):
+        seen = searches.observe(recipe, model, p, stream(recipe.seed, "evaluation", 1_000_000))
+        return seen, searches.diagonality(searches.specialisation(seen))
+    (seen, of_trained), (_, of_untrained) = own(trained), own(untrained)
+    return {"specialisation": {"trained": of_trained, "untrained": of_untrained},
+            "pairing": {"asked": float(searches.specialisation(seen, aligned=False).std(axis=1).mean()),
+                        "all": float(searches.pairing(seen).std(axis=1).mean())}}
+
+
+NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieval_codes}
 
 
 def read_codes(path, count: int = COUNT) -> dict:
@@ -31,8 +98,8 @@ def read_codes(path, count: int = COUNT) -> dict:
     """
     recipe, model, parameters = load(path)
     rng = stream(recipe.seed, "evaluation", 1_000_000)      # beyond every batch of an evaluation
-    if recipe.TASK == "regular_languages":
-        return {"layer outputs": regular.clusters(recipe, model, parameters, rng, WORDS, LENGTH)}
+    if recipe.TASK in NETWORKS:
+        return NETWORKS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
 
     def pair(**fixed):
         return [latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)
@@ -65,20 +132,3 @@ def collect(file, sources, count: int = COUNT) -> int:
     if found:
         records.write(file, records.merged(record, found))
     return len(found)
-
-
-def main(argv) -> int:
-    """The command line above."""
-    if len(argv) < 2 or not argv[0].endswith(".json"):
-        print("usage: python -m refattn.reproduce.codes FILE.json RUN_DIR...", file=sys.stderr)
-        return 2
-    try:
-        print(f"the codes of {collect(argv[0], argv[1:])} runs are recorded in {argv[0]}")
-    except (ValueError, OSError) as error:
-        print(f"codes: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

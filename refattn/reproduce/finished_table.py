@@ -1,5 +1,6 @@
 """A finished table: texts for people, the same as data for programs."""
 
+from itertools import compress
 from typing import NamedTuple
 
 
@@ -11,6 +12,17 @@ class Sheet(NamedTuple):
     rows: list[list[str]]      # texts below the headings
     data: list[dict]           # one for each row
     notes: list[str]           # sentences below the table
+    runs: int                  # that it is made of
+
+    def run(self) -> "Sheet":
+        """Without the rows of which nothing was run; a note counts them."""
+        some = [any(ours not in (None, {}) for ours in (row[x] for row in data.get("cells", [data])
+                                                        for x in ("ours", "effect") if x in row)) for data in self.data]
+        if all(some):
+            return self
+        note = f"{some.count(False)} of {len(some)} rows were never run and are left out."
+        return self._replace(rows=list(compress(self.rows, some)), data=list(compress(self.data, some)),
+                             notes=[*self.notes, note])
 
 
 NEVER = "never run"            # a cell without a run is neither blank nor 0

@@ -23,10 +23,11 @@ FIGURE_6 = Table(
 
 FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
-    "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean ± deviation over 3 seeds", "text",
+    "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean and standard error, from the "
+    "deviation over 3 seeds", "text",
     COLUMNS, tuple(Row(attention, {**WORDS, "attention": attention, "shared": True}, (FIGURE_7[attention], None, None))
                    for attention in ("softmax", "compositional")),
-    ("text_shared",), "paper_c", digits=1, default_scale="small", remarks=OTHER)
+    ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
 
 TIMES = 1, 2, 4, 8, 16, 32
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..recipes import recipe
-from . import records
+from . import drawing, records
 from .finished_table import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
@@ -44,6 +44,7 @@ class Table:
     own_directories: bool = False      # names of runs are unique only within a row
     remarks: tuple = ()
     default_scale: str = "quick"       # of fresh runs
+    axes: tuple = ()                   # what goes from column to column, where that is a quantity, and what is measured
 
     def cells(self, only=()):
         """(row, column, recipe fields) of every cell; of rows whose label contains one of `only`."""
@@ -90,7 +91,11 @@ class Table:
         for column in self.columns:
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
         return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
-                     [made, *self.apart_notes(apart), *self.remarks])
+                     [made, *self.apart_notes(apart), *self.remarks], len(used))
+
+    def plot(self, sheet):
+        """The table as a picture: lines over the columns where they are one quantity, else a panel for each."""
+        return drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet)
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""

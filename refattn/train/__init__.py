@@ -16,14 +16,16 @@ from threadpoolctl import threadpool_limits
 from .. import optim, params
 from ..xp import array_module, to_device
 from ..xp import device as find_device
-from . import curves, prefetch, runs
-from .evaluation import evaluate, moved, stream
+from . import curves, groups, prefetch, runs
+from .evaluation import evaluate, stream
+from .groups import WorkerLost
 from .json_files import environment, write_json
 from .record import NonFinite, Record, State
 from .runs import load
+from .shards import Shards
 from .stop import Interrupted, Stop
 
-__all__ = ["Fitted", "Interrupted", "NonFinite", "evaluate", "fit", "load", "stream"]
+__all__ = ["Fitted", "Interrupted", "NonFinite", "WorkerLost", "evaluate", "fit", "load", "stream"]
 
 
 class Fitted(NamedTuple):
@@ -37,35 +39,34 @@ class Fitted(NamedTuple):
 
 
 def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
-        progress: bool = True, threads: int = 1, stop_file=None) -> Fitted:
+        progress: bool = True, threads: int = 1, stop_file=None, workers=1) -> Fitted:
     """Train the recipe's model; with `out` the run directory is written there (`runs` says what is in it).
 
     device      : "cpu" or "gpu"; on a GPU nothing in a step waits for the device
     max_seconds : stop after that time, with a checkpoint; `finished` is then False
     resume      : go on from the checkpoint in `out`, or begin where there is none
     threads     : of BLAS; another number can change the last bits of a result
+    workers     : processes that share the shards of a batch, None for the physical cores; or a group that has begun.
+                  Their number changes no bit
     stop_file   : once this file exists the run stops like at Ctrl-C (for runs in other processes)
 
     Raises NonFinite at an infinite or NaN loss or gradient (the last checkpoint is kept); Interrupted, a
-    KeyboardInterrupt, at Ctrl-C after a checkpoint; ValueError for a foreign checkpoint, or a run where none may be.
+    KeyboardInterrupt, at Ctrl-C after a checkpoint; WorkerLost where a process has died (the last checkpoint is kept);
+    ValueError for a foreign checkpoint, or a run where none may be.
     """
     xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
     state = State(recipe, listed := model.parameters(), xp)
-    flat, p = state.flat, state.parameters
-    gradient, grads = params.allocate(listed, xp=xp)
+    group = workers if isinstance(workers, groups.Alone) else groups.group(workers, recipe.shards, device)
+    shards, flat = Shards(recipe, model, state.flat, group), state.flat
     mask, bounds = params.decay_mask(listed, recipe.decay_rule, xp=xp), params.bounds(listed, xp=xp)
-    with _opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"):
-        with stop, Record(recipe, model, state, out, progress) as record:
+    with (_opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"),
+          group.at_work(shards)):
+        with stop, Record(recipe, model, state, out, progress, group) as record:
             for step, batch in prefetch.ahead(recipe.draw, state.step, recipe.steps):
                 if stop():
                     break
                 for update, part in enumerate(recipe.turns(batch), start=step * recipe.TURNS):
-                    part = moved(part, xp)
-                    x, options = recipe.inputs(part, stream(recipe.seed, "dropout", update))
-                    y, saved = model.forward(p, x, **options)
-                    loss, dy = recipe.loss(y, part)
-                    gradient[...] = 0
-                    model.backward(p, saved, dy, grads)
+                    loss, gradient = shards.gradient(update, part)
                     record.before_update(loss, gradient)                    # watches for bad numbers
                     if recipe.clip:
                         optim.clip_by_global_norm(gradient, recipe.clip)
@@ -78,8 +79,8 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
         finished = state.step == recipe.steps
-        metrics = _finish(recipe, model, state, out, device) if finished else {}
-    return Fitted(recipe, model, p, state.step, metrics, finished)
+        metrics = _finish(recipe, model, state, out, device=device, workers=group.size) if finished else {}
+    return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def _opened(out, recipe, listed, state: State, resume: bool):
         yield
 
 
-def _finish(recipe, model, state: State, out, device: str) -> dict:
+def _finish(recipe, model, state: State, out, **made_with) -> dict:
     """Final metrics of every split; with `out` also result.json and curves.png."""
     if out is not None and (done := runs.result(out)):
         return done["metrics"]
@@ -114,6 +115,6 @@ def _finish(recipe, model, state: State, out, device: str) -> dict:
         write_json(Path(out, "result.json"), {
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics, **best,
             "parameters": len(state.flat), "seconds": round(state.seconds, 1),
-            "cpu_seconds": round(state.cpu_seconds, 1), "device": device, **environment()})
+            "cpu_seconds": round(state.cpu_seconds, 1), **made_with, **environment()})
         curves.draw(out, recipe)
     return metrics

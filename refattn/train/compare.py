@@ -16,7 +16,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from ..xp import keep_freed_memory
-from . import NonFinite, fit, runs
+from . import NonFinite, fit, groups, runs
 from .progress import Bars
 from .stop import Interrupted
 
@@ -24,17 +24,24 @@ HANDED_OUT = 4                 # times at most that a run is given to a foreign 
 THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def shares(runs: int, most: int) -> list[int]:
+    """The workers of each of so many runs side by side on `most` cores: one, and more of the last where cores are idle.
+
+    >>> shares(6, 2), shares(3, 2), shares(2, 8)
+    ([1, 1, 1, 1, 1, 1], [1, 1, 2], [4, 4])
+    """
+    last = runs % most
+    return [1] * (runs - last) + [most // last] * last if last else [1] * runs
 
 
 def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
-            progress: bool = True, executor=None, workers: int | None = None) -> list[dict]:
+            progress: bool = True, executor=None, workers=None) -> list[dict]:
     """Train every recipe in its own directory below `out`; returns `outcome` of each, in their order.
 
     max_seconds : for all of them together
-    executor    : any concurrent.futures.Executor; None makes a pool of min(cores, runs) processes, none for one run
+    executor    : any concurrent.futures.Executor; None makes a pool of processes, none for one run
+    workers     : of each run, as `fit` has it; None: one, but more where runs are fewer than cores (`shares`).  With a
+                  group of ranks runs come one after the other
     A run that meets a bad number fails alone.  Ctrl-C stops every run with a checkpoint, then raises Interrupted.
     Raises ValueError when two recipes have the same name, or as `fit` does; BrokenExecutor when workers are lost again
     and again.
@@ -48,7 +55,7 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
 
 
 def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
-              progress: bool = True, executor=None, workers: int | None = None) -> list[dict]:
+              progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
     if max_seconds is not None and not max_seconds > 0:
         raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
@@ -64,9 +71,11 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
             runs.load_checkpoint(path, recipe, recipe.build().parameters())
     deadline = None if max_seconds is None else time.time() + max_seconds
     failed = {}
-    if len(jobs) == 1 and executor is None:
+    if workers is None and (executor is not None or device != "cpu"):
+        workers = 1
+    if len(jobs) == 1 and executor is None or isinstance(workers, groups.Alone):
         for path, recipe in jobs.items():
-            failed[path] = train_one(recipe, path, device, deadline, None, progress)
+            failed[path] = train_one(recipe, path, device, deadline, None, progress, workers or groups.cores())
     elif jobs:
         failed = _through(executor, jobs, Path(out), device, deadline, progress, workers)
     return [outcome(path, recipe, failed.get(path)) for path, recipe in paths.items()]
@@ -84,11 +93,12 @@ def outcome(path, recipe, error: str | None = None) -> dict:
             "path": str(path)}
 
 
-def train_one(recipe, path, device, deadline, stop_file, progress) -> str | None:
+def train_one(recipe, path, device, deadline, stop_file, progress, workers=1) -> str | None:
     """Train one run that has been begun; returns the error of a run that met a bad number, else None."""
     seconds = None if deadline is None else max(deadline - time.time(), 1e-9)
     try:
-        fit(recipe, path, device=device, max_seconds=seconds, resume=True, progress=progress, stop_file=stop_file)
+        fit(recipe, path, device=device, max_seconds=seconds, resume=True, progress=progress, stop_file=stop_file,
+            workers=workers)
     except NonFinite as error:
         return str(error)
     except Interrupted:
@@ -103,13 +113,22 @@ _at_work = threading.Lock()    # held in a process of our own pool while it trai
 def _begin_worker() -> None:
     """What a process of our own pool begins with; a pool's processes would otherwise outlive a killed parent, idle."""
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if hasattr(signal, "setitimer"):                        # no thread, so that a run in here can fork its workers
+        signal.signal(signal.SIGALRM, _end_with_parent)
+        signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
+    else:
+        threading.Thread(target=_watch, daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-    with _at_work:                                          # the run notices too, and puts its state away (Stop)
+def _watch() -> None:
+    while True:
+        time.sleep(0.5)
+        _end_with_parent()
+
+
+def _end_with_parent(*_) -> None:
+    parent = parent_process()
+    if parent and not parent.is_alive() and not _at_work.locked():      # a run notices too, and puts its state away
         os._exit(1)
 
 
@@ -144,16 +163,18 @@ def worker_lost(error) -> bool:
 
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     """{path: error or None}, from an executor."""
-    own = executor is None
+    own, most, how = executor is None, groups.cores(), ""
+    each = dict(zip(jobs, shares(len(jobs), most) if workers is None else [workers] * len(jobs), strict=True))
     if own:
-        workers = workers or min(cores(), len(jobs))
-        executor = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_worker)
+        together = min(len(jobs), most if workers is None else max(1, most // workers))
+        executor = ProcessPoolExecutor(together, get_context("spawn"), initializer=_begin_worker)
+        how = f", {together} at a time, of {', '.join(map(str, each.values()))} workers"
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
-    bars = Bars(list(jobs.items()), progress)
+    bars = Bars(list(jobs.items()), progress, how)
 
     def hand_out(path):                                     # the worker's directory may be another one
         train = _train_in_worker if own else train_one
-        return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False)
+        return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
     try:
         with _quiet_start():
             futures = {hand_out(path): path for path in jobs}

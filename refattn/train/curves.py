@@ -1,34 +1,120 @@
-"""The curves of a run, where matplotlib is installed."""
+"""The curves of runs, one or many, where matplotlib is installed.
 
+Left the training loss, right the first column of the task's table, or that which the paper has figures for.  A colour
+is one value of what is compared; a thin line is one seed, a thick one the mean over seeds at the steps that all of them
+have.  Lines on the right are probes, evaluations of few samples while training; diamonds behind them are the final
+figures, of all samples.
+"""
+
+from inspect import getdoc
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ..params import whole_file
 from . import runs
 
+COLOURS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#666666"      # safe for the colour-blind
+STYLES = "-", "--", ":"                                     # of the first seven values, the next, the last
+
+
+class Curve(NamedTuple):
+    recipe: Any
+    lines: list                # of metrics.jsonl
+    metrics: dict              # the final ones; none while the run is not complete
+
+
+def shown_column(recipe, wanted: str = "") -> tuple[str, str, str]:
+    """(heading, split, metric) of the column of that heading, or of the first one, that is evaluated in training."""
+    known = [column for column in recipe.TABLE if column[1] in recipe.SPLITS] or recipe.TABLE
+    return next((column for column in known if column[0] == wanted), known[0])
+
+
+def by_value(curves) -> dict:
+    """{value of what is compared: (its number, its curves)}; the number is the same in every figure of a task."""
+    kind = type(curves[0].recipe)
+    found: dict[str, tuple] = {}
+    known = dict.fromkeys((*kind.compared(), *kind.__dataclass_fields__[kind.COMPARES].metadata["choices"]))
+    for curve in curves:
+        value = getattr(curve.recipe, kind.COMPARES)
+        found.setdefault(str(value), (list(known | {value: None}).index(value), []))[1].append(curve)
+    return found
+
+
+def probes(curve, split: str, metric: str) -> dict:
+    """{step: value} of a metric while training."""
+    return {line["step"]: line[split][metric] for line in curve.lines if line.get(split, {}).get(metric) is not None}
+
+
+def with_mean(axes, series: list[dict], label: str, **style) -> None:
+    """Every {step: value} as a thin line, and their mean as a thick one."""
+    for values in series if len(series) > 1 else ():
+        axes.plot(*zip(*sorted(values.items()), strict=True), alpha=0.35, linewidth=0.8, **style)
+    steps = sorted(set.intersection(*map(set, series)))
+    axes.plot(steps, [sum(values[step] for values in series) / len(series) for step in steps], label=label,
+              linewidth=1.8, **style)
+
+
+def panel(left, right, curves, theirs=None) -> None:
+    """The two axes of runs of one task and setting."""
+    recipe = curves[0].recipe
+    heading, split, metric = shown_column(recipe, theirs.metric if theirs else "")
+    for value, (number, mine) in by_value(curves).items():
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
+        label = f"{value}, seed{'s' * (len(mine) > 1)} {', '.join(str(curve.recipe.seed) for curve in mine)}"
+        logged = [{line["step"]: line["loss"] for line in curve.lines} for curve in mine]
+        if any(logged):
+            with_mean(left, list(filter(None, logged)), label, **style)
+        probed = [probes(curve, split, metric) for curve in mine]
+        if any(probed):
+            with_mean(right, list(filter(None, probed)), label, marker=".", **style)
+        ends = [curve.metrics[split][metric] for curve in mine if curve.metrics.get(split, {}).get(metric) is not None]
+        right.plot([recipe.steps * (1.03 + 0.02 * number)] * len(ends), ends, "D", color=style["color"], markersize=5,
+                   markeredgecolor="black", markeredgewidth=0.5,
+                   label=None if any(probed) or not ends else label)
+        if theirs and heading == theirs.metric and value in theirs.figures:
+            figure, _ = theirs.figures[value]
+            right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
+    for other, line in zip((x for x in recipe.SPLITS if x != split), ("--", ":", "-."), strict=False):
+        if len(curves) == 1 and (values := probes(curves[0], other, metric)):
+            right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line,
+                       label=other.replace("_", " "))
+    if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
+        right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
+    name = " ".join((getdoc(recipe.loss) or "").split()).rstrip(".")
+    left.set(xlabel="steps", ylabel="training loss", title=f"{name}\nn = {recipe.batch:,} a step")
+    if all(value > 0 for line in left.lines for value in line.get_ydata()):
+        left.set_yscale("log")
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], title=(
+        f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, n = {recipe.evaluation:,}"))
+    for axes in left, right:
+        axes.title.set_fontsize(9)
+    if right.get_legend_handles_labels()[1] or left.get_legend_handles_labels()[1]:
+        filled = right if len(right.lines) > 1 else left
+        filled.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
+
+
+def figure(groups: dict, papers=MappingProxyType({})):
+    """A matplotlib Figure of {title: curves of one task and setting}, a row for each.
+
+    papers : {title: what the paper has, its `metric` a heading of the table, its `figures` {value: (mean, ...)}}
+    """
+    from matplotlib.figure import Figure
+    made = Figure(figsize=(11.5, 3.7 * len(groups)), layout="constrained")
+    for row, (title, curves) in zip(made.subfigures(len(groups), squeeze=False)[:, 0], groups.items(), strict=True):
+        row.suptitle(title)
+        left, right = row.subplots(1, 2)
+        panel(left, right, curves, papers.get(title))
+    return made
+
 
 def draw(path, recipe) -> bool:
     """Draw curves.png from metrics.jsonl and result.json; False where matplotlib is not installed."""
+    curve = Curve(recipe, runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
     try:
-        from matplotlib.figure import Figure
+        made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
     except ImportError:
         return False
-    history = runs.lines(path)
-    final = {"step": recipe.steps, **(runs.result(path) or {}).get("metrics", {})}
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    logged = [line for line in history if line.get("loss") is not None]
-    left.semilogy([line["step"] for line in logged], [line["loss"] for line in logged], label="training loss")
-    left.set(xlabel="steps", ylabel="loss", title=f"n = {recipe.batch} samples a step")
-    metric = recipe.TABLE[0][2]
-    for split in recipe.SPLITS:
-        measured = [line for line in [*history, final] if split in line]
-        right.plot([line["step"] for line in measured], [line[split][metric] for line in measured], marker="o",
-                   markersize=3, label=split.replace("_", " "))
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric],
-              title=f"n = {recipe.evaluation:,} {recipe.COUNTED} at the end")
-    for axes in left, right:
-        axes.legend()
-    figure.suptitle(f"{recipe.TASK}, {recipe.name} (seed {recipe.seed})")
     with whole_file(Path(path, "curves.png"), "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+        made.savefig(file, format="png", dpi=120)
     return True

@@ -5,6 +5,7 @@ import numpy as np
 from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
+ALIGNED = 256                  # bytes: where arrays of a device may begin
 
 
 def stream(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
@@ -19,8 +20,17 @@ def stream(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
 
 
 def moved(batch, xp):
-    """The same named tuple with its arrays in the module `xp`."""
-    return batch if xp is np else type(batch)(*(to_device(x, xp) for x in batch))
+    """The same named tuple with its arrays in the module `xp`, all of them in one copy."""
+    if xp is np:
+        return batch
+    ends = np.cumsum([-(-x.nbytes // ALIGNED) * ALIGNED for x in batch])
+    packed = np.zeros(ends[-1], dtype=np.uint8)
+    starts = [0, *ends[:-1].tolist()]
+    for start, x in zip(starts, batch, strict=True):
+        packed[start:start + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    there = to_device(packed, xp)
+    return type(batch)(*(there[start:start + x.nbytes].view(x.dtype).reshape(x.shape)
+                         for start, x in zip(starts, batch, strict=True)))
 
 
 def _module(views):

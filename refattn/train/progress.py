@@ -9,10 +9,26 @@ from . import runs
 from .record import ANNOUNCE
 
 
+def of_one():
+    """A bar of one run among several: its clock runs from its first step that is seen to its last."""
+    from tqdm import tqdm
+
+    class Bar(tqdm):
+        took = None
+
+        @property
+        def format_dict(self):
+            found = super().format_dict
+            if self.n >= self.total and self.took is None:
+                self.took = found["elapsed"]
+            return {**found, "elapsed": found["elapsed"] if self.took is None else self.took}
+    return Bar
+
+
 class Bars:
     """A bar for every run on a terminal, one for all of them elsewhere; `jobs` is [(directory, recipe), ...]."""
 
-    def __init__(self, jobs, progress: bool):
+    def __init__(self, jobs, progress: bool, how: str = ""):
         from tqdm import tqdm
         self.jobs, self.progress = jobs, progress
         self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
@@ -21,14 +37,15 @@ class Bars:
         self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
         self.said = False                                   # the minutes
         each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
-        self.say(f"{len(jobs)} runs, {self.total:,} steps together; parameters: {each}")
+        self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}
         self.single = not sys.stderr.isatty()
         if self.single:
             self.bars = [tqdm(total=self.total, initial=sum(self.seen), desc=f"{len(jobs)} runs", mininterval=10,
                               **options)] * len(jobs)
         else:
-            self.bars = [tqdm(total=recipe.steps, initial=seen, desc=f"{recipe.name:<16}", position=place, **options)
+            one = of_one()
+            self.bars = [one(total=recipe.steps, initial=seen, desc=f"{recipe.name:<16}", position=place, **options)
                          for place, ((_, recipe), seen) in enumerate(zip(jobs, self.seen, strict=True))]
 
     @staticmethod
@@ -54,6 +71,8 @@ class Bars:
                 loss, bar = f"{line['loss']:.4f}", self.bars[place]
                 bar.set_postfix({recipe.name: loss} if self.single else {"loss": loss, "rate": f"{line['rate']:.1e}"},
                                 refresh=False)
+                if not self.single and bar.n == bar.initial:
+                    bar.unpause()                           # it may have waited for a worker
                 bar.update(line["step"] - self.seen[place])
                 self.seen[place] = line["step"]
                 self.announce()

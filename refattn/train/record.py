@@ -9,6 +9,7 @@ from .. import optim, params
 from ..xp import array_module, to_device, to_host
 from . import runs
 from .evaluation import evaluate, stream
+from .groups import WorkerLost
 
 ANNOUNCE = 20                  # steps after which the expected minutes are said
 
@@ -20,7 +21,7 @@ class NonFinite(FloatingPointError):
 class State:
     """What a checkpoint holds: parameters, both moments, the losses summed since the last log line, the step, the time.
 
-    `seconds` is wall clock, pauses of the machine included; `cpu_seconds` is of all threads of this process.
+    `seconds` is wall clock, pauses of the machine included; `cpu_seconds` is of all threads of all workers.
     """
 
     def __init__(self, recipe, listed, xp):
@@ -81,35 +82,43 @@ class Health:
 class Record:
     """Log lines, evaluations, checkpoints and the bar of one run; with `out` None only the bar."""
 
-    def __init__(self, recipe, model, state: State, out, progress: bool):
+    def __init__(self, recipe, model, state: State, out, progress: bool, group):
         self.recipe, self.model, self.state, self.out, self.progress = recipe, model, state, out, progress
+        self.group = group
         self.listed, self.first_step, self.saved_at = model.parameters(), state.step, state.step
         self.health = Health(state.flat, self.listed, state.step, recipe.TURNS)
         self.every_step = array_module(state.flat) is np    # on a CPU a look costs nothing
 
     def __enter__(self):
         from tqdm import tqdm
-        self.bar = tqdm(total=self.recipe.steps, initial=self.state.step, desc=self.recipe.name, unit="step",
+
+        class Bar(tqdm):
+            monitor_interval = 0        # no thread of its own, beside which no later run of this process could fork
+
+        self.bar = Bar(total=self.recipe.steps, initial=self.state.step, desc=self.recipe.name, unit="step",
                         disable=not self.progress, dynamic_ncols=True, file=sys.stderr,
                         mininterval=0.1 if sys.stderr.isatty() else 10)
+        shards = self.recipe.shards
         self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
-                 f"of {self.recipe.batch} samples")
+                 f"of {self.recipe.batch} samples in {shards} shard{'s' * (shards > 1)}, {self.group}")
         self.begun = self.saved_time = time.monotonic()
-        self.saved_cpu = time.process_time()
+        self.saved_cpu = self.group.cpu_seconds()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, _):
         self.bar.close()
+        if kind is WorkerLost:
+            self.fail(WorkerLost(f"step {self.state.step + 1}: {error}"))
 
     def say(self, text: str) -> None:
         """Writes a line above the bar."""
         if self.progress:
             self.bar.write(text, file=sys.stderr)
 
-    def fail(self, error: NonFinite) -> None:
-        """Raises NonFinite, saying which checkpoint is kept."""
+    def fail(self, error: NonFinite | WorkerLost) -> None:
+        """Raises the error, saying which checkpoint is kept."""
         kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
-        raise NonFinite(f"{self.recipe.name}, {error}; {kept}") from None
+        raise type(error)(f"{self.recipe.name}, {error}; {kept}") from None
 
     def check(self) -> None:
         """Raises NonFinite if a number was bad."""
@@ -176,7 +185,7 @@ class Record:
             if not np.isfinite(x).all():
                 bad = first_bad(np.isfinite(x), self.listed) if x.ndim else "all losses"
                 self.fail(NonFinite(f"step {state.step}: {name} of {bad} is not finite after the update"))
-        now, cpu = time.monotonic(), time.process_time()
+        now, cpu = time.monotonic(), self.group.cpu_seconds()
         state.seconds, self.saved_time = state.seconds + now - self.saved_time, now
         state.cpu_seconds, self.saved_cpu = state.cpu_seconds + cpu - self.saved_cpu, cpu
         runs.save_checkpoint(self.out, self.recipe, self.listed, arrays, state.step, state.seconds, state.cpu_seconds)

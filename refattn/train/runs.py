@@ -89,6 +89,19 @@ def locked(path, patience: float = 10.0):
         yield
 
 
+def at_work(path) -> bool:
+    """Whether a process trains the run right now; False where the system has no locks to ask."""
+    file = Path(path, "lock")
+    if fcntl is None or not file.exists():
+        return False
+    with open(file, encoding="utf-8") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def append(path, line: dict) -> None:
     """Add one line to metrics.jsonl, on disk before the next checkpoint can be."""
     with open(Path(path, "metrics.jsonl"), "a", encoding="utf-8") as file:

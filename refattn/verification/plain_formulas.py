@@ -66,8 +66,10 @@ def softmax(s, keep=None, axis=-1, *, out=None):
     return (e / np.where(total == 0, 1, total)).astype(s.dtype)
 
 
-def gelu(x):
+def gelu(x, *, slope=None):
     """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
+    if slope is not None:
+        slope[...] = gelu_backward(x, np.ones_like(x))
     return 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
 
 

@@ -8,6 +8,8 @@ cancelled, and no array can lose its roughness on the way, because this module m
 """
 
 import sys
+from functools import cache
+from random import Random
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -21,7 +23,9 @@ __all__ = ["UNIT", "Noise", "bars"]
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}   # of rounding to nearest
 STEPS, HALF_STEPS = 16, 6      # units that an operation is off at most: other orders of summing, approximate exp, ...
 PAIRS = 4                      # of draws; noise of either sign shows both sides of a kink
-TIMES, HALF_TIMES = 4, 8       # in half precision kinks are met often, and their errors have long tails
+TIMES, HALF_TIMES = 4, 14      # in half precision kinks are met often, and their errors have long tails,
+HALF_SCALES = 1.0, 0.5, 0.25, 0.125     # and small noise finds what lies just beside a result, which large noise skips
+POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
 MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
            f"by up to {{}}, and 4 units of the entry")
 
@@ -29,7 +33,8 @@ MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evalu
 class Noise:
     """What is going on: how far operations are off, and into and out of matrix products how far beside that."""
     def __init__(self, dtype, naive=False):
-        half, self.naive = dtype in ("float16", "bfloat16"), naive
+        half = self.half = dtype in ("float16", "bfloat16")
+        self.naive = naive
         self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
         self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
         self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
@@ -37,18 +42,31 @@ class Noise:
         self.words = MEANING.format(self.times, f"{HALF_STEPS if half else STEPS} units of {dtype}" if naive or not half
                                     else fused)
 
-    def draw(self, seed, sign):
-        self.rng, self.sign = np.random.default_rng(seed), sign
+    def draw(self, seed, number):
+        """The noise of one evaluation; those of one pair have opposite signs."""
+        scales = HALF_SCALES if self.half else (1.0,)
+        self.rng, self.scale = Random(repr((seed, number // 2))), (-1) ** number * scales[number // 2 % len(scales)]
         return self
 
     def held(self, x):
         """x as half precision holds it: infinite where it is too large."""
-        return np.where(np.abs(x) > self.largest, np.inf, x)
+        return x if self.largest == np.inf else np.where(np.abs(x) > self.largest, np.inf, x)
 
-    def off(self, x, size, width):
-        """x, each entry off by between a half and a whole `width` times `size`."""
-        u = 2 * self.rng.random(np.shape(x)) - 1
-        return x + np.where(np.isfinite(size), size, 0) * (self.sign * width / 2 * (u + np.copysign(1, u)))
+    def off(self, x, width, size=None):
+        """x, each entry off by between a half and a whole `width`, relative to itself or to `size`."""
+        n = np.size(x)
+        first = int(self.rng.random() * POOL)
+        u = _pool(self.scale * width, size is None)
+        u = (u[first:first + n] if n <= POOL else np.resize(u[first:first + POOL], n)).reshape(np.shape(x))
+        return x * u if size is None else x + np.where(np.isfinite(size), size, 0) * u
+
+
+@cache
+def _pool(width, around_one):
+    """Random numbers of either sign, of half a `width` to a whole, twice in a row: to be read from anywhere."""
+    u = np.random.default_rng(0).uniform(-1, 1, POOL)
+    u = np.tile(width / 2 * (u + np.copysign(1, u)), 2)
+    return 1 + u if around_one else u
 
 
 noise = Noise("float64").draw(0, 0)
@@ -56,16 +74,18 @@ noise = Noise("float64").draw(0, 0)
 
 def bare(x):
     """The host arrays in an argument."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(bare, x))
-    return x.host if isinstance(x, Rough) else x
+    if type(x) is Rough:
+        return x.host
+    return type(x)(map(bare, x)) if isinstance(x, tuple | list) else x
 
 
 def lift(x):
     """Host arrays in a result as arrays of this module."""
+    if type(x) is np.ndarray:
+        return Rough(x)
     if isinstance(x, tuple | list):
         return type(x)(map(lift, x))
-    return Rough(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x
+    return Rough(np.asarray(x)) if isinstance(x, np.generic) else x
 
 
 def lifted(f):
@@ -77,6 +97,18 @@ class Rough(NDArrayOperatorsMixin):
     """An array of this module; `host` holds the numbers."""
     def __init__(self, host):
         self.host = host
+
+    shape = property(lambda self: self.host.shape)
+    ndim = property(lambda self: self.host.ndim)
+    dtype = property(lambda self: self.host.dtype)
+
+    def reshape(self, *form):
+        """The same numbers in another form."""
+        return Rough(self.host.reshape(*form))
+
+    def transpose(self, *axes):
+        """The same numbers, axes in another order."""
+        return Rough(self.host.transpose(*axes))
 
     def __getattr__(self, name):
         found = getattr(self.host, name)
@@ -123,17 +155,17 @@ class Rough(NDArrayOperatorsMixin):
             size = np.zeros(args[0].shape)
             np.add.at(size, args[1], np.abs(args[2]))
             ufunc.at(*args)
-            args[0][...] = noise.off(args[0], size, noise.width)
+            args[0][...] = noise.off(args[0], noise.width, size)
             return None
         if product and noise.product:
-            args = [noise.held(noise.off(x, np.abs(x), noise.product)) for x in args]
+            args = [noise.held(noise.off(x, noise.product)) for x in args]
         y = getattr(ufunc, method)(*args, **kwargs)
         if np.asarray(y).dtype.kind == "f":
             size = (np.matmul(*map(np.abs, args)) if ufunc is np.matmul else
-                    ufunc.reduce(np.abs(args[0]), **kwargs) if (ufunc, method) == (np.add, "reduce") else np.abs(y))
-            y = noise.off(y, size, noise.width)
+                    ufunc.reduce(np.abs(args[0]), **kwargs) if (ufunc, method) == (np.add, "reduce") else None)
+            y = noise.off(y, noise.width, size)
             if product and noise.product:
-                y = noise.off(y, np.abs(y), noise.product)
+                y = noise.off(y, noise.product)
             if noise.naive or product:          # a right kernel may overflow there
                 y = noise.held(y)
         if out is None:
@@ -144,7 +176,7 @@ class Rough(NDArrayOperatorsMixin):
 
 def erf(x):
     """erf(x)."""
-    return Rough(noise.off(y := exact_erf(x.host), np.abs(y), noise.width))
+    return Rough(noise.off(exact_erf(x.host), noise.width))
 
 
 def __getattr__(name):
@@ -152,27 +184,33 @@ def __getattr__(name):
     return f if isinstance(f, np.ufunc | type) or not callable(f) else lifted(f)
 
 
-def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS):
+def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
     """{name: result in float64} and {name: allowed error of each entry} of `run`, a function of an array module.
 
     `pairs` of draws are made.  `naive` is half precision in every operation, not only into and out of contractions.
+    `other` is another form of the same, which every second pair runs; what it leaves out or cannot hold is not counted.
     """
     global noise
-    exact, square = {n: np.asarray(x, float) for n, x in run(np).items()}, {}
+    exact = {n: np.asarray(x, float) for n, x in run(np).items()}
+    square, count = {n: np.zeros(x.shape) for n, x in exact.items()}, dict.fromkeys(exact, 0)
     before, noise = noise, Noise(dtype, naive)
-    rules = UNIT[dtype], noise.times
+    rules = UNIT[dtype], noise.times, noise.largest
     try:
         with np.errstate(all="ignore"):
             for draw in range(2 * pairs):
-                noise.draw((seed, draw // 2), (-1) ** draw)
-                for n, x in run(sys.modules[__name__]).items():
-                    square[n] = square.get(n, 0) + (np.asarray(to_host(x)) - exact[n]) ** 2 / (2 * pairs)
+                noise.draw(seed, draw)
+                second = other is not None and draw // 2 % 2
+                for n, x in (other if second else run)(sys.modules[__name__]).items():
+                    x = np.asarray(to_host(x))
+                    if n in exact and not (second and not np.isfinite(x).all()):
+                        square[n] += (x.reshape(exact[n].shape) - exact[n]) ** 2
+                        count[n] += 1
     finally:
         noise = before
-    return exact, {n: _bar(exact[n], x, *rules) for n, x in square.items()}
+    return exact, {n: _bar(exact[n], x / count[n], *rules) for n, x in square.items()}
 
 
-def _bar(exact, square, unit, times):
+def _bar(exact, square, unit, times, largest):
     row = square.mean(axis=-1, keepdims=True) / 4 if square.ndim else square     # chance cannot spare a single entry
     bar = times * np.sqrt(np.maximum(square, row)) + unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
-    return np.where(np.isnan(bar), np.inf, bar)
+    return np.where(np.isnan(bar) | (np.abs(exact) + bar > largest), np.inf, bar)       # there it may overflow

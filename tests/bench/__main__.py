@@ -1,5 +1,8 @@
 """`python -m tests.bench`: our training step beside its PyTorch and JAX twins, in one process and one thread.
 
+`--threads 1 2` does so for each number of threads: PyTorch has as many, our step as many processes, which share
+`--shards` of a batch; JAX is left out where there are several, and so is CPU time.
+
 OpenBLAS chooses its kernels by the CPU, as oneDNN and XLA do, whatever the environment says.  Freed memory stays with
 the process, for everybody; `--allocator shipped` leaves the C library as it is, again for everybody.  A ratio is ours
 over the row's time: below 1, ours is faster.  Where other programs compete for the CPU, read the ratio of CPU times.
@@ -21,16 +24,19 @@ def arguments():
     for name, words in (("variants", "softmax linear hyla"), ("modes", "full read"), ("only", "ours torch jax")):
         parser.add_argument(f"--{name}", nargs="+", choices=words.split(), default=words.split())
     parser.add_argument("--allocator", choices=["kept", "shipped"], default="kept", help="of all (default %(default)s)")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1], metavar="N", help="cores of each (default 1)")
+    parser.add_argument("--shards", type=int, default=4, help="of ours with several threads (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     parser.add_argument("--memory", action="store_true", help="print the peak megabytes of our steps and nothing else")
     return parser.parse_args()
 
 
-def one_thread(allocator):
-    """One CPU (XLA starts a thread for each that it sees), one thread in every library; before anything numeric."""
+def set_threads(allocator, threads):
+    """So many CPUs (XLA starts a thread for each that it sees), and threads of PyTorch; before anything numeric."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu",
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": f"{threads}", "MKL_NUM_THREADS": f"{threads}",
+                   "JAX_PLATFORMS": "cpu",
                    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         os.environ.pop(name, None)
@@ -40,12 +46,19 @@ def one_thread(allocator):
             ctypes.CDLL("libc.so.6").mallopt(-8, 1)        # M_ARENA_MAX: XLA's own threads keep freed memory too
 
 
-def competitors(chosen, variant, read, parameters):
-    """{name: an object with step and gradients} for ours and every form of the twins, all from equal parameters."""
+def ours(args, variant, read, parameters):
+    """{"ours": an object with step and gradients}, before any library has threads."""
+    from .ours import Ours, Workers
+    if "ours" not in args.only:
+        return {}
+    if args.threads == [1]:
+        return {"ours": Ours(parameters, variant, read)}
+    return {"ours": Workers(parameters, variant, read, args.threads[0], args.shards)}
+
+
+def twins(chosen, variant, read, parameters):
+    """{name: an object with step and gradients} of every form of the twins, all from equal parameters."""
     found = {}
-    if "ours" in chosen:
-        from .ours import Ours
-        found["ours"] = Ours(parameters, variant, read)
     if "torch" in chosen:
         from . import torch_twin
         found |= {f"torch {form}": torch_twin.Twin(parameters, variant, read, form) for form in torch_twin.FORMS}
@@ -85,17 +98,27 @@ def about():
 
 def main():
     args = arguments()
-    one_thread(args.allocator)
+    if len(args.threads) > 1:
+        at = sys.argv.index("--threads")
+        words = sys.argv[1:at] + sys.argv[at + 1 + len(args.threads):]
+        for threads in args.threads:
+            print(f"\n{threads} thread{'s' * (threads > 1)}", flush=True)
+            subprocess.run([sys.executable, "-m", "tests.bench", *words, "--threads", f"{threads}"], check=True)
+        return
+    set_threads(args.allocator, *args.threads)
     from . import problem, timing
     from .ours import initial
     for name in [x for x in args.only if x != "ours" and importlib.util.find_spec(x) is None]:
         print(f"{name} is not installed (pip install refattn[bench]); its twins are left out")
         args.only = [x for x in args.only if x != name]
+    args.only = [x for x in args.only if x != "jax" or args.threads == [1]]
+    groups = {(variant, mode): ours(args, variant, mode == "read", initial(0))
+              for variant in args.variants for mode in args.modes}
     if "torch" in args.only:
         import torch
-        torch.set_num_threads(1)
-    groups = {(variant, mode): competitors(args.only, variant, mode == "read", initial(0))
-              for variant in args.variants for mode in args.modes}
+        torch.set_num_threads(*args.threads)
+    for (variant, mode), group in groups.items():
+        group |= twins(args.only, variant, mode == "read", initial(0))
     steps = {(*key, name): lambda each=each: each.step(problem.sample(each.count))
              for key, group in groups.items() for name, each in group.items()}
     if args.memory:
@@ -105,7 +128,7 @@ def main():
         check(group, problem.sample(0), ", ".join(key))
     compared = any(len(group) > 1 for group in groups.values())
     print("Loss and all gradients agree." if compared else "Nothing to compare with.", *about(), sep="\n")
-    times = timing.interleave(steps, args.rounds, warm_up=5)
+    times = timing.interleave(steps, args.rounds, warm_up=5, pause=0.0 if args.threads == [1] else 0.01)
     results = {", ".join(key): report(key, {name: times[*key, name] for name in group}, args, timing)
                for key, group in groups.items()}
     if args.json:
@@ -121,10 +144,11 @@ def report(key, times, args, timing):
     for library in ("torch", "jax"):
         forms = [name for name in figures if name.startswith(library)]
         if forms:
-            best = min(forms, key=lambda name: figures[name]["cpu_ms"])
+            alone = args.threads == [1]
+            best = min(forms, key=lambda name: figures[name]["cpu_ms" if alone else "wall_ms"])
             _, wall, cpu = (figures[best][ratio] for ratio in timing.RATIOS)
-            print(f"  ours / fastest {library} ({best}): {wall:.2f}; by CPU time {cpu:.2f}")
-    if not Path("/proc/self/status").exists():
+            print(f"  ours / fastest {library} ({best}): {wall:.2f}" + f"; by CPU time {cpu:.2f}" * alone)
+    if not Path("/proc/self/status").exists() or args.threads != [1]:
         return figures
     command = [sys.executable, "-m", "tests.bench", "--memory", "--rounds", "20", "--only", "ours",
                "--variants", key[0], "--modes", key[1], "--allocator", args.allocator]

@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 from refattn.automata.compiled import compiled
 from refattn.automata.exactness import errors
 from refattn.automata.finite import random_automaton
-from refattn.cli.compiling import words
 from refattn.params import whole_file
 from refattn.tasks.languages import LANGUAGES
 from refattn.train.json_files import environment
@@ -30,17 +29,25 @@ SWITCHES = {
 QUICK_STATES = 6
 
 
+def words(automaton, draw, rng, count: int, length: int):
+    """(count, length) tokens: uniformly random, and of a known language half of them as its task draws members."""
+    tokens = rng.integers(automaton.vocabulary, size=(count, length))
+    if draw is not None:
+        drawn = draw(rng, (count + 1) // 2, length + length % 2)        # D_n has members of even length
+        tokens[:len(drawn)] = drawn[:, :length]
+    return tokens
+
+
 def line(automaton, name, chunk, switches, dtype, longest, count, seed=0):
     """One row of the record."""
     start = time.perf_counter()
     draw = LANGUAGES[name].draw if name in LANGUAGES else None
     machine = compiled(automaton, chunk, dtype=dtype, **SWITCHES[switches])
     found = errors(machine, words(automaton, draw, np.random.default_rng(seed), count, longest))
-    margin = found.margin if automaton.classes > 1 else 1.0
     return {"name": name, "states": automaton.states, "chunk": chunk, "switches": switches,
             "dtype": str(np.dtype(dtype)), "hidden": machine.model.feed_forward.hidden, "parameters": machine.flat.size,
             "lengths": [1, longest], "words": count, "errors": int(found.by_length.sum()), "positions": found.answers,
-            "errors_at_all_positions": found.elsewhere, "margin_from_1": abs(1 - margin),
+            "errors_at_all_positions": found.elsewhere, "margin_from_1": abs(1 - found.margin),
             "seconds": round(time.perf_counter() - start, 1)}
 
 

@@ -1,6 +1,7 @@
 """How often right kernels are called wrong.
 
     python -m tests.bench.false_alarms [--seeds N] [--kernel-sizes N] [--planted N] [--pages ...] [--dtypes ...]
+                                       [--record FILE]
 
 Pages of the library in the precision itself (half precision: contractions in and out of it, sums in float32), and,
 where PyTorch is installed, twins of five of them with autograd.  Prints a row of counts for each page and precision;
@@ -9,16 +10,18 @@ then how many errors of 2^-10, planted in a line, were seen of those that move a
 
 import argparse
 import ast
+import json
 import sys
 import time
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 
 from refattn.attention.pages import PAGES
 from refattn.check.formulas import formulas, start
-from refattn.check.grammar import FUNCTIONS, Runner, code_of, resolved
 from refattn.check.kernels import Call
+from refattn.check.running import FUNCTIONS, Runner, code_of, resolved
 from refattn.check.subjects import subject
 from refattn.verification import plain_formulas
 from tests.kernels_own import TEXTS, function
@@ -72,11 +75,19 @@ def twin(page, dtype):
     return kernel
 
 
-def worst(kernel, page, dtype, seed, sizes=None, **given):
-    """The largest error in error bars."""
-    call = Call(kernel, page, dtype, **given)
-    report = call.report(*call(call.draw(sizes, seed)))
-    return max(entry.error / max(entry.allowed, 1e-300) for entry in report.entries)
+def ratios(page, dtype, option, seed, sizes, kernels):
+    """{kind: largest error in error bars} of kernels of one page, all held against the same bars."""
+    call = Call(None, page, dtype, **options(page, option))
+    inputs = call.draw(sizes, seed)
+    known, found = None, {}
+    for kind, kernel in kernels.items():
+        call.theirs = kernel
+        results = call(inputs)[1]
+        known = known or call.bars(inputs, results)
+        report = call.report(inputs, results, known)
+        report = report if report.ok else call.report(inputs, results)          # as it would be without the others
+        found[kind] = max(entry.error / max(entry.allowed, 1e-300) for entry in report.entries)
+    return found
 
 
 def kernel_sizes(seed):
@@ -86,25 +97,57 @@ def kernel_sizes(seed):
     return {"b": 1, "q": int(t), "k": int(t), "h": int(rng.choice([1, 4, 8] if t < 512 else [1])), "d": d, "e": d}
 
 
-def count(kernels, seeds, sizes=lambda seed: None, pages=PAGES, dtypes=DTYPES):
-    """Prints, and returns the number of false alarms."""
-    alarms = 0
-    for page, dtype in product(pages, dtypes):
-        began, found = time.time(), {}
-        for name in OPTIONS:
-            found[name] = [worst(kernels(page, dtype), page, dtype, s, sizes(s), **options(page, name))
-                           for s in range(seeds)]
-        alarms += sum(x > 1 for xs in found.values() for x in xs)
-        print(f"{page:34} {dtype:9}", *(f"{name} {sum(x > 1 for x in xs)}/{seeds} ({max(xs):.2f})" for name, xs in
-                                        found.items()), f"{time.time() - began:.0f} s", sep="  ", flush=True)
-    return alarms
+SIZES = {"default": lambda seed: None, "kernel": kernel_sizes}
+
+
+class Record:
+    """Counts by sizes and cell: [seeds, alarms or seen, largest or all]; in a file, where a later run goes on."""
+    def __init__(self, path=None):
+        self.path = path and Path(path)
+        self.counts = json.loads(self.path.read_text()) if path and self.path.exists() else {}
+        self.saved = time.monotonic()
+
+    def row(self, *names):
+        return self.counts.setdefault(" / ".join(names), [0, 0, 0.0])
+
+    def save(self, every=0):
+        if self.path and time.monotonic() - self.saved >= every:
+            self.saved = time.monotonic()
+            new = self.path.with_suffix(".new")
+            new.write_text("{\n" + ",\n".join(f"{json.dumps(n)}: {json.dumps(x)}" for n, x in sorted(
+                self.counts.items())) + "\n}\n")
+            new.replace(self.path)
+
+
+def count(record, where, seeds, pages, dtypes, kinds, slice_=20):
+    """Adds cells up to `seeds` seeds each, all of them slice by slice."""
+    for stop in range(slice_, seeds + slice_, slice_):
+        for page, dtype, option in product(pages, dtypes, OPTIONS):
+            made = {kind: make(page, dtype) for kind, make in kinds.items() if kind == "own" or page in TEXTS}
+            rows = {kind: record.row(where, page, dtype, option, kind) for kind in made}
+            for seed in range(min(row[0] for row in rows.values()), min(stop, seeds)):
+                for kind, x in ratios(page, dtype, option, seed, SIZES[where](seed), made).items():
+                    row = rows[kind]
+                    if row[0] == seed:
+                        row[:] = seed + 1, row[1] + (not x <= 1), round(max(row[2], x), 4)
+            record.save(every=20)
+    record.save()
+
+
+def count_planted(record, where, seeds, pages):
+    for seed, page in product(range(seeds), pages):
+        row = record.row(f"planted, {where}", page)
+        if row[0] == seed:
+            seen, total = planted(page, [seed], SIZES[where])
+            row[:] = seed + 1, row[1] + seen, row[2] + total
+            record.save()
 
 
 def planted(page, seeds, sizes=lambda seed: None, size=2.0**-10):
     """(seen, all) of errors of 2^-10 in single lines, in float32, that move a result above 2^-12 of its largest."""
     of, seen, total = formulas(subject(page).name)[0], 0, 0
     runner = Runner(of)
-    for seed in range(seeds):
+    for seed in seeds:
         call = Call(None, page, "float32", **options(page, list(OPTIONS)[seed % len(OPTIONS)]))
         inputs = call.draw(sizes(seed), seed)
         ours, bars = call.bars(inputs, {})
@@ -127,6 +170,24 @@ def call_results(call, kernel, inputs):
     return call(inputs)[1]
 
 
+def table(record) -> str:
+    """For each page and precision: alarms / seeds of each option, and the largest error in error bars."""
+    lines, cells, alarms = [], {}, 0
+    for name, (seeds, found, largest) in sorted(record.counts.items()):
+        where, page, *rest = name.split(" / ")
+        if where.startswith("planted"):
+            lines.append(f"{where} sizes, {page}: {found} of {largest:.0f} errors of 2^-10 seen, {seeds} seeds")
+            continue
+        dtype, option, kind = rest
+        cells.setdefault((where, kind, page, dtype), {})[option] = seeds, found, largest
+        alarms += found
+    head = [f"{where:7} {kind:7} {page:34} {dtype:8} " + "  ".join(
+                f"{n} {row[n][1]}/{row[n][0]} ({row[n][2]:.2f})" for n in OPTIONS if n in row)
+            for (where, kind, page, dtype), row in cells.items()]
+    total = sum(n for row in cells.values() for n, *_ in row.values())
+    return "\n".join([*head, *lines, f"{alarms} false alarms in {total} comparisons"])
+
+
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
@@ -134,27 +195,20 @@ def main(argv=None) -> int:
     parser.add_argument("--planted", type=int, default=0, metavar="N", help="seeds of planted errors")
     parser.add_argument("--pages", nargs="+", default=list(PAGES))
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
+    parser.add_argument("--record", metavar="FILE", help="JSON file of the counts, where a run goes on")
     args = parser.parse_args(argv)
-    alarms = 0
-    kinds = {"own": own}
+    kinds, record = {"own": own}, Record(args.record)
     try:
         import torch  # noqa: F401
         kinds["PyTorch"] = twin
     except ImportError:
         print("PyTorch is not installed: own pages only")
-    for words, make in kinds.items():
-        pages = [p for p in args.pages if words == "own" or p in TEXTS]
-        for seeds, sizes, where in ((args.seeds, lambda seed: None, "default sizes"),
-                                    (args.kernel_sizes, kernel_sizes, "kernel sizes")):
-            if seeds:
-                print(f"{words} kernels, {where}: option, false alarms / seeds (largest error in error bars)")
-                alarms += count(make, seeds, sizes, pages, args.dtypes)
-    for page in args.pages if args.planted else ():
-        for where, sizes in ("default", lambda seed: None), ("kernel", kernel_sizes):
-            seen, total = planted(page, args.planted, sizes)
-            print(f"{page}, {where} sizes: {seen} of {total} planted errors of 2^-10 seen", flush=True)
-    print(f"{alarms} false alarms")
-    return alarms > 0
+    for where, seeds in ("default", args.seeds), ("kernel", args.kernel_sizes):
+        count(record, where, seeds, args.pages, args.dtypes, kinds)
+    for where in SIZES:
+        count_planted(record, where, args.planted, args.pages)
+    print(table(record))
+    return any(row[1] for name, row in record.counts.items() if not name.startswith("planted"))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ class Dropping:
         return getattr(self.chosen, name)
 
     def inputs(self, batch):
-        return self.chosen.inputs(batch, self.rng)
+        x, options = self.chosen.inputs(batch)
+        return x, options if self.rng is None else options | self.chosen.dropouts(batch, self.rng, np)
 
 
 class Twin:

@@ -1,9 +1,13 @@
 """Our side of the bench: the step as `refattn` trains it, in the shape of the twins."""
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from refattn import losses, optim, params
 from refattn.attention.layer import MultiHead
 from refattn.models.transformer import decoder
+from refattn.train import groups
+from refattn.train.shards import Shards
 
 from . import problem as P
 
@@ -57,3 +61,62 @@ class Ours:
     def gradients(self):
         """{name: gradient} of the first step, read from the first moment."""
         return by_name(self.moments.first / (1 - P.BETAS[0]), self.parameters)
+
+
+class Batch(NamedTuple):
+    dropout: Any
+    tokens: Any
+    target: Any
+
+
+class Sharded:
+    """What `Shards` has to know of the bench's problem: a recipe in everything but its name."""
+    TURNS, seed, steps = 1, 0, 10**9
+
+    def __init__(self, shards, read):
+        self.shards, self.read = shards, read
+
+    def draw(self, step):
+        tokens, target, dropout = P.sample(step)
+        return Batch(dropout, tokens, target)
+
+    def turns(self, batch):
+        return [batch]
+
+    def cut(self, batch, rows):
+        return Batch(batch.dropout, batch.tokens[rows], batch.target[rows])
+
+    def loss_terms(self, batch):
+        return len(batch.target)
+
+    def inputs(self, batch):
+        return batch.tokens, {"dropout": batch.dropout, "read": self.read}
+
+    def dropouts(self, *_):
+        return {}
+
+    def loss(self, y, batch):
+        loss, dlast = losses.mse(y[:, -1, 0], batch.target)
+        dy = np.zeros_like(y)
+        dy[:, -1, 0] = dlast
+        return loss, dy
+
+
+class Workers(Ours):
+    """The same step by forked processes that share the shards of a batch; made before there is any thread."""
+
+    def __init__(self, parameters, variant, read, workers, shards):
+        super().__init__(parameters, variant, read)
+        self.recipe = Sharded(shards, self.read)
+        group = groups.group(workers, shards)
+        self.shared = Shards(self.recipe, self.model, self.flat, group)
+        self.work = group.at_work(self.shared)
+        self.work.__enter__()
+
+    def step(self, batch):
+        tokens, target, dropout = batch
+        loss, gradient = self.shared.gradient(self.count, Batch(dropout, tokens, target))
+        optim.adamw_step(self.flat, gradient, self.moments, step=self.count + 1, mask=self.mask, decay=P.DECAY,
+                         rate=optim.warmup_cosine(self.count, rate=P.RATE, steps=P.STEPS, warmup=P.WARMUP))
+        self.count += 1
+        return float(loss)

@@ -10,15 +10,17 @@ from tqdm import trange
 RATIOS = ("ratio_of_medians", "median_of_ratios", "cpu_median_of_ratios")
 
 
-def interleave(steps, rounds, warm_up):
+def interleave(steps, rounds, warm_up, pause=0.0):
     """{name: (rounds, 3) array of wall ms, process CPU ms, page faults} of zero-argument steps.
 
-    Every round calls every step once, in a new order; the first `warm_up` rounds are not kept.
+    Every round calls every step once, in a new order; the first `warm_up` rounds are not kept.  `pause`, in seconds, is
+    what threads that wait actively for more work get to fall asleep.
     """
     order, found, shuffler = list(steps), {name: [] for name in steps}, random.Random(0)
     for _ in trange(warm_up + rounds, desc="rounds", leave=False, disable=None):
         shuffler.shuffle(order)
         for name in order:
+            time.sleep(pause)
             faults = getrusage(RUSAGE_SELF).ru_minflt
             cpu, wall = time.process_time(), time.perf_counter()
             steps[name]()

@@ -126,7 +126,7 @@ ROWS = (
      "the relu's slope is read from the upstream gradient"),
     ("ops.py", "return dy * (x.real > 0)", "dy *= x.real > 0\n    return dy",
      "the relu's backward writes into the upstream gradient"),
-    ("ops.py", "slope *= 3 * GELU_C * GELU_A", "slope *= GELU_C * GELU_A",
+    ("ops.py", "rise *= 3 * GELU_C * GELU_A", "rise *= GELU_C * GELU_A",
      "GELU's slope lacks the 3 of (x^3)' = 3 x^2"),
     ("ops.py", "xp.add.at(dtable, index.reshape(-1), rows_of(dy))",
      "dtable[index.reshape(-1)] = rows_of(dy)", "of a token that occurs twice only the last gradient is kept"),
@@ -168,9 +168,9 @@ ROWS = (
      "the gradient of bo is overwritten, not added"),
     (FEED_FORWARD, "grads.w1 += dw1", "grads.w1[...] = dw1", "the gradient of w1 is overwritten, not added"),
     (FEED_FORWARD, "        grads.b1 += db1\n", "", "the gradient of b1 is forgotten"),
-    (FEED_FORWARD, "[1](hidden, dactive)", "[1](active, dactive)",
+    (FEED_FORWARD, "[1](kept, dactive)", "[1](active, dactive)",
      "the activation's slope is taken after the activation instead of before it"),
-    (FEED_FORWARD, '"gelu": (ops.gelu, ops.gelu_backward)', '"gelu": (lambda x: ops.gelu_exact(x.real), '
+    (FEED_FORWARD, '"gelu": (gelu, mul)', '"gelu": (lambda x: (ops.gelu_exact(x.real), x.real), '
      "ops.gelu_exact_backward)", "GELU is the exact form, not the tanh form"),
     (FEED_FORWARD, "dup = dactive * ops.silu(gate)", "dup = dactive * gate", "SwiGLU's d(up) lacks the silu"),
     ("layers/recompute.py", "[0], Saved(inputs, options)", "[0], Saved(inputs, {})",

@@ -1,8 +1,8 @@
 """Recorded runs: what finished run directories say, many in one small file of `reproduce/records/`.
 
-    python -m refattn.reproduce.records FILE RUN_DIR... [--what TEXT]
+    refattn reproduce --record FILE DIR... [--what TEXT]
 
-collects them: every finished run at or right below each RUN_DIR is added to FILE, which may hold others already.
+collects them: every finished run at or right below each DIR is added to FILE, which may hold others already.
 
     task      of all runs                          what      one sentence
     fields    the recipe's, as far as all runs share them
@@ -15,7 +15,6 @@ Anything else at the top of a file is kept as it is; a file without `runs` is no
 
 import json
 import re
-import sys
 from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -150,25 +149,3 @@ def collect(file, sources, what: str | None = None) -> tuple[int, list[str]]:
     if done:
         write(file, merged(record, done))
     return len(done), [str(path) for path, run in found.items() if run is None]
-
-
-def main(argv) -> int:
-    """The command line above; exit status 2 for what cannot be recorded."""
-    what = None
-    if "--what" in argv[:-1]:
-        at = argv.index("--what")
-        what, argv = argv[at + 1], argv[:at] + argv[at + 2:]
-    if len(argv) < 2 or any(word.startswith("-") for word in argv) or not argv[0].endswith(".json"):
-        print("usage: python -m refattn.reproduce.records FILE.json RUN_DIR... [--what TEXT]", file=sys.stderr)
-        return 2
-    try:
-        done, rest = collect(argv[0], argv[1:], what)
-    except (ValueError, OSError) as error:
-        print(f"recorded: {error}", file=sys.stderr)
-        return 2
-    print(f"{done} runs recorded in {argv[0]}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

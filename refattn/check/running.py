@@ -1,0 +1,165 @@
+"""A page's formulas run, right or with a mistake in them, and what their lines may call.
+
+A function here is either one of the page's own or a way to do it wrongly: an axis misread, a scatter that loses, a
+running sum that is never rescaled.
+"""
+
+import ast
+
+import numpy as np
+
+from .formulas import KNOWN, Formulas, start
+
+__all__ = ["FUNCTIONS", "Runner", "code_of", "evaluated", "reduced", "resolved", "tiles", "ways"]
+
+
+def _places(n, how):
+    """Where along an axis of n an index is read (None: zero there), and which entries are lost."""
+    i, (words, _, tile) = np.arange(n), how.rpartition(" ")
+    t = int(tile) if tile.isdigit() else 1
+    return {"the first for all": i * 0, "shifted by one": np.minimum(i + 1, n - 1), "reversed": i[::-1],
+            "shifted back by one": np.maximum(i - 1, 0), "rolled by one": np.roll(i, 1),
+            "rolled back by one": np.roll(i, -1),
+            "the first missing": np.where(i < 1, -1, i), "the last missing": np.where(i == n - 1, -1, i),
+            "only the first": np.where(i > 0, -1, i), "only the last": np.where(i < n - 1, -1, i),
+            "the first tile missing, of": np.where(i < t, -1, i), "only the first tile, of": np.where(i < t, i, -1),
+            "the last tile missing, of": np.where(i >= (n - 1) // t * t, -1, i),
+            "the partial tile missing, of": np.where(i >= n // t * t, -1, i),
+            "only the last tile, of": np.where(i < (n - 1) // t * t, -1, i)}[words if tile.isdigit() else how]
+
+
+WHOLE = ("the first for all", "shifted by one", "shifted back by one", "rolled by one", "rolled back by one",
+         "reversed", "the first missing", "the last missing", "only the first", "only the last")
+PARTS = ("the first tile missing, of", "the last tile missing, of", "the partial tile missing, of",
+         "only the last tile, of", "only the first tile, of")
+
+
+def ways(n):
+    """How an axis of n may be handled wrongly."""
+    return [*WHOLE, "mean", "sum", *(f"{words} {t}" for t in tiles(n) for words in PARTS)] if n > 1 else []
+
+
+def tiles(n):
+    """Sizes of tiles that may cut an axis of n."""
+    return [t for t in ((2, 3, 4, 5) if n < 16 else (16, 32, 64, 128)) if t < n]
+
+
+def along(x, axis, how):
+    """x with one axis handled wrongly."""
+    if how in ("mean", "sum"):
+        return np.broadcast_to(getattr(x, how)(axis, keepdims=True), x.shape)
+    places = _places(x.shape[axis], how)
+    lost = (places < 0).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    return np.where(lost, 0, x.take(places, axis))
+
+
+def folded(x, how):
+    """(b, t, h, d) with positions and heads taken for one another in memory."""
+    b, t, h, d = x.shape
+    return x.reshape(b, h, t, d).swapaxes(1, 2) if how == "split" else x.swapaxes(1, 2).reshape(x.shape)
+
+
+def _last(at, first=False):
+    """One-hot places, each only for the last query and offset that reads it: what a scatter without adding keeps."""
+    flat = at.reshape(-1, at.shape[-1])
+    rank = np.where(flat > 0, np.arange(len(flat))[:, None] + 1, 0)
+    rank = np.where(rank > 0, len(flat) + 1 - rank, 0) if first else rank
+    return (flat * (rank == rank.max(0))).reshape(at.shape)
+
+
+def _alive(keep, axis=-1):
+    return np.where(keep.any(axis, keepdims=True), keep, 1.0)
+
+
+def _drift(s, keep, tile):
+    """exp(largest score - largest so far), tile of keys by tile: what a running sum lacks that is never rescaled."""
+    s = np.where(keep > 0, s, -np.inf)
+    last = np.minimum(np.arange(s.shape[-1]) // tile * tile + tile, s.shape[-1]) - 1
+    so_far = np.maximum.accumulate(s, -1)[..., last]
+    return np.exp(np.where(np.isfinite(so_far), s.max(-1, keepdims=True) - so_far, 0))
+
+
+def _placed(at, late=0, dilation=2, edge=None):
+    """One-hot places of keys at other positions, (q, w, k); before the first stands none, the first, or the last."""
+    q, w, k = at.shape
+    n = np.arange(q)[:, None] + k - q + int(late) - dilation * np.arange(w)
+    n = np.maximum(n, 0) if edge == "first" else n % k if edge == "wrapped" else n
+    return 1.0 * (n[..., None] == np.arange(k))
+
+
+FUNCTIONS = KNOWN | {
+    "drift": _drift,
+    "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
+    "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
+    "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
+    "alive": _alive, "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "reciprocal": lambda x: 1 / x,
+    "placed": _placed,
+}
+
+
+def resolved(of: Formulas, line) -> ast.Expression:
+    """The tree of a line, in which the axes of sums are numbers instead of letters."""
+    tree = ast.parse(line.text, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.func.id in ("sum", "mean", "total"):
+            letters = reduced(of, node)
+            node.args[1].value = tuple(letters.index(x) for x in node.args[1].value)
+    return tree
+
+
+def reduced(of, node) -> str:
+    """The letters of what a sum runs over: those of its name with the most."""
+    return max((of.letters.get(n.id, "") for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)), key=len)
+
+
+def code_of(text):
+    """The code of an expression."""
+    return compile(text, text, "eval")
+
+
+class Runner:
+    """A page's formulas, run whole or from a mistake on; only what depends on a change is run again."""
+    def __init__(self, of: Formulas):
+        trees = [resolved(of, line) for line in of.lines]
+        self.of, self.codes = of, [compile(tree, line.text, "eval") for tree, line in zip(trees, of.lines, strict=True)]
+        self.uses = [{n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} for tree in trees]
+
+    def reached(self, i, names) -> set:
+        """Which of the names a line has an influence on."""
+        changed = {self.of.lines[i].name}
+        for line, uses in zip(self.of.lines[i + 1:], self.uses[i + 1:], strict=True):
+            changed |= {line.name} if changed & uses else set()
+        return changed & set(names)
+
+    def shadows(self, env) -> dict:
+        """Every value as it is where keep, or dropout, is ignored: what a mistaken second computation of it gives."""
+        found = {}
+        for option in ("keep", "dropout"):
+            values = self.run(env | {option: 0 * env[option] + 1.0}) if option in env else env
+            found |= {f"{line.name}_no_{option}": values[line.name] for line in self.of.lines if line.name in values}
+        return found
+
+    def run(self, env, codes=None, part=None, whole=False) -> dict:
+        """Names and values.  With `codes`, env is the right page's and only what they change is run, unless `whole`.
+
+        A mistake in a forward line that is run for the backward is one of what the backward makes again: o stays right.
+        """
+        env, codes = dict(env), codes or {}
+        changed = None if whole or not codes else set()
+        again = part == 1 and any(self.of.lines[i].part == 0 for i in codes)
+        with np.errstate(all="ignore"):
+            for i, line in enumerate(self.of.lines):
+                code = codes.get(i)
+                if part not in (None, line.part) and not (again and line.name != "o"):
+                    continue
+                if changed is None or code is not None or changed & self.uses[i]:
+                    env[line.name] = eval(code or self.codes[i], {"__builtins__": {}}, env)     # noqa: S307 (our text)
+                    if changed is not None:
+                        changed.add(line.name)
+        return env
+
+
+def evaluated(runner, inputs, xp) -> dict:
+    """All values of the formulas, as arrays of a module."""
+    env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start(runner.of, inputs).items()}
+    return runner.run(FUNCTIONS | env)

@@ -1,0 +1,98 @@
+"""The line that a mistake begins in, without knowing the mistake.
+
+For each line of a page's formulas: is there a value which, put in its place, makes everything after it give what the
+kernel gave?  There is one for the wrong line and for lines after it; a line before it can only be explained by chance,
+since what lies between restricts its results (a softmax's gradients add up to zero, dropout leaves zeros).  So the
+mistake is in the first line that has such a value.  Gauss and Newton find it, all derivatives in one run: each entry of
+the value is moved in a sequence of its own of one large batch.
+"""
+
+import numpy as np
+
+from .running import Runner, code_of
+
+__all__ = ["first_lines"]
+
+LARGEST = 400                  # entries of a value that is searched for
+STEPS = 20
+VALUE = code_of("VALUE")
+
+
+def first_lines(of, part, env, theirs, bars) -> tuple:
+    """The first lines of a part that explain what a kernel gave, `theirs`, to within `bars`, and what only they enter.
+
+    And whether that says something: not where only lines that could explain anything are left.
+
+    `env` has the values of the right page.  Of results that are sums over sequences no more is asked than that a line
+    leads to those that are wrong.  Empty where values are too large to be searched for.
+    """
+    runner, wrong = Runner(of), {n for n in theirs if theirs[n].size != env[n].size or not (
+        np.abs(theirs[n].ravel() - env[n].ravel()) <= bars[n].ravel()).all()}
+    if not all(np.isfinite(x).all() for x in theirs.values()):
+        return [], False
+    env, names = batched(of, env), observed(of, env, theirs)
+    known = {n: (theirs[n][:1].ravel(), np.maximum(bars[n][:1].ravel(), 1e-300)) for n in names}
+    for source in dict.fromkeys((part, 0)):                     # the backward makes values of the forward again
+        leading = [i for i, line in enumerate(of.lines) if line.part == source and runner.reached(i, theirs) >= wrong
+                   and line.name != "o" * part]
+        if not wrong & set(names):
+            return [of.lines[i] for i in leading if runner.reached(i, theirs) == wrong], True
+        small = [i for i in leading if of.lines[i].letters[:1] == "b" and of.lines[i].letters != "bias"
+                 and env[of.lines[i].name].size <= LARGEST]
+        kinds = {i: kind for i in small if (kind := explained(runner, i, part, env, known))}
+        left = [i for i, kind in kinds.items() if kind == "surely"]
+        found = [i for i in left if not any(j < i and of.lines[i].name in runner.reached(j, [of.lines[i].name])
+                                            for j in left)] or [i for i in kinds][::-1]
+        for i in found if left and source == part else ():      # a value that one line reads may be misread there
+            users = [j for j, uses in enumerate(runner.uses) if of.lines[i].name in uses and of.lines[j].part == part]
+            found += users if len(users) == 1 and users[0] not in found else []
+        if found:
+            break
+    return [of.lines[i] for i in found], bool(left)
+
+
+def batched(of, env) -> dict:
+    """The values of the first sequence alone."""
+    first = {n: env[n][:1] for n, axes in of.letters.items() if n in env and axes[:1] == "b" and axes != "bias"}
+    code = {n: env[n][:1] for n in ("bias", "keep", "dropout") if n in env and np.ndim(env[n]) == 4}
+    return env | first | code
+
+
+def observed(of, env, theirs) -> list[str]:
+    """The results that every sequence has of its own."""
+    own = [n for n in theirs if of.letters.get(n, "")[:1] == "b" and theirs[n].shape[1:] == np.shape(env[n])[1:]]
+    return [n for n in own if n != "dbias" or theirs[n].shape[1:] == np.shape(env["bias"])[1:]]
+
+
+def explained(runner, i, part, env, known) -> str | None:
+    """Whether a value of line i explains what is known: "surely", or "freely" where it could explain anything."""
+    name, n = runner.of.lines[i].name, env[runner.of.lines[i].name].size
+    reached = runner.reached(i, known)
+    if any((np.abs(theirs - env[x][:1].ravel()) > bar).any() for x, (theirs, bar) in known.items() if x not in reached):
+        return None
+    target, bar = (np.concatenate([known[x][k] for x in known if x in reached]) for k in (0, 1))
+    batch = {x: np.repeat(y, n + 1, 0) for x, y in env.items() if np.shape(y)[:1] == (1,) and np.ndim(y) > 1
+             and runner.of.letters.get(x, "")[:1] == "b"} | {"fold": lambda ds: ds}
+
+    def results(values):
+        values = np.broadcast_to(values, (n + 1, n)).reshape(n + 1, *env[name].shape[1:])
+        found = runner.run(env | batch | {"VALUE": values}, {i: VALUE}, part)
+        return np.concatenate([found[x].reshape(n + 1, -1) for x in known if x in reached], 1)
+
+    value, step = env[name].reshape(n).copy(), 1e-30                         # a complex step: exact slopes
+    off, damping = (target - results(value)[0]) / bar, 0.0
+    for _ in range(STEPS):
+        slopes = (results(value + 1j * step * np.vstack([0 * value, np.eye(n)]))[1:].imag / step / bar).T
+        u, size, v = np.linalg.svd(slopes, full_matrices=False)
+        size, u, v = size[size > 1e-9 * size[0]], u[:, size > 1e-9 * size[0]], v[size > 1e-9 * size[0]]
+        for damping in (0, *np.geomspace(1e-8, 1, 9)):                      # Levenberg and Marquardt
+            move = ((off @ u) * size / (size**2 + damping * size[0] ** 2)) @ v
+            there = (target - results(value + move)[0]) / bar
+            if np.linalg.norm(there) < 0.9 * np.linalg.norm(off):
+                break
+        else:
+            return None
+        value, off = value + move, there
+        if np.abs(off).max() <= 2:
+            return "freely" if len(size) >= (np.abs(slopes).max(1) > 0).sum() else "surely"
+    return None

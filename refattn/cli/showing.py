@@ -1,0 +1,174 @@
+"""`refattn show`: what stands in a directory of runs, finished, running or damaged, as tables and one figure."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..reproduce.published import figures_for
+from .comparison import summary, table, wrapped
+from .options import Parser, Usage
+
+MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
+ABOUT = "kind", "first", "second"
+
+
+class Found(NamedTuple):
+    path: Path
+    recipe: Any
+    outcome: dict              # as a comparison has it; an unfinished run's error says how far it is
+
+
+def look(directory) -> tuple[list[Found], dict]:
+    """The runs at or below a directory in the order in which they were begun, and {path: words} of what is damaged."""
+    from ..train import runs
+    from ..train.compare import outcome
+    paths = {file.parent: None for mark in MARKS for file in sorted(Path(directory).rglob(mark))}
+    found, damaged = [], {}
+    for path in paths:
+        try:
+            if not Path(path, "recipe.json").exists():
+                raise ValueError("its recipe.json is missing")
+            recipe = runs.read_recipe(path)
+            if runs.result(path, recipe) is None:
+                with suppress(FileNotFoundError):           # one that has just begun has no checkpoint yet
+                    runs.load_checkpoint(path, recipe, recipe.build().parameters())
+            done = outcome(path, recipe)
+        except (ValueError, OSError) as error:
+            damaged[path] = " ".join(str(error).split())
+            continue
+        if not done["finished"]:
+            history = runs.lines(path)
+            step = max(done["step"], history[-1]["step"] if history else 0)
+            loss = f", training loss {history[-1]['loss']:.4g}" if history else ""
+            done |= {"step": step, "running": runs.at_work(path)}
+            done["error"] = (f"{'running' if done['running'] else 'stopped'}, at step {step:,} of {recipe.steps:,} "
+                             f"({step / max(recipe.steps, 1):.0%}){loss}")
+        found.append(Found(path, recipe, done))
+    found.sort(key=lambda one: (Path(one.path, "recipe.json").stat().st_mtime_ns, one.path))
+    return found, damaged
+
+
+def groups(found) -> dict:
+    """{(task, other fields): runs} that differ in nothing but what is compared and the seed."""
+    made: dict[tuple[str, str], list] = {}
+    for one in found:
+        fields = one.outcome["fields"]
+        rest = {name: value for name, value in fields.items() if name not in (one.recipe.COMPARES, "seed")}
+        made.setdefault((one.recipe.TASK, json.dumps(rest)), []).append(one)
+    return made
+
+
+def titles(made: dict) -> list[str]:
+    """The task of each group, and the fields that tell it from the other groups of the task."""
+    found = []
+    for task, rest in made:
+        others = [json.loads(theirs) for name, theirs in made if name == task]
+        own = {name: value for name, value in json.loads(rest).items() if any(x.get(name) != value for x in others)}
+        found.append(", ".join([task, *(f"{name.replace('_', ' ')} {value}" for name, value in own.items())]))
+    return found
+
+
+def counted(found, damaged) -> str:
+    """How many runs there are of each kind."""
+    finished = sum(one.outcome["finished"] for one in found)
+    running = sum(one.outcome.get("running", False) for one in found)
+    kinds = {"finished": finished, "running": running, "stopped": len(found) - finished - running,
+             "damaged": len(damaged)}
+    total = len(found) + len(damaged)
+    return f"{total} run{'s' * (total != 1)}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+
+
+def compiled(one) -> str:
+    """A line for an automaton that was compiled, not trained."""
+    said = one.outcome.get("metrics", {}).get("words", {})
+    of = f" of {one.recipe.expression!r}" if one.recipe.expression else ""
+    return (f"{one.path}: compiled automaton {one.recipe.name}{of}, {one.recipe.automaton.states} states; " + (
+        f"{said['errors']:,} errors in {said['words']} words of each length to {said['max_length']:,}" if said
+        else "not read yet"))
+
+
+def plot(file: str, made: dict) -> None:
+    """Draw all curves.  Raises Usage without matplotlib, or where the file cannot be written."""
+    from ..train import runs
+    from ..train.curves import Curve, figure
+    curves = [[Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]
+              for group in made.values()]
+    papers = {title: figures_for(task, group[0].outcome["fields"])
+              for title, ((task, _), group) in zip(titles(made), made.items(), strict=True)}
+    save(file, lambda: figure(dict(zip(papers, curves, strict=True)), papers))
+
+
+def save(file: str, draw) -> None:
+    """Write a figure.  Raises Usage as `plot` does."""
+    try:
+        draw().savefig(file, dpi=120)
+    except ImportError:
+        raise Usage("--plot needs matplotlib; install refattn[plots]") from None
+    except (OSError, ValueError) as error:
+        raise Usage(f"--plot is {file!r}, which cannot be written ({error}); allowed: a file that ends in .png, .svg "
+                    f"or .pdf") from None
+
+
+def parser() -> Parser:
+    """The options of `show`."""
+    made = Parser("refattn show", "What stands in a directory of runs, one or many, finished, running or damaged: the "
+                  "table of each comparison and, with --plot, one figure of all curves.")
+    made.add_argument("directory", metavar="DIR", help="a run, or what --out of train or reproduce was")
+    made.add_argument("--plot", metavar="FILE", help="draw the curves, or with --image what was looked at: .png, .svg")
+    made.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
+    group = made.add_argument_group("a picture", "to ask a network of sort_of_clevr about one of your own")
+    group.add_argument("--image", metavar="FILE", help="75 x 75 pixels")
+    group.add_argument("--kind", metavar="K", help="of the question, such as shape or 'closest color'")
+    group.add_argument("--first", metavar="C", help="colour of the object that it is about")
+    group.add_argument("--second", metavar="C", help="of the other object, where the kind asks about two")
+    return made
+
+
+def answer(one, options) -> int:
+    """Print what the network of a run says of a picture."""
+    from ..analysis import images
+    from ..train import runs
+    if not {"kind", "first"} <= set(options):
+        raise Usage("--image is given without --kind and --first; all three are needed")
+    recipe, model, p = runs.load(one.path)
+    found = images.ask(recipe, model, p, options["image"], options["kind"], options["first"], options.get("second"))
+    for words, share in sorted(found.probability.items(), key=lambda pair: -pair[1]):
+        print(f"{words:<12} {share:6.1%}")
+    if "plot" in options:
+        save(options["plot"], lambda: images.figure(images.picture(options["image"]), found.maps, found.words))
+    return 0
+
+
+def run(argv) -> int:
+    """Print tables, and draw; 1 if something is damaged."""
+    options = parser().parse(argv)
+    found, damaged = look(options["directory"])
+    if not found and not damaged:
+        raise Usage(f"DIR is {options['directory']!r}, which holds no run; allowed: a run, or a directory of runs")
+    if "image" in options:
+        if len(found) != 1:
+            raise Usage(f"DIR holds {len(found)} runs; allowed with --image is one of them")
+        return answer(found[0], options)
+    if given := [name for name in ABOUT if name in options]:
+        raise Usage(f"--{given[0]} is {options[given[0]]!r}, allowed with --image only")
+    trained = [one for one in found if hasattr(one.recipe, "TABLE")]
+    made = groups(trained)
+    if "plot" in options:                                   # first, since a reader may leave the tables early
+        if not made:
+            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
+        plot(options["plot"], made)
+    if "json" in options:
+        print(json.dumps({"runs": [one.outcome for one in found], "damaged": {str(k): v for k, v in damaged.items()},
+                          "tables": {title: summary(type(group[0].recipe), [one.outcome for one in group])
+                                     for title, group in zip(titles(made), made.values(), strict=True)}},
+                         indent=1, ensure_ascii=False))
+    else:
+        print(counted(found, damaged))
+        for title, group in zip(titles(made), made.values(), strict=True):
+            said = wrapped(title) + "\n" if len(made) > 1 else ""
+            print(f"\n{said}{table(type(group[0].recipe), [one.outcome for one in group])}")
+        for text in [*(compiled(one) for one in found if one not in trained),
+                     *(f"{path} is damaged: {words}" for path, words in damaged.items())]:
+            print(wrapped(text))
+    return 1 if damaged else 0

@@ -1,0 +1,139 @@
+"""Tables as pictures: `refattn reproduce NAME --plot FILE`.  Needs the extra `plots`."""
+
+import numpy as np
+
+from ..analysis.latent_code_figures import COLOURS
+
+MARKS, STYLES = "osD^v", ("-", "--", ":", "-.")
+
+
+def blank(title: str, size=(7.2, 4.4)):
+    """A figure with one panel and a title."""
+    from matplotlib.figure import Figure
+    made = Figure(figsize=size, layout="constrained")
+    axes = made.subplots()
+    axes.set_title(title, fontsize=10)
+    return made, axes
+
+
+def looks(labels):
+    """(colour, style) of each label: colour by what stands before the first comma, style by the rest."""
+    fronts = list(dict.fromkeys(label.partition(", ")[0] for label in labels))
+    backs = list(dict.fromkeys(label.partition(", ")[2] for label in labels))
+    return [(COLOURS[fronts.index(label.partition(", ")[0]) % len(COLOURS)],
+             STYLES[backs.index(label.partition(", ")[2]) % len(STYLES)]) for label in labels]
+
+
+def seeds(ns) -> str:
+    """How many seeds there are, for a legend or an axis.
+
+    >>> seeds([3, 3]), seeds([3, 8])
+    ('n = 3', 'n = 3 to 8')
+    """
+    return f"n = {min(ns)}" if min(ns) == max(ns) else f"n = {min(ns)} to {max(ns)}"
+
+
+def lines(sheet, axis: str, measure: str):
+    """One line for each row over the columns, with standard errors; nothing where nothing was run."""
+    made, axes = blank(sheet.title)
+    for row, (colour, style) in zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True):
+        found = [(at, cell["ours"]) for at, cell in enumerate(row["cells"])
+                 if cell["ours"] and cell["ours"]["mean"] is not None]
+        if found:
+            axes.errorbar([at for at, _ in found], [ours["mean"] for _, ours in found],
+                          [ours["standard_error"] or 0 for _, ours in found], color=colour, linestyle=style, marker="o",
+                          markersize=4, capsize=3, label=f"{row['label']} ({seeds([ours['n'] for _, ours in found])})")
+    headings = [cell["heading"] for cell in sheet.data[0]["cells"]]
+    axes.set_xticks(range(len(headings)), headings)
+    axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, len(headings) - 0.5))
+    legend(axes)
+    return made
+
+
+def legend(axes, **place):
+    """One, or a word where nothing was run."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, **place)
+    else:
+        axes.text(0.5, 0.5, "never run", transform=axes.transAxes, ha="center")
+
+
+def dots(sheet):
+    """A panel for each column, rows downwards: ours with standard errors, the paper's beside it."""
+    from matplotlib.figure import Figure
+    headings, labels = [cell["heading"] for cell in sheet.data[0]["cells"]], [row["label"] for row in sheet.data]
+    made = Figure(figsize=(2.6 + 2.4 * len(headings), 1.2 + 0.24 * len(labels)), layout="constrained")
+    for number, axes in enumerate(made.subplots(1, len(headings), sharey=True, squeeze=False)[0]):
+        for name, colour, mark, shift in (("ours", COLOURS[0], "o", -0.12), ("paper", COLOURS[1], "x", 0.12)):
+            found = [(at + shift, row["cells"][number][name]) for at, row in enumerate(sheet.data)]
+            found = [(at, x) for at, x in found if x and x["mean"] is not None]
+            if found:
+                told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
+                axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found],
+                              xerr=[x["standard_error"] or 0 for _, x in found], fmt=mark, color=colour, capsize=2,
+                              markersize=4, label=told)
+        axes.set_yticks(range(len(labels)), labels, fontsize=7)
+        errors = any(found and found["standard_error"] for row in sheet.data
+                     for found in (row["cells"][number]["ours"],))
+        axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)
+        axes.grid(axis="x", alpha=0.3)
+        legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.6 / (0.24 * len(labels))))
+    made.axes[0].invert_yaxis()
+    made.suptitle(sheet.title, fontsize=10)
+    return made
+
+
+def forest(sheet):
+    """Effects of claims with their 95 % intervals, in the order of the table; colours say the verdict."""
+    rows = [row for row in sheet.data if row.get("differences") and row["interval_95"] is not None]
+    made, axes = blank(sheet.title, (10, 1.6 + 0.27 * len(rows)))
+    for name, colour in zip(dict.fromkeys(row["verdict"] for row in rows), COLOURS, strict=False):
+        mine = [(at, row) for at, row in enumerate(rows) if row["verdict"] == name]
+        middle = np.array([row["effect"] for _, row in mine])
+        low, high = np.array([row["interval_95"] for _, row in mine]).T
+        axes.errorbar(middle, [at for at, _ in mine], xerr=[middle - low, high - middle], fmt="o", color=colour,
+                      markersize=4, capsize=2, label=name)
+    axes.set_yticks(range(len(rows)), [f"{row['words']} ({row['source'][0]}; n = {len(row['differences'])})"
+                                       for row in rows], fontsize=7)
+    axes.axvline(0, color="0.5", linewidth=1)
+    axes.set_xlabel("effect with its 95 % interval, positive as claimed (each in its own unit)")
+    axes.invert_yaxis()
+    legend(axes)
+    return made
+
+
+def curves(sheet, measure: str):
+    """Means over seeds by step, shaded by one standard error."""
+    made, axes = blank(sheet.title)
+    for row, colour in zip(sheet.data, COLOURS, strict=False):
+        if row["n"]:
+            middle, error = np.array(row["mean"]), np.array([x or 0 for x in row["standard_error"]])
+            axes.plot(row["steps"], middle, color=colour, label=f"{row['label']} (n = {row['n']})")
+            axes.fill_between(row["steps"], middle - error, middle + error, color=colour, alpha=0.25, linewidth=0)
+    axes.set(xlabel="steps", ylabel=f"{measure}, mean ± standard error")
+    legend(axes)
+    return made
+
+
+def field(share, name: str):
+    """The cumulated share of the gradient from the last token backwards, beside a straight line."""
+    made, axes = blank(f"Receptive field of {name}")
+    back = np.arange(1, len(share) + 1)
+    axes.plot(back, share, color=COLOURS[0], label="trained network (n = 1 seed, 64 words)")
+    axes.plot(back, back / len(share), "--", color=COLOURS[3], label="straight line")
+    axes.set(xlabel="tokens, from the last one backwards", ylabel="cumulated share of the gradient", ylim=(0, 1.02))
+    axes.legend(fontsize=8)
+    return made
+
+
+def counts(sheet):
+    """Numbers by features, on a logarithmic scale."""
+    made, axes = blank(sheet.title)
+    m = [row["features"] for row in sheet.data]
+    named = {"tasks": [row["tasks"] for row in sheet.data],
+             **{f"instances, K = {k}": [row["instances"][k] for row in sheet.data] for k in (4, 8, 16)}}
+    for (name, numbers), colour, mark in zip(named.items(), COLOURS, MARKS, strict=False):
+        axes.plot(m, [float(x) for x in numbers], color=colour, marker=mark, label=name)
+    axes.set(xlabel="features M", ylabel="number", yscale="log", xticks=m)
+    axes.legend(fontsize=8)
+    return made

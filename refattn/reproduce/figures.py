@@ -1,0 +1,287 @@
+"""Published figures as grids of runs, as curves over steps, and as pictures of trained networks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..analysis import latent_code, latent_code_figures, regular
+from ..recipes import recipe
+from ..tasks.sraven_ambiguity import instances, tasks
+from ..train import load, stream
+from . import drawing, records
+from .codes import POWERS
+from .finished_table import NEVER, Sheet, chosen, shown
+from .published_table import Column, Row, Table, matches
+from .statistics import mean
+
+SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mittal et al. 2022, Compositional "
+                      "Attention, {}", "Chi et al. 2023, RegularGPT, {}")
+CURVES = ": curves without numbers"
+THREE = "softmax", "linear", "hyla"
+FRACTIONS, EXAMPLES = (0.3, 0.5, 0.7), (16, 32, 64, 96)
+
+
+def grid(rows: dict, columns: int) -> tuple:
+    """Rows of {label: recipe fields} for which the paper prints no numbers."""
+    return tuple(Row(label, fields, (None,) * columns) for label, fields in rows.items())
+
+
+LOGIC = {f"{name}, {held_out:.0%} held out": {"attention": name, "held_out": held_out, "experts": 0}
+         for name in THREE for held_out in FRACTIONS}
+FIGURE_2C = Table(
+    "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
+    SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
+    tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in EXAMPLES),
+    grid(LOGIC, len(EXAMPLES)), ("fuzzy_logic_short", "fuzzy_logic_grid"), own_directories=True,
+    axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
+FIGURE_A3 = Table(
+    "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
+    "fuzzy_logic", (Column("R² of known terms", "held_out", "r2_per_task"), Column("trained", "train", "r2_per_task"),
+                    Column("unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
+    grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}, 4), FIGURE_2C.records,
+    own_directories=True, default_scale="short")
+FIGURE_2B = Table(
+    "figure-2b", "Figure 2B of H, fuzzy logic: macro-F1 of the terms from the code, context fixed",
+    SCHUG.format("figure 2B") + ": bars without numbers", "fuzzy_logic",
+    tuple(Column(f"{kind}layer {n}", f"fixed context, layer {n}", f"{kind}any term")
+          for kind in ("", "shuffled ") for n in (1, 2)),
+    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("fuzzy_logic_codes",),
+    default_scale="short", remarks=("shuffled: regressions on shuffled labels.",))
+FIGURE_5F = Table(
+    "figure-5f", "Figure 5F of H, SRAVEN: macro-F1 of the rule from the code, by layer",
+    SCHUG.format("figure 5F") + CURVES, "sraven",
+    tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)),
+    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("sraven_codes",),
+    axes=("layer", "macro-F1 of the rule"))
+ACCURACY = "held_out", "panel_accuracy"
+SIZES = {"width x 1": {}, "width x 2": {"wider": 2}, "width x 4": {"wider": 4}, "depth 8": {"layers": 8},
+         "depth 16": {"layers": 16}}
+FIGURE_4 = Table(
+    "figure-4", "Figures 4 and A4 of H, SRAVEN: held-out accuracy by instances, width and depth",
+    SCHUG.format("figure 4") + CURVES, "sraven",
+    tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
+    grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
+          for size, fields in SIZES.items()}, 3), ("sraven_sizes",), own_directories=True, default_scale="paper",
+    axes=("instances of training", "held-out accuracy"))
+FIGURE_5D = Table(
+    "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
+    SCHUG.format("figure 5D") + CURVES, "sraven",
+    tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
+    grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_features"),
+    own_directories=True, axes=("features M", "held-out accuracy"))
+FIGURE_A5 = Table(
+    "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
+    SCHUG.format("figure A5") + CURVES, "sraven",
+    tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
+    grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_fractions"),
+    own_directories=True, axes=("rule combinations held out", "held-out accuracy"))
+
+
+COLLAPSE = Table(
+    "collapse", "D_3 beyond the trained lengths: by how much the right answer leads for members, by length",
+    "", "regular_languages",
+    (*(Column(str(n), "member margin", str(n)) for n in POWERS),
+     Column("512, float64", "float64 member margin", "512")),
+    grid({f"trained to {n} symbols": {"language": "d3", "attention": "sliding_dilated", "train_length": n}
+          for n in (40, 160)}, len(POWERS) + 1),
+    ("regular_languages_collapse_codes", "regular_languages_collapse_160_codes"),
+    axes=("symbols of the member", "lead of the right answer (logits)"),
+    remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
+             "Below 0 a member is said to be none.",))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A published figure of a measure over steps: of recorded runs, their histories."""
+    name: str
+    title: str
+    source: str
+    task: str
+    split: str
+    metric: str
+    rows: tuple                # Rows
+    records: tuple
+    default_scale: str = "quick"
+
+    def recorded(self) -> list[dict]:
+        """All recorded runs."""
+        return [run for name in self.records if name in records.names() for run in records.load(name)["runs"]]
+
+    def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
+        """{directory below OUT: recipe} of all runs."""
+        made = [recipe(self.task, scale, **{**row.fields, **changes}, seed=seed)
+                for row in chosen({row.label: row for row in self.rows}, only).values() for seed in seeds]
+        return {Path(one.name): one for one in made}
+
+    def after(self, outcomes) -> list[dict]:
+        """Finished fresh runs with their histories."""
+        return [records.read_run(run["path"]) for run in outcomes]
+
+    def sheet(self, runs, only=()) -> Sheet:
+        """A row for each model, a column for each quarter of the steps."""
+        texts, data = [], []
+        for row in chosen({row.label: row for row in self.rows}, only).values():
+            mine = [run["history"] for run in runs if matches(run, self.task, row.fields)]
+            steps = mine[0]["step"] if mine else []
+            found = [mean(column) for column in zip(*(one[f"{self.split}.{self.metric}"] for one in mine), strict=True)]
+            data.append({"label": row.label, "ours": steps or None, "steps": steps,
+                         "mean": [x.mean for x in found], "n": len(mine),
+                         "standard_error": [x.standard_error for x in found]})
+            at = [len(found) * quarter // 4 - 1 for quarter in (1, 2, 3, 4)]
+            texts.append([row.label, *(shown(found[i].mean, found[i].standard_error) if found else NEVER for i in at),
+                          str(len(mine))])
+        headings = ["", "1/4 of the steps", "1/2", "3/4", "all", "n"]
+        return Sheet(self.name, self.title, self.source, headings, texts, data,
+                     [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],
+                     sum(row["n"] for row in data))
+
+    def plot(self, sheet):
+        """One line for each model."""
+        return drawing.curves(sheet, f"{self.metric} ({self.split})")
+
+
+FIGURE_10 = Curves(
+    "figure-10", "Figure 10 of C, contextual retrieval: convergence", MITTAL.format("figure 10") + CURVES,
+    "contextual_retrieval", "train", "loss",
+    grid({name: {"attention": name, "held_out": False} for name in ("softmax", "compositional")}, 1),
+    ("contextual_retrieval_quick",))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A published figure that is drawn from a trained network, not from a record; the network is trained in `--out`."""
+    name: str
+    title: str
+    source: str
+    task: str
+    fields: dict
+    draw: Callable             # recipe, model, parameters, rng -> a matplotlib Figure
+    default_scale: str = "quick"
+    records: tuple = ()
+
+    def recorded(self) -> list:
+        """Nothing: records hold no parameters."""
+        return []
+
+    def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
+        """{directory below OUT: recipe} of the one run, of the first seed."""
+        one = recipe(self.task, scale, **{**self.fields, **changes}, seed=next(iter(seeds)))
+        return {Path(one.name): one}
+
+    def after(self, outcomes) -> list[dict]:
+        """The finished run."""
+        return outcomes
+
+    def sheet(self, runs, only=()) -> Sheet:
+        """What was drawn."""
+        rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
+        return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
+                     [{"name": run["name"], "ours": run["step"], "path": str(run["path"])} for run in runs],
+                     ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it there."],
+                     len(runs))
+
+    def plot(self, sheet):
+        """Of the first network."""
+        if not sheet.data:
+            raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE")
+        run, model, parameters = load(sheet.data[0]["path"])
+        return self.draw(run, model, parameters, stream(run.seed, "evaluation", 1_000_000))
+
+
+def codes_of_terms(run, model, parameters, rng):
+    """Codes of held-out tasks in the last layer, in two dimensions, by target and by term."""
+    context = rng.random((run.length - 1, run.variables))
+    seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, context=context)
+    return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), {
+        "target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]},
+        f"{run.attention}, 1,500 held-out tasks")
+
+
+def codes_of_rules(run, model, parameters, rng):
+    """The same of SRAVEN: by target and by rule."""
+    seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500)
+    return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), {
+        "target": seen.target, "rule": seen.labels["rule"]}, f"{run.attention}, 1,500 held-out instances")
+
+
+def cosines_of_rules(run, model, parameters, rng):
+    """Cosines of the mean codes of two rules, last layer."""
+    seen = latent_code.observe(run, model, parameters, rng, "held_out", 4_000)
+    return latent_code_figures.heat_map(*latent_code.similarity(seen.code[:, -1], seen.labels["rule"]))
+
+
+def clusters(run, model, parameters, rng):
+    """Layer outputs of one word of 500 in two dimensions, by the automaton's map."""
+    word, = run.sample(rng, "longer", 1, 500).tokens
+    seen = regular.layer_outputs(model, parameters, run.data().automaton, word)
+    made = latent_code_figures.points(regular.principal(seen.vectors), {"map": seen.element, "level": seen.level},
+                                      f"{run.language}, 501 vectors")
+    for axes in made.axes[:2]:
+        axes.set(xlabel="principal component 1", ylabel="principal component 2")
+    return made
+
+
+def field(run, model, parameters, rng):
+    """Cumulated share of the gradient, from the last token backwards, on words of 500."""
+    drawn = run.sample(rng, "longer", 64, 500)
+    return drawing.field(regular.receptive_field(model, parameters, drawn.tokens, drawn.target), run.name)
+
+
+def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
+    """A picture of SRAVEN's codes."""
+    return Picture(name, title, SCHUG.format(f"figure {name[7:].upper()}"), "sraven",
+                   {"attention": attention, **more}, draw)
+
+
+def of_regular(name, title, language, draw) -> Picture:
+    """A picture of a RegularGPT."""
+    return Picture(name, title, CHI.format(name.replace("-", " ")), "regular_languages",
+                   {"language": language, "attention": "sliding_dilated"}, draw)
+
+
+PICTURES = (
+    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by target and terms",
+            SCHUG.format("figures 2D and A2"), "fuzzy_logic", {"attention": "hyla"}, codes_of_terms),
+    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by target and rule", codes_of_rules),
+    of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", cosines_of_rules),
+    of_sraven("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", codes_of_rules, "softmax",
+              layers=16),
+    of_sraven("figure-a8", "Figure A8 of H, SRAVEN: cosines of the rules' codes, softmax attention", cosines_of_rules,
+              "softmax"),
+    of_regular("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
+    of_regular("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
+    of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
+
+
+class Counts:
+    """Figure A9 of H: numbers of tasks and instances of SRAVEN, counted."""
+    name = "figure-a9"
+    title = "Figure A9 of H, SRAVEN: numbers of tasks and of problem instances"
+    source = SCHUG.format("figure A9 and appendix B.1") + CURVES
+    records = ()
+
+    def recorded(self) -> list:
+        """Counts need no record."""
+        return []
+
+    def fresh(self, *_) -> list:
+        """Nothing is trained."""
+        return []
+
+    def sheet(self, runs, only=()) -> Sheet:
+        """A row for each number of features."""
+        data = [{"features": m, "ours": tasks(m), "tasks": tasks(m), "paper": tasks(m, "paper"),
+                 "instances": {k: instances(m, k) for k in (4, 8, 16)}} for m in range(1, 7)]
+        rows = [[f"M = {row['features']}", f"{row['tasks']:,}", f"{row['paper']:,}",
+                 *(f"{n:.3g}" for n in row["instances"].values())] for row in data]
+        headings = ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"]
+        return Sheet(self.name, self.title, self.source, headings, rows, data,
+                     ["The paper's formula takes off M permutations, unexplained, and leaves no task at M = 1."], 0)
+
+    def plot(self, sheet):
+        """Both numbers by M, on a logarithmic scale."""
+        return drawing.counts(sheet)
+
+
+FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, COLLAPSE, *PICTURES,
+           Counts())

@@ -1,0 +1,128 @@
+"""What *Compositional Attention* (C) says, and what it is held against."""
+
+from ...params import count
+from ...recipes import recipe
+from .evidence import Comparison, Computed, Exact, Side, Statement, sides
+
+OURS = (("compositional", "softmax"),)
+QUICK, CODES = ("contextual_retrieval_quick",), ("contextual_retrieval_codes",)
+PROBLEMS = "same_different", "rmts", "distribution_of_three", "identity_rules"
+SMALL = "width 32, 5,000 steps"
+
+
+def retrieval(measured, split, held_out, at=None) -> Comparison:
+    """The loss of compositional attention and of softmax attention with 4 heads; small, seeds 10 to 17."""
+    pairs = tuple(tuple(side._replace(at=at) for side in pair)
+                  for pair in sides(OURS, split, "loss", held_out=held_out, scoring="dot"))
+    return Comparison(f"{measured}, {SMALL}", "contextual_retrieval", pairs, QUICK, "quick", less=True)
+
+
+def released(measured, split, held_out) -> Comparison:
+    """The same at the paper's scale; 100,000 steps are the code's, the paper names none."""
+    return Comparison(f"{measured}, width 64, the code's 100,000 steps", "contextual_retrieval",
+                      sides(OURS, split, "loss", held_out=held_out), ("contextual_retrieval_2s4r_64",), "paper",
+                      less=True)
+
+
+def read(measured, split, metric, other, **fields) -> Comparison:
+    """Two numbers that are read off one trained network."""
+    side = Side({"attention": "compositional", "held_out": True, **fields}, split, metric)
+    return Comparison(f"{measured}, {SMALL}", "contextual_retrieval", ((side, side._replace(metric=other)),), CODES,
+                      "quick")
+
+
+def accuracy(measured, task, pairs, record, scale) -> Comparison:
+    """Of images or sequences."""
+    return Comparison(measured, task, pairs, (record,), scale)
+
+
+def esbn(m: int) -> tuple:
+    """All four tasks, m objects kept for the test."""
+    return tuple(pair for problem in PROBLEMS for pair in sides(
+        OURS, "held_out", "accuracy", problem=problem, hold_out=m, retrievals=1))
+
+
+def scan(**fields) -> Side:
+    """Commands beyond the cut-off that are said rightly."""
+    return Side({"cutoff": 26, "attention": "compositional", **fields}, "longer", "accuracy")
+
+
+def parameters_apart() -> float:
+    """The largest relative difference of the parameters of the two models, over the cells of table 6."""
+    cells = ("2s4r-64", "2s4r-128", "4s8r-128", "4s8r-256", "4s8r-512", "4s16r-128", "4s16r-256", "4s16r-512")
+    return max(abs(ours - theirs) / theirs for ours, theirs in (
+        (count(recipe("contextual_retrieval", cell, attention=name).build().parameters()) for name in OURS[0])
+        for cell in cells))
+
+
+BESIDE = scan(attention="softmax")
+CLEVR = tuple(pair for kind in ("unary", "binary", "ternary") for pair in sides(OURS, "chosen", kind, width=32))
+
+STATEMENTS = (
+    Statement("Multi-head attention is one rigid pairing of searches and retrievals", "C, section 2.3, figure 1", Exact(
+        "outputs", ("multi_head_attention_is_compositional", "a_fixed_pairing_is_a_multi_head_attention_with_copies"))),
+    Statement("Retrieval scores depend on the query, with MLP scoring too", "C, appendix B.7", Exact(
+        "with the released code's one linear map the query cancels", ("linear_scoring_cannot_see_the_query",),
+        refutes=True)),
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+              released("held-out loss, beside 4 heads", "held_out", True)),
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+              retrieval("held-out loss, beside 4 heads, seeds from 10 on", "held_out", True)),
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+              retrieval("held-out loss, beside 4 heads, earlier seeds, Haswell kernels", "held_out", True)._replace(
+                  records=("contextual_retrieval_separation",))),
+    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
+              retrieval("held-out loss where the training loss first is 0.57", "held_out", True,
+                        ("train.loss", 0.57))),
+    Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
+              released("loss, beside 4 heads", "held_out", False)),
+    Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
+              retrieval("loss, beside 4 heads", "train", False)),
+    Statement("Compositional attention converges faster", "C, figure 10", retrieval(
+        "training loss at half of the steps", "train", False, ("step", 2500))),
+    Statement("Retrievals specialise", "C, section 4.1, figures 5, 11", read(
+        "value score of the retrieval asked for, minus that of the untrained network", "specialisation", "trained",
+        "untrained")),
+    Statement("Pairings are specific to what is asked, and average out over all", "C, section 4.1, figure 4", read(
+        "spread of the pairing over retrievals given what is asked, minus that over everything", "pairing", "asked",
+        "all")),
+    Statement("With 1 search and 4 retrievals specialisation sometimes fails", "C, appendix B.8, figure 12", None,
+              "8 runs of 10 CPU seconds: refattn train contextual-retrieval --searches 1 --retrievals 4"),
+    Statement("Compositional attention is better whatever the number of heads", "C, figures 8, 9, table 6", None,
+              "16 runs of 10 CPU seconds with 2 and 8 heads; at the paper's scale half an hour each"),
+    Statement("Compositional attention is better at every task size and width", "C, figures 8, 9, table 6", None,
+              "7 cells of table 6, 1 to 20 core-hours a run: refattn reproduce table-6"),
+    Statement("Fewer retrievals than searches do as well", "C, section 4, appendix B.7", None,
+              "with Sort-of-CLEVR's rows: refattn reproduce sort-of-clevr"),
+    Statement("Compositional attention is better on Sort-of-CLEVR", "C, section 4.2, tables 1, 7", accuracy(
+        "accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, "sort_of_clevr", "small"),
+        "16 runs of an hour of one core: docs/unfinished_runs/README.md"),
+    Statement("Compositional attention is better on equilateral triangles", "C, section 4.3, table 3", accuracy(
+        "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), "triangles", "small"),
+        "16 runs of half an hour of one core"),
+    Statement("Compositional attention is better on four sets of images at a time", "C, section 4.4, table 2", None,
+              "6 runs of about a day at the paper's scale; the pictures of SVHN and Fashion-MNIST are not at hand"),
+    Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
+        "accuracy, mean of four tasks, 1 retrieval, m = 95", "esbn", esbn(95), "esbn", "paper"),
+        "24 runs, 10 core-hours in all: docs/unfinished_runs/README.md"),
+    Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
+        "accuracy, mean of four tasks, 1 retrieval, m = 50", "esbn", esbn(50), "esbn", "paper"), "the same runs"),
+    Statement("The more objects are held out, the larger its lead (ESBN)", "C, section 4.5, figure 6", accuracy(
+        "half of its lead at m = 95 minus that at m = 50", "esbn",
+        (*esbn(95), *(pair[::-1] for pair in esbn(50))), "esbn", "paper"), "the same runs"),
+    Statement("Compositional attention is better on longer commands (SCAN)", "C, section 4.6, table 4", accuracy(
+        "whole commands, cut-off 26, linear scoring, 1 and 2 retrievals, 10,000 steps", "scan", tuple(
+            (scan(scoring="linear", retrievals=r), BESIDE) for r in (1, 2)), "scan_10000", "fifth"),
+        "16 runs of an hour of one core: docs/unfinished_runs/README.md"),
+    Statement("Dot-product and MLP scoring are both fine", "C, appendix B.7, section 4.6", accuracy(
+        "whole commands, cut-off 26: dot minus linear scoring, 2 retrievals", "scan",
+        ((scan(scoring="dot", retrievals=2), scan(scoring="linear", retrievals=2)),), "scan_10000",
+        "fifth")._replace(margin=0.05), "the same runs"),
+    Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", Comparison(
+        "bits a character", "text", sides(OURS, "test", "bits", text="tiny_shakespeare.txt", unit="characters",
+                                          position="learned", length=64), ("text_models",), "small", less=True),
+        "6 runs of 20 core-minutes on characters; WikiText-103 at the paper's size is not at hand"),
+    Statement("Compared models have parameters within about 5 %", "C, appendix B.5", Computed(
+        "largest difference of the cells of table 6, between compositional attention and 4 heads", parameters_apart,
+        0.05)),
+)

@@ -1,0 +1,75 @@
+"""What a statement of a paper is held against: comparisons of runs, theorems, counts; nothing where it was never tried.
+
+A comparison is a list of pairs of numbers of runs that differ in nothing but what the statement is about.  All pairs
+that the records could give are listed, those that speak against the statement too.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Side(NamedTuple):
+    """One number of a run: that of the fields, in a split and metric."""
+    fields: dict
+    split: str
+    metric: str
+    at: tuple | None = None    # ("step", n) or ("train.loss", x): where in the history the first point has reached that
+
+    def words(self, other) -> str:
+        """What tells it from the other side of its pair, and from other pairs."""
+        fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
+        same = (self.split, self.metric) == (other.split, other.metric)
+        return ", ".join(fields if same else [*fields, self.split, self.metric])
+
+
+class Comparison(NamedTuple):
+    """Paired differences over seeds of the mean over pairs, positive as claimed; the interval is Student's t."""
+    measured: str              # what the number is, in words
+    task: str
+    pairs: tuple               # (better, worse) Sides
+    records: tuple
+    scale: str                 # of the runs
+    less: bool = False         # whether less is better, as of a loss
+    given: tuple = ()          # (split, metric, least): only seeds in which every side has learned that
+    margin: float = 0.0        # of a claim that two numbers are the same: they differ by less
+    paper: str = "paper"       # the scale with the paper's settings
+
+
+class Exact(NamedTuple):
+    """Theorems that `refattn verify` checks at random sizes; with `refutes` they say the opposite of the statement."""
+    measured: str
+    theorems: tuple
+    refutes: bool = False
+
+
+class Counted(NamedTuple):
+    """A fraction counted in a record's `rows`, and its standard error, against what the paper allows at most."""
+    measured: str
+    record: str
+    row: dict                  # what the row has
+    most: float
+
+
+class Computed(NamedTuple):
+    """A number that follows from the formulas alone, against what the paper allows at most."""
+    measured: str
+    number: Callable
+    most: float
+
+
+class Statement(NamedTuple):
+    """What a paper says, where, what it is held against here, and where that was not tried, what it would cost."""
+    words: str
+    source: str
+    evidence: Comparison | Exact | Counted | Computed | None
+    cost: str = ""
+
+    @property
+    def paper(self) -> str:
+        """H, C or R."""
+        return self.source[0]
+
+
+def sides(pairs, split, metric, **fields) -> tuple:
+    """Pairs of Sides from pairs of variants, all with these other fields."""
+    return tuple(tuple(Side({"attention": name, **fields}, split, metric) for name in pair) for pair in pairs)

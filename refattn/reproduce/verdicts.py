@@ -1,0 +1,76 @@
+"""From intervals to verdicts, by one rule for all statements; fixed before the runs that it judges.
+
+A comparison's effect is the mean over seeds of the paired difference, positive as claimed.  Its p is that of Student's
+t, two-sided: of the effect against 0, or, where the claim is that two numbers are the same within a margin, of |effect|
+against the margin.  Holm's step-down over all comparisons of one paper that have two seeds or more adjusts it.
+"""
+
+from .statistics import Mean, student_t
+
+LEVEL = 0.05
+SHOWN, SMALLER, SUGGESTED = "shown at the paper's scale", "shown smaller", "suggested"
+OPEN, OPPOSITE, AGAINST = "not supported at this scale", "suggests the opposite", "contradicted at this scale"
+REFUTED, EXACT, ONE, NEVER = "refuted", "holds exactly", "one seed only", "never run"
+ALL = SHOWN, EXACT, SMALLER, SUGGESTED, OPEN, OPPOSITE, AGAINST, REFUTED, ONE, NEVER
+NORMAL = 1.959964              # the normal quantile of a 95 % interval
+RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
+        f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
+        f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {ONE}: no "
+        f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all comparisons of "
+        f"one paper.")
+
+
+def one_sided(number: float, error: float, freedom: int) -> float:
+    """P(t > number / error) of Student's t; 0 or 1 where all differences are the same."""
+    if error == 0:
+        return 0.5 if number == 0 else float(number < 0)
+    inside = student_t(abs(number) / error, freedom)
+    return (1 - inside) / 2 if number > 0 else (1 + inside) / 2
+
+
+def p_value(found: Mean, margin: float = 0.0) -> float | None:
+    """Two-sided p of an effect against 0, or of its size against the margin; None for fewer than two seeds."""
+    if found.standard_error is None:
+        return None
+    number = margin - abs(found.mean) if margin else found.mean
+    below = one_sided(number, found.standard_error, found.n - 1)
+    return min(1.0, 2 * min(below, 1 - below))
+
+
+def holm(p_values) -> list[float | None]:
+    """Adjusted p's, in the order given; None stays None and is no comparison.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    order = sorted((p, at) for at, p in enumerate(p_values) if p is not None)
+    adjusted, least = [None] * len(p_values), 0.0
+    for rank, (p, at) in enumerate(order):
+        least = max(least, min(1.0, (len(order) - rank) * p))
+        adjusted[at] = round(least, 12)
+    return adjusted
+
+
+def as_claimed(found: Mean, margin: float = 0.0) -> bool:
+    """Whether the effect has the sign of the claim, or lies within its margin."""
+    return abs(found.mean) < margin if margin else found.mean > 0
+
+
+def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, margin: float = 0.0) -> str:
+    """The verdict on one comparison."""
+    if not found.n or found.mean is None:
+        return NEVER
+    if adjusted is None:
+        return ONE
+    yes = as_claimed(found, margin)
+    if adjusted < LEVEL:
+        return (SHOWN if yes else REFUTED) if at_the_papers_scale else SMALLER if yes else AGAINST
+    if p_value(found, margin) < LEVEL:
+        return SUGGESTED if yes else OPPOSITE
+    return OPEN
+
+
+def limited(number: float, error: float, most: float) -> str:
+    """The verdict on a count against what the paper allows at most: its 95 % interval, of a normal distribution."""
+    half = NORMAL * error
+    return OPEN if abs(number - most) <= half and half else REFUTED if number > most else SHOWN

@@ -1,0 +1,112 @@
+"""How often the mistake of a kernel is found: a bank of kernels through `diagnose`.
+
+    python -m tests.bench.diagnoses [--bank tests.kernels_blind] [--dtypes float64 float32 bfloat16 float16] [--verbose]
+
+Half precision has the form of fused kernels: what goes into a matrix product and what comes out of it is rounded, in
+forward and backward, and so are the results; sums and elementwise steps are float32.  A mistake counts as located where
+its line is among those reported, at most three; as named where one mistake explains every answer, and as misnamed where
+it does so in other lines.  A mistake that changes no answer beyond the error bars counts as not seen and not located.
+"""
+
+import argparse
+import importlib
+import pkgutil
+import sys
+import time
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from refattn import check
+
+DTYPES = "float64", "float32", "bfloat16", "float16"
+PRODUCTS = {torch.einsum, torch.matmul, torch.bmm, torch.mm, torch.mv, torch.tensordot, torch.nn.functional.linear,
+            torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.Tensor.bmm, torch.Tensor.mm,
+            torch.nn.functional.scaled_dot_product_attention, torch.baddbmm, torch.Tensor.baddbmm}
+
+
+class Narrow(TorchFunctionMode):
+    """PyTorch whose matrix products round what goes in and comes out, so that their gradients are rounded too."""
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = getattr(torch, dtype)
+
+    def round(self, x):
+        if isinstance(x, tuple | list):
+            return type(x)(map(self.round, x))
+        return x.to(self.dtype).to(x.dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function not in PRODUCTS:
+            return function(*args, **(kwargs or {}))
+        return self.round(function(*self.round(args), **{n: self.round(x) for n, x in (kwargs or {}).items()}))
+
+
+def fused(kernel, dtype):
+    """The kernel in half precision as fused kernels have it."""
+    def narrow(*arrays, **options):
+        def wide(x):
+            return x if x is None or x.dtype == bool else x.astype("float32")
+        with Narrow(dtype) as mode:
+            found = kernel(*map(wide, arrays), **{n: wide(x) for n, x in options.items()})
+            found = [x if isinstance(x, torch.Tensor) or x is None else torch.as_tensor(np.array(x)) for x in found]
+            return [mode.round(x) for x in found]
+    return narrow if dtype in ("float16", "bfloat16") else kernel
+
+
+def everything(page):
+    """All options, bias with all axes."""
+    letters = "bhqw" if page.startswith("sliding") else "bhqk"
+    return dict.fromkeys(("bias", "keep", "dropout"), letters)
+
+
+def bank(package) -> list:
+    """The cases of a package, or of all its modules."""
+    top = importlib.import_module(package)
+    names = [m.name for m in pkgutil.iter_modules(getattr(top, "__path__", []))]
+    modules = [top] if hasattr(top, "CASES") else [importlib.import_module(f"{package}.{n}") for n in names]
+    return [case for m in modules for case in m.CASES]
+
+
+def measure(cases, dtype, say=lambda *words: None) -> dict:
+    """Counts over a bank in one precision."""
+    counts = dict.fromkeys(("right", "called wrong", "wrong", "seen", "located", "named", "misnamed"), 0)
+    for case in cases:
+        began = time.process_time()
+        found = check.diagnose(fused(case.function, dtype), case.as_, dtype=dtype,
+                               **getattr(case, "options", everything(case.as_)))
+        located = any(line in case.line for line in found.lines) and len(found.lines) <= 3
+        if case.line:
+            got = {"wrong": True, "seen": not found.comparison.ok, "located": located, "named": located and found.named,
+                   "misnamed": found.named and not located}
+        else:
+            got = {"right": True, "called wrong": not found.comparison.ok}
+        for name, yes in got.items():
+            counts[name] += yes
+        words = [name for name, yes in got.items() if yes]
+        say(f"{case.as_}: {case.name}, {case.line or 'right'}: {words[-1]} "
+            f"({time.process_time() - began:.1f} s)", *([str(found)] if case.line and not located else []), sep="\n  ")
+    return counts
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bank", default="tests.kernels_blind")
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES)
+    parser.add_argument("--pages", nargs="+", help="cases of these pages only")
+    parser.add_argument("--verbose", action="store_true", help="each case, and what was said where it is not located")
+    args = parser.parse_args(argv)
+    cases = [c for c in bank(args.bank) if not args.pages or c.as_ in args.pages]
+    for dtype in args.dtypes:
+        counts = measure(cases, dtype, print if args.verbose else lambda *words, **_: None)
+        n = counts["wrong"] or 1
+        print(f"{args.bank}, {dtype}: of {counts['wrong']} mistakes {counts['seen']} seen, {counts['located']} located "
+              f"({100 * counts['located'] / n:.1f} %), {counts['named']} named ({100 * counts['named'] / n:.1f} %), "
+              f"{counts['misnamed']} misnamed; of {counts['right']} right kernels {counts['called wrong']} "
+              f"called wrong", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

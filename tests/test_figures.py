@@ -1,0 +1,109 @@
+"""Figures: what is drawn is what the table says; what is read off networks, and off the same networks untrained."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from refattn import cli
+from refattn.recipes import recipe
+from refattn.reproduce import codes, drawing
+from refattn.reproduce.all_tables import TABLES
+from refattn.train import fit, load
+
+plots = pytest.mark.skipif(not all(map(importlib.util.find_spec, ("matplotlib", "sklearn"))),
+                           reason="matplotlib or scikit-learn is not installed")
+
+
+def says(capsys, *words, status=0):
+    assert cli.main(["reproduce", *words]) == status
+    return capsys.readouterr()
+
+
+@plots
+@pytest.mark.parametrize("name", ["claims", "table-a1-logic", "figure-2c", "figure-5f", "figure-10", "figure-a9"])
+def test_a_table_is_drawn_too(name, tmp_path, capsys):
+    file = tmp_path / "drawn.svg"
+    assert TABLES[name].title in says(capsys, name, "--plot", str(file)).out
+    assert file.read_text(encoding="utf-8").startswith("<?xml")
+
+
+@plots
+@pytest.mark.parametrize("words, pieces", [
+    (["table-a2", "--plot", "x.png"], ["--plot", "table-a2"]),
+    (["figure-a8", "--plot", "x.png"], ["figure-a8 is drawn from a trained network; allowed: --fresh --plot FILE"]),
+    (["figure-2c", "--plot", "nowhere/x.png"], ["--plot", "nowhere/x.png"]),
+    (["figure-2c", "--plot", "x.nothing"], ["--plot", "x.nothing"])])
+def test_what_cannot_be_drawn_is_one_line(words, pieces, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    said = says(capsys, *words, status=2)
+    assert said.err.count("\n") == 1 and all(piece in said.err for piece in pieces) and not list(tmp_path.iterdir())
+
+
+@plots
+def test_a_line_goes_through_the_means_of_the_recorded_runs():
+    table = TABLES["figure-5f"]
+    sheet = table.sheet(table.recorded())
+    axes, = table.plot(sheet).axes
+    assert axes.get_xlabel() == "layer" and "standard error" in axes.get_ylabel()
+    for line, row in zip(axes.containers, sheet.data, strict=True):
+        np.testing.assert_allclose(line.lines[0].get_ydata(orig=False), [cell["ours"]["mean"] for cell in row["cells"]])
+        assert f"n = {row['cells'][0]['ours']['n']}" in line.get_label()
+    assert drawing.looks(["a, x", "a, y", "b, x"]) == [(drawing.COLOURS[0], "-"), (drawing.COLOURS[0], "--"),
+                                                       (drawing.COLOURS[1], "-")]
+
+
+def test_a_curve_is_the_mean_of_the_histories():
+    table, found = TABLES["figure-10"], []
+    for seed, losses in (0, (8.0, 6.0, 4.0, 2.0)), (1, (4.0, 4.0, 2.0, 2.0)):
+        one = recipe("contextual_retrieval", "quick", attention="softmax", held_out=False, seed=seed)
+        found.append({"task": "contextual_retrieval", "fields": vars(one), "history": {
+            "step": [1, 2, 3, 4], "train.loss": list(losses)}})
+    sheet = table.sheet(found, ["softmax"])
+    assert sheet.data[0]["mean"] == [6.0, 5.0, 3.0, 2.0] and sheet.data[0]["standard_error"][0] == 2.0
+    assert sheet.rows == [["softmax", "6.000 ± 2.000", "5.000 ± 1.000", "3.000 ± 1.000", "2.000 ± 0.000", "2"]]
+    assert table.sheet([]).rows[0][1:] == ["never run"] * 4 + ["0"]
+
+
+def test_numbers_of_tasks_are_those_of_the_formulas():
+    table = TABLES["figure-a9"]
+    assert table.sheet([]).rows[3][:3] == ["M = 4", "2,359,296", "188,760"]
+
+
+# --- codes of networks that have other things to read than latent codes ----------------------------------------------
+
+SMALL = {"steps": 2, "batch": 8, "evaluation": 2, "probe": 2, "checkpoint_every": 1}
+
+
+@plots
+def test_untrained_networks_are_those_that_training_began_with(tmp_path, monkeypatch):
+    for name, value in ("WORDS", 2), ("LENGTH", 40), ("FIELD_WORDS", 4):
+        monkeypatch.setattr(codes, name, value)
+    one = recipe("parity", "quick", width=8, heads=2, max_length=60, far=50, stride=20, **SMALL)
+    fit(one, tmp_path / "run", progress=False)
+    found = codes.read_codes(tmp_path / "run")
+    run, model, _ = load(tmp_path / "run")
+    assert set(found) == {"layer outputs", "receptive field", "probability"}
+    assert {name for name in found["layer outputs"] if not name.startswith("untrained ")} == {"purity", "count",
+                                                                                            "most frequent"}
+    share = found["receptive field"]
+    assert 0 < share["first half"] < 1 and share["one half"] == 0.5
+    begun = codes.regular_codes(run, model, codes.initial(run, model), codes.initial(run, model))
+    assert begun["receptive field"]["first half"] == share["untrained first half"] != share["first half"]
+    assert begun["layer outputs"]["purity"] == found["layer outputs"]["untrained purity"]
+
+
+def test_members_of_d3_lead_by_their_margin(tmp_path):
+    fit(recipe("d3", "quick", width=8, heads=2, max_length=60, far=50, stride=20, **SMALL), tmp_path / "run",
+        progress=False)
+    found = codes.read_codes(tmp_path / "run")
+    assert set(found["member margin"]) == {"16", "32", "64", "128", "256", "512"}
+    for length, lead in found["member margin"].items():
+        assert abs(lead - found["float64 member margin"][length]) < 1e-4
+
+
+def test_pairings_of_contextual_retrieval_are_read(tmp_path):
+    fit(recipe("contextual_retrieval", "quick", width=8, **SMALL), tmp_path / "run", progress=False)
+    found = codes.read_codes(tmp_path / "run")
+    assert set(found) == {"specialisation", "pairing"}
+    assert all(0 < x < 1 for x in found["specialisation"].values()) and 0 <= found["pairing"]["all"] < 1

@@ -1,0 +1,120 @@
+"""Every planted bug in a page, an operation or an attention layer is located in the line where it was planted.
+
+The line is read from the source: the tag of the changed line.  A function without tags belongs to the lines that call
+it: WHERE says which.  `python -m tests.test_located [FIRST EVERY]` prints what is said of each.
+"""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import refattn
+from refattn import check
+
+from . import planted
+from .test_diagnose import everything
+
+ROOT = Path(refattn.__file__).parent
+SUBJECTS = {                   # file -> what is diagnosed, until something is wrong
+    "attention/softmax.py": ["softmax"], "attention/linear.py": ["linear"], "attention/hyla.py": ["hyla"],
+    "attention/ablations.py": ["hyla_and_softmax", "linear_rms_head_relu_values", "hyla_deep"],
+    "attention/compositional.py": ["compositional", "layers/Compositional dot", "layers/Compositional dot across"],
+    "attention/value_scores.py": ["compositional", "compositional_linear", "compositional_nonlinear"],
+    "attention/sliding_dilated.py": ["sliding_dilated", "layers/SlidingDilated pad"],
+    "attention/windows.py": ["sliding_dilated", "sliding_dilated_pad"],
+    "attention/layer.py": ["layers/MultiHead hyla"],
+    "attention/projections.py": ["layers/MultiHead hyla", "layers/MultiHead softmax across"],
+    "layers/feed_forward.py": ["layers/FeedForward gelu", "layers/SwiGLU"],
+    "ops.py": ["softmax", "hyla", "ops/layer_norm", "ops/gelu", "ops/embedding", "ops/embedding in a large table",
+               "ops/linear"],
+}
+WHERE = {                      # function, or the beginning of a sentence -> lines
+    "scores": "forward (1)", "scores_backward": "backward (1)", "unbroadcast": "backward (1)",
+    "rms_head": "forward (3)", "rms_head_backward": "backward (3)", "ops.py softmax": "forward (2)",
+    "relu_backward": "backward (6)", "embedding_backward": "backward (1)", "linear_backward": "backward (1)",
+    "LayerNorm's epsilon": "forward (1)", "LayerNorm's variance": "forward (1)", "LayerNorm's backward": "backward (1)",
+    "GELU's slope": "backward (1)", "GELU is": "forward (2)", "the gradient of b1": "backward (1)",
+    "windows": "forward (1) forward (6)", "present": "forward (4)", "products": "forward (1) backward (6)",
+    "mixtures": "forward (6) backward (1)", "scattered": "backward (6) backward (1)",
+    "keep is forgotten": "forward (4)",
+    "RMSHead's epsilon is missing": "forward (3)", "softmax and RMSHead are": "forward (2)",
+    "the normaliser's steps": "backward (2)", "_out": "forward (out)", "_maps_backward": "backward (in)",
+    "project_backward": "backward (in)", "the selector is made": "forward (in)", "x lacks": "backward (in)",
+    "the output map's": "backward (out)", "the pad lacks": "backward (in)", "the maps of keys": "backward (in)",
+    "forward (1)": "forward (5)", "forward (2)": "forward (5)", "forward (3)": "forward (5)",   # of value_scores.py
+    "backward (1)": "backward (5)", "backward (2)": "backward (5)", "backward (3)": "backward (5)"}
+UNSEEN = {                     # no wrong number in float64, or not in a kernel
+    "1/sqrt(d) is a NumPy float64, which makes float32 scores float64", "q is scaled in the caller's array",
+    "the softmax does not subtract the maximum, so large scores overflow",
+    "the softmax puts all results of one shape into the same array", "a score of exactly 0 is taken for a masked one",
+    "an array of NumPy is mixed in, whatever the module of the others is",
+    "LayerNorm's variance is E[x^2] - E[x]^2, which cancels when the mean is large",
+    "the relu's backward writes into the upstream gradient", "the backward overwrites the saved code",
+    "rows are read in memory order, whatever the axes are", "the gradient of bo is overwritten, not added",
+    "the gradient of w1 is overwritten, not added", "the gradient passes the dropout of hidden features as if it were "
+    "not there", "tokens that are added to a state are turned as if they were the first",
+    "the state stops after the first piece",
+    "an offset bias of exactly 0 is taken for a mask, as in the released code",
+    "the selector is made from the context instead of the query's token",
+    "the queries' part of dx replaces that of keys and values, instead of being added"}
+BUGS = [bug for bug in planted.BUGS if bug.file in SUBJECTS and bug.sentence not in UNSEEN]
+
+
+def place(bug) -> str:
+    """Where it was planted: "forward (3)", or several."""
+    source = (ROOT / bug.file).read_text()
+    at = source.index(bug.old)
+    changed = source[source.rfind("\n", 0, at) + 1:source.find("\n", at + len(bug.old))]
+    function = ["", *re.findall(r"^ *def (\w+)", source[:at], re.MULTILINE)][-1]
+    tags = re.findall(r"# \((\d+)\)", changed)
+    if tags:
+        found = f"{'backward' if function.endswith('backward') else 'forward'} ({tags[-1]})"
+        return WHERE[found] if bug.file.endswith("value_scores.py") else found
+    words = [w for w in WHERE if bug.sentence.startswith(w) or w in (function, f"{bug.file} {function}")]
+    return WHERE[words[0]]
+
+
+def diagnosed(bug):
+    """The diagnosis of the first subject in which the bug changes something."""
+    subjects = import_module(f"{planted.load(bug).__name__}.check.subjects")
+    for name in SUBJECTS[bug.file]:
+        of = subjects.subject(name)
+
+        def kernel(*arrays, of=of, **options):
+            return of.run(dict(zip(of.arrays, arrays, strict=True)) | options)
+        options = {} if "/" in name else everything(name)
+        try:
+            found = check.diagnose(kernel, name, dtype="float64", **options)
+        except ValueError:                                      # the bug makes shapes disagree
+            continue
+        if not found.comparison.ok:
+            return name, found
+    raise AssertionError(f"nothing is wrong with {', '.join(SUBJECTS[bug.file])}: {bug.sentence}")
+
+
+def located(bug, found) -> bool:
+    """Whether the line is among those named, three at most."""
+    return len(found.lines) <= 3 and any(line in place(bug) for line in found.lines)
+
+
+@pytest.mark.parametrize("bug", BUGS[::20], ids=lambda bug: bug.sentence)
+def test_some_planted_bugs_are_located(bug):
+    found = diagnosed(bug)[1]
+    assert located(bug, found), found
+
+
+@pytest.mark.slow
+def test_planted_bugs_are_located():
+    missed = [bug.sentence for bug in BUGS if not located(bug, diagnosed(bug)[1])]
+    assert len(missed) <= 0.05 * len(BUGS), missed
+
+
+if __name__ == "__main__":
+    first, every = map(int, sys.argv[1:] or (0, 1))
+    for each in BUGS[first::every]:
+        name, found = diagnosed(each)
+        print("located" if located(each, found) else "MISSED ", f"{each.file}: {each.sentence}; {place(each)}; {name}:",
+              found.lines, "named" if found.named else "", flush=True)

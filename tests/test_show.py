@@ -1,0 +1,177 @@
+"""`refattn show`: finished, running, stopped and damaged runs, one at a time and many, as tables and as a figure."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from refattn import cli
+from refattn.recipes import recipe
+from refattn.tasks import sort_of_clevr
+from refattn.train import fit, runs
+from refattn.train.curves import COLOURS, Curve, by_value, figure, shown_column
+from tests.tiny import tiny
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    """Two variants and two seeds, of which the last run was stopped."""
+    out = tmp_path_factory.mktemp("comparison")
+    recipes = [tiny(attention=name, seed=seed) for name in ("softmax", "hyla") for seed in (0, 1)]
+    for one in recipes[:3]:
+        fit(one, out / one.name, progress=False)
+    fit(recipes[3], out / recipes[3].name, max_seconds=1e-6, progress=False)
+    return out
+
+
+def show(capsys, *words, status=0) -> str:
+    assert cli.main(["show", *map(str, words)]) == status
+    return capsys.readouterr().out
+
+
+def test_a_comparison_is_its_table_and_says_who_is_not_complete(comparison, capsys):
+    said = show(capsys, comparison)
+    assert said.startswith("4 runs: 3 finished, 1 stopped\n")
+    rows = [line.split() for line in said.splitlines() if line.split()[:1] in (["softmax"], ["hyla"])]
+    found = [runs.result(comparison / f"softmax-seed{seed}")["metrics"]["held_out"]["r2_per_task"] for seed in (0, 1)]
+    assert rows[0][:4] == ["softmax", f"{np.mean(found):.3f}", "±", f"{abs(found[0] - found[1]) / 2:.3f}"]
+    alone = runs.result(comparison / "hyla-seed0")["metrics"]["held_out"]["r2_per_task"]
+    assert rows[1][:2] == ["hyla", f"{alone:.3f}"]
+    assert "hyla-seed1 is not complete: stopped, at step " in said and " of 30 (" in said
+    document = json.loads(show(capsys, comparison, "--json"))
+    assert [run["name"] for run in document["runs"]] == ["softmax-seed0", "softmax-seed1", "hyla-seed0", "hyla-seed1"]
+    table, = document["tables"].values()
+    assert [row["finished"] for row in table] == [2, 1] and document["damaged"] == {}
+
+
+def test_a_run_that_is_trained_right_now_is_running(comparison, capsys):
+    with runs.locked(comparison / "hyla-seed1"):
+        assert runs.at_work(comparison / "hyla-seed1")
+        assert show(capsys, comparison / "hyla-seed1").startswith("1 run: 1 running\n")
+    assert not runs.at_work(comparison / "hyla-seed1")
+    assert show(capsys, comparison / "hyla-seed0").startswith("1 run: 1 finished\n")
+
+
+def test_what_is_damaged_is_named_and_the_rest_is_shown(comparison, tmp_path, capsys):
+    out = tmp_path / "all"
+    shutil.copytree(comparison, out / "deeper")
+    (out / "deeper/softmax-seed0/recipe.json").write_text("[")
+    (out / "deeper/softmax-seed1/recipe.json").unlink()
+    (out / "deeper/hyla-seed0/result.json").write_text('{"task": 3}')
+    checkpoint = out / "deeper/hyla-seed1/checkpoint.npz"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    fit(tiny(attention="linear"), out / "linear-seed0", progress=False)
+    assert cli.main(["compile", "--regex", "(01)*", "--max-length", "5", "--out", str(out / "words")]) == 0
+    capsys.readouterr()
+    said = show(capsys, out, status=1)
+    assert said.startswith("6 runs: 2 finished, 4 damaged\n")
+    for words in ("softmax-seed0/recipe.json is not a JSON object",
+                  "softmax-seed1 is damaged: its recipe.json is missing",
+                  "hyla-seed0/result.json is no result of a run", "hyla-seed1/checkpoint.npz is not a complete refattn",
+                  "words: compiled automaton regex of '(01)*', 3 states; 0 errors in 4 words of each length to 5"):
+        assert words in said, said
+    assert len(json.loads(show(capsys, out, "--json", status=1))["damaged"]) == 4
+
+
+def test_runs_of_several_settings_are_several_tables(comparison, tmp_path, capsys):
+    shutil.copytree(comparison, tmp_path / "narrow")
+    fit(tiny(width=16), tmp_path / "wide" / "hyla-seed0", progress=False)
+    said = show(capsys, tmp_path)
+    assert "\nfuzzy_logic, width 8\n" in said and "\nfuzzy_logic, width 16\n" in said
+    assert sum(line.startswith("attention ") for line in said.splitlines()) == 2
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["{empty}"], "which holds no run; allowed: a run, or a directory of runs"),
+    (["{runs}", "--kind", "shape"], "--kind is 'shape', allowed with --image only"),
+    (["{runs}", "--image", "x.png"], "DIR holds 4 runs; allowed with --image is one of them"),
+    (["{runs}/hyla-seed0", "--image", "x.png"], "--image is given without --kind and --first"),
+    (["{runs}/hyla-seed0", "--image", "x.png", "--kind", "shape", "--first", "red"], "was trained for fuzzy_logic"),
+    (["{runs}", "--plot", "{empty}/no/where.png"], "which cannot be written"),
+    (["{runs}", "--plot", "{empty}/curves.txt"], "allowed: a file that ends in .png, .svg or .pdf")])
+def test_bad_input_is_one_line(words, message, comparison, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert cli.main(["show", *(word.format(empty=tmp_path, runs=comparison) for word in words)]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+# ---------------------------------------------------------------- the figure
+
+def test_all_curves_are_one_figure_with_named_lines(comparison, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    show(capsys, comparison, "--plot", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    curves = [Curve(runs.read_recipe(path), runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
+              for path in runs.find(comparison)]
+    theirs = type("Paper", (), {"metric": "held-out R²", "figures": {"hyla": (0.8113, None)}})
+    left, right = figure({"both": curves}, {"both": theirs}).subfigs[0].axes
+    texts = [text.get_text() for text in right.get_legend().get_texts()]
+    assert texts == ["softmax, seeds 0, 1", "hyla, seeds 0, 1", "paper, hyla: 0.8113", "chance: 0"]
+    assert left.get_title() == "Mean square error at the last position\nn = 4 a step"
+    assert right.get_title() == "held-out R²\nlines: probes, n = 8; diamonds: final, n = 40"
+    assert right.get_ylabel() == "R² (mean of per-task ratios)" and left.get_xlabel() == "steps"
+    diamonds = [(line.get_color(), list(line.get_ydata())) for line in right.lines if line.get_marker() == "D"]
+    assert diamonds == [(COLOURS[place], [curve.metrics["held_out"]["r2_per_task"] for curve in curves
+                                          if curve.recipe.attention == name and curve.metrics])
+                        for place, name in ((0, "softmax"), (2, "hyla"))]
+    thick = [line for line in left.lines if line.get_linewidth() > 1][0]
+    first, second = (dict((x["step"], x["loss"]) for x in curve.lines) for curve in curves[:2])
+    assert dict(zip(thick.get_xdata(), thick.get_ydata(), strict=True)) == {
+        step: (first[step] + second[step]) / 2 for step in first}
+
+
+def test_a_variant_has_the_same_colour_in_every_figure():
+    alone = by_value([Curve(tiny(attention="hyla"), [], {})])
+    beside = by_value([Curve(tiny(attention=name), [], {}) for name in ("hyla", "linear", "softmax")])
+    assert alone["hyla"][0] == beside["hyla"][0] == 2 and (beside["softmax"][0], beside["linear"][0]) == (0, 1)
+
+
+def test_the_panel_shows_what_the_paper_has_figures_for():
+    clevr, words = recipe("sort_of_clevr", scenes=5), recipe("parity")
+    assert shown_column(words, "longer words") == shown_column(words) == ("longer words", "longer", "accuracy")
+    assert shown_column(words, "trained lengths")[1] == "train" and shown_column(clevr)[1] in clevr.SPLITS
+    assert recipe("cycle").chance() == 0.2 and words.chance() == 0.5 and recipe("rmts").chance() == 0.5
+    assert recipe("sraven", features=2, symbols=4).chance() == 1 / 16 and recipe("scan").chance() is None
+
+
+# ---------------------------------------------------------------- a picture
+
+def test_a_network_is_asked_about_a_picture(tmp_path, capsys):
+    pillow = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    one = recipe("sort_of_clevr", scenes=5, steps=1, log_every=1, evaluate_every=1, warmup=0)
+    runs.begin(tmp_path / "run", one)
+    model = one.build()
+    from refattn.train.record import State
+    state = State(one, model.parameters(), np)
+    runs.save_checkpoint(tmp_path / "run", one, model.parameters(), state.arrays(), 0, 0.0)
+    scene = one.data()["test"].scenes
+    pillow.fromarray(sort_of_clevr.render(sort_of_clevr.Scenes(scene.centre[:1], scene.shape[:1]))[0]).save(
+        tmp_path / "scene.png")
+    said = show(capsys, tmp_path / "run", "--image", tmp_path / "scene.png", "--kind", "count between",
+                "--first", "red", "--second", "gray", "--plot", tmp_path / "seen.png")
+    shares = [float(line.split()[-1].rstrip("%")) for line in said.splitlines()]
+    assert shares == sorted(shares, reverse=True) and abs(sum(shares) - 100) < 1
+    assert {line.rsplit(None, 1)[0].strip() for line in said.splitlines()} == set(map(str, sort_of_clevr.ANSWERS))
+    assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bar_of_a_finished_run_keeps_its_own_time():
+    from refattn.train.progress import of_one
+    now = [0.0]
+    bar = of_one()(total=10, file=open("/dev/null", "w", encoding="utf-8"))
+    try:
+        bar._time = lambda: now[0]
+        bar.start_t = 0.0
+        bar.update(4)
+        now[0] = 5.0
+        assert bar.format_dict["elapsed"] == 5
+        bar.update(6)
+        assert bar.format_dict["elapsed"] == 5
+        now[0] = 60.0
+        assert bar.format_dict["elapsed"] == 5 and "00:05" in str(bar)
+    finally:
+        bar.close()
+        bar.fp.close()
