@@ -18,6 +18,7 @@ extras = {
     "mpi": ["mpi4py>=4"],
     "test": ["build>=1.2", "hypothesis>=6.100", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.5",
              "pyyaml>=6", "ruff>=0.6"],
+    "docs": ["sphinx>=8", "furo>=2024.8", "myst-nb>=1.2", "latex2mathml>=3.77", "playwright>=1.49"],
     "tutorials": [*plots, "jupytext>=1.16", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6"],
     "bench": ["torch>=2.4", "jax>=0.4.30", "triton>=3; platform_system == 'Linux'"],
 }

@@ -1,8 +1,11 @@
 """Operations in pairs: a forward, and a backward that is its exact derivative.
 
-Shapes are written with the axis letters of the package; `...` is any number of axes.  A backward takes what its forward
-returned or was given, and the gradient of the result.  Forwards stay analytic (comparisons look at `.real`), so that
-the complex step f(x + ih).imag / h gives their derivative without cancellation.
+Each docstring says its operation as formulas, parted by commas, in one notation that the documentation typesets and a
+test evaluates: entries `x[b,q]`, sums `sum_d(...)` and means `mean_h(...)` over an axis.  A small letter is one axis
+(its size where it stands alone), a capital any number of axes; an option that is not given is left out.
+
+A backward takes what its forward returned or was given, and the gradient of the result.  Forwards stay analytic
+(comparisons look at `.real`), so that the complex step f(x + ih).imag / h gives their derivative without cancellation.
 """
 
 from math import pi, prod, sqrt
@@ -58,7 +61,7 @@ def unbroadcast(dx, shape):
 
 
 def linear(x, w, b=None):
-    """y[..., o] = sum_m x[..., m] w[m, o] + b[o]; w (m, ...) may have several output axes, b has them too.
+    """y[T,O] = sum_m(x[T,m] * w[m,O]) + b[O].
 
     Raises TypeError for x and w of several dtypes or array modules.
     """
@@ -70,7 +73,10 @@ def linear(x, w, b=None):
 
 
 def linear_backward(x, w, dy):
-    """dx[..., m] = sum_o dy[..., o] w[m, o],  dw[m, o] = sum x[..., m] dy[..., o],  db[o] = sum dy[..., o]."""
+    """dx[T,m] = sum_O(dy[T,O] * w[m,O]), dw[m,O] = sum_T(x[T,m] * dy[T,O]), db[O] = sum_T(dy[T,O]).
+
+    Returns dx, dw, db.
+    """
     dy2 = dy.reshape(-1, prod(w.shape[1:]))
     dx = (dy2 @ w.reshape(w.shape[0], -1).T).reshape(x.shape)
     return dx, (rows_of(x).T @ dy2).reshape(w.shape), column_sums(dy2).reshape(w.shape[1:])
@@ -104,12 +110,12 @@ def linears_backward(x, weights, dys):
 
 
 def embedding(table, index):
-    """y[..., m] = table[index[...], m]; `index` holds integers on the table's device."""
+    """y[T,m] = table[index[T],m], `index` being integers on the table's device."""
     return table[index]
 
 
 def embedding_backward(table, index, dy):
-    """dtable[v, m] = sum of dy[..., m] where index[...] = v."""
+    """dtable[v,m] = sum_T(dy[T,m] * (index[T] == v))."""
     xp, n = array_module(table, dy), table.shape[0]
     if n <= 64:                                             # few rows: a product with one-hot rows is quicker
         hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1)
@@ -123,12 +129,12 @@ def embedding_backward(table, index, dy):
 
 
 def relu(x):
-    """max(0, x)."""
+    """y[T] = max(0, x[T])."""
     return x * (x.real > 0)
 
 
 def relu_backward(x, dy):
-    """dx = dy where x > 0, else 0 (slope 0 at x = 0)."""
+    """dx[T] = dy[T] * (x[T] > 0), so the slope at 0 is 0."""
     return dy * (x.real > 0)
 
 
@@ -136,10 +142,10 @@ GELU_C, GELU_A = sqrt(2 / pi), 0.044715
 
 
 def gelu(x, *, slope=None):
-    """x (1 + tanh(u)) / 2,  u = sqrt(2/pi) (x + 0.044715 x^3).  Source: Hendrycks & Gimpel 2016, the tanh form (H).
+    """y[T] = x[T] * (1 + tanh(u[T])) / 2, u[T] = sqrt(2 / pi) * (x[T] + 0.044715 * x[T] ** 3).
 
-    `slope`, an array like x, receives dy/dx = (1 + t) / 2 + x (1 - t^2) u' / 2,  t = tanh(u),
-    u' = sqrt(2/pi) (1 + 3 x 0.044715 x^2), which costs less where t is at hand.
+    `slope`, an array like x, receives the slope of y, which costs less where the tanh is at hand.
+    Source: Hendrycks & Gimpel 2016, the tanh form (H).
     """
     def piece(x, y, *slopes):
         xp = array_module(x)
@@ -167,7 +173,9 @@ def gelu(x, *, slope=None):
 
 
 def gelu_backward(x, dy):
-    """dx = dy times the slope of gelu at x."""
+    """dx[T] = dy[T] * (1 + t[T] + x[T] * (1 - t[T] ** 2) * slope[T]) / 2,
+    t[T] = tanh(sqrt(2 / pi) * (x[T] + 0.044715 * x[T] ** 3)), slope[T] = sqrt(2 / pi) * (1 + 3 * 0.044715 * x[T] ** 2).
+    """
     dx = array_module(x).empty_like(x)
     gelu(x, slope=dx)
     dx *= dy
@@ -175,23 +183,26 @@ def gelu_backward(x, dy):
 
 
 def gelu_exact(x):
-    """x (1 + erf(x / sqrt 2)) / 2.  Not analytic in this form: its derivative is checked by finite differences."""
+    """y[T] = x[T] * (1 + erf(x[T] / sqrt(2))) / 2.
+
+    Not analytic in this form: its derivative is checked by finite differences.
+    """
     return x * (0.5 * (1 + erf(x * sqrt(0.5))))
 
 
 def gelu_exact_backward(x, dy):
-    """dx = dy (Phi(x) + x phi(x)), the standard normal distribution and density."""
+    """dx[T] = dy[T] * ((1 + erf(x[T] / sqrt(2))) / 2 + x[T] * exp(-x[T] ** 2 / 2) / sqrt(2 * pi))."""
     density = array_module(x).exp(-0.5 * (x * x)) * (1 / sqrt(2 * pi))
     return dy * (0.5 * (1 + erf(x * sqrt(0.5))) + x * density)
 
 
 def silu(x):
-    """x / (1 + exp(-x)), in the form x (1 + tanh(x/2)) / 2 that cannot overflow."""
+    """y[T] = x[T] / (1 + exp(-x[T])), in the form x (1 + tanh(x/2)) / 2 that cannot overflow."""
     return x * (0.5 * (1 + array_module(x).tanh(0.5 * x)))
 
 
 def silu_backward(x, dy):
-    """dx = dy g (1 + x (1 - g)),  g = 1 / (1 + exp(-x))."""
+    """dx[T] = dy[T] * g[T] * (1 + x[T] * (1 - g[T])), g[T] = 1 / (1 + exp(-x[T]))."""
     g = 0.5 * (1 + array_module(x).tanh(0.5 * x))
     return dy * (g * (1 + x * (1 - g)))
 
@@ -206,9 +217,10 @@ def check_epsilon(epsilon) -> None:
 
 
 def layer_norm(x, scale, shift, epsilon: float = 1e-6):
-    """y = scale n + shift,  n = (x - mean) / sqrt(var + epsilon) over the last axis, var biased.  Returns y, n, 1/root.
+    """y[T,m] = scale[m] * n[T,m] + shift[m], n[T,m] = r[T,1] * (x[T,m] - mean_i(x[T,i])),
+    r[T,1] = 1 / sqrt(mean_m((x[T,m] - mean_i(x[T,i])) ** 2) + epsilon).
 
-    Source: Ba et al. 2016.
+    The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.
     """
     xp = check_alike(x=x, scale=scale)
     check_epsilon(epsilon)
@@ -231,7 +243,9 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
 
 
 def layer_norm_backward(n, r, scale, dy):
-    """dx = r (dn - mean(dn) - n mean(dn n)), dn = dy scale;  dscale = sum dy n;  dshift = sum dy."""
+    """dx[T,m] = r[T,1] * (dn[T,m] - mean_i(dn[T,i]) - n[T,m] * mean_i(dn[T,i] * n[T,i])), dn[T,m] = scale[m] * dy[T,m],
+    dscale[m] = sum_T(dy[T,m] * n[T,m]), dshift[m] = sum_T(dy[T,m]).  Returns dx, dscale, dshift.
+    """
     xp = array_module(n, dy)
     n2, dy2 = rows_of(n), rows_of(dy)
     average = scale * (1 / n.shape[-1])
@@ -252,9 +266,9 @@ def layer_norm_backward(n, r, scale, dy):
 
 
 def softmax(s, keep=None, axis: int = -1, *, out=None):
-    """a_k = exp(s_k) / sum_j exp(s_j) along `axis`, the sum over kept j; 0 where not kept, and where nothing is kept.
+    """a[T,k] = keep[T,k] * exp(s[T,k]) / sum_j(keep[T,j] * exp(s[T,j])), or 0 where nothing is kept.
 
-    `keep` is boolean and broadcasts; `out` may be `s` itself.
+    `axis` is that of k; `keep` is boolean and broadcasts; `out` may be `s` itself.
     """
     xp = array_module(s)
     if not s.shape[axis]:                               # no keys: nothing is kept, and there is no largest
@@ -275,14 +289,14 @@ def softmax(s, keep=None, axis: int = -1, *, out=None):
 
 
 def softmax_backward(a, da, axis: int = -1, *, out=None):
-    """ds_k = a_k (da_k - sum_j a_j da_j), from the output alone."""
+    """ds[T,k] = a[T,k] * (da[T,k] - sum_j(a[T,j] * da[T,j])), from the output alone."""
     ds = array_module(a, da).multiply(a, da, out=out)
     ds -= a * ds.sum(axis=axis, keepdims=True)
     return ds
 
 
 def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
-    """a_h = rho s_h,  rho = 1 / sqrt(mean_h s_h^2 + epsilon).  Returns a, rho.
+    """a[b,h,T] = rho[b,1,T] * s[b,h,T], rho[b,1,T] = 1 / sqrt(mean_h(s[b,h,T] ** 2) + epsilon).  Returns a, rho.
 
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
     """
@@ -296,7 +310,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
 
 
 def rms_head_backward(a, rho, da, axis: int = 1):
-    """ds_h = rho (da_h - a_h mean_j a_j da_j)."""
+    """ds[b,h,T] = rho[b,1,T] * (da[b,h,T] - a[b,h,T] * mean_j(a[b,j,T] * da[b,j,T]))."""
     xp = array_module(a, da)
     ds = a * da
     xp.multiply(a, ds.mean(axis=axis, keepdims=True), out=ds)
@@ -312,7 +326,7 @@ MEMORY = {"k": "kbhq", "h": "hbqk", None: "bhqk"}
 
 
 def scores(q, k, bias=None, *, over: str | None = None):
-    """s[b, h, q, k] = sum_d q[b, q, h, d] k[b, k, h, d] / sqrt(d) + bias[b, h, q, k], eq. (1) of H before sigma.
+    """s[b,h,q,k] = sum_d(q[b,q,h,d] * k[b,k,h,d]) / sqrt(d) + bias[b,h,q,k], eq. (1) of H before sigma.
 
     `over` names the axis that the scores are normalised over next ('k' or 'h'); it decides their order in memory.
     Differs from H, eq. (1): the additive bias, as in the released code, unscaled and for every variant.
@@ -324,7 +338,9 @@ def scores(q, k, bias=None, *, over: str | None = None):
 
 
 def scores_backward(q, k, bias, ds):
-    """dq = ds k / sqrt(d),  dk = ds^T q / sqrt(d),  dbias = ds summed to the bias's own shape (None without bias)."""
+    """dq[b,q,h,d] = sum_k(ds[b,h,q,k] * k[b,k,h,d]) / sqrt(d), dk[b,k,h,d] = sum_q(ds[b,h,q,k] * q[b,q,h,d]) / sqrt(d),
+    dbias[b,h,q,k] = ds[b,h,q,k], summed to the bias's own shape.  Returns dq, dk, dbias, which is None without bias.
+    """
     scale = q.shape[-1] ** -0.5
     dq = contract("bhqk,bkhd->bqhd", ds, k)
     dk = contract("bhqk,bqhd->bkhd", ds, q)
@@ -334,12 +350,12 @@ def scores_backward(q, k, bias, ds):
 
 
 def drop(a, dropout=None, *, out=None):
-    """a x dropout, a given array already divided by 1 - p; `a` itself when None.  Its own derivative."""
+    """c[T] = dropout[T] * a[T], `dropout` being already divided by 1 - p.  Its own derivative."""
     return a if dropout is None else array_module(a).multiply(a, laid_out_like(dropout, a), out=out)
 
 
 def dropped_to_zero(s, keep=None):
-    """s where kept, else 0.  Its own derivative."""
+    """r[T] = keep[T] * s[T].  Its own derivative."""
     return s if keep is None else s * laid_out_like(keep, s)
 
 

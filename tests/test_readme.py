@@ -114,3 +114,6 @@ def test_what_the_readme_says_of_hyla_is_what_was_measured():
             assert low < 0 < high, name
             asked.append(runs[0]["task"])
     assert set(asked) == set(tasks)
+    released = {run["fields"]["attention"]: run["metrics"]["held_out"]["r2_per_task"]
+                for run in records.load("fuzzy_logic_paper")["runs"]}
+    assert f"R² of {released['hyla']:.3f} for HYLA and {released['softmax']:.3f} for softmax attention" in README

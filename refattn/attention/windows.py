@@ -46,7 +46,7 @@ def present(read: range, chunk: int, dilation: int, xp):
 
 
 def products(x, y, pad, at):
-    """s (b, h, q, w) from x (b, q, h, d), y (b, k, h, d), pad (h, d) or None and the windows `at`.
+    """s[b,h,q,w] = sum_d(x[b,q,h,d] * y[b,n[q,w],h,d]), pad (h, d), if any, standing where n < 0; `at` are the windows.
 
     In memory w stands outermost: what is normalised next, as everywhere.
     """
@@ -60,7 +60,7 @@ def products(x, y, pad, at):
 
 
 def mixtures(c, y, pad, at):
-    """o (b, q, h, e) from c (b, h, q, w), y (b, k, h, e), pad (h, e) or None."""
+    """o[b,q,h,e] = sum_w(c[b,h,q,w] * y[b,n[q,w],h,e]), pad (h, e), if any, standing where n < 0."""
     o = contract("bhq,bqhe->bqhe", c[..., 0], y[:, at[0].keys])             # offset 0 is always inside
     for j, (inside, keys, outside) in enumerate(at[1:], 1):
         o[:, inside] += contract("bhq,bqhe->bqhe", c[:, :, inside, j], y[:, keys])
@@ -70,7 +70,9 @@ def mixtures(c, y, pad, at):
 
 
 def scattered(c, x, at, keys: int, pad=None):
-    """dy (b, k, h, e), and dpad (h, e) where there is a pad, from c (b, h, q, w) and x (b, q, h, e)."""
+    """dy[b,k,h,e] = sum_q(sum_w(c[b,h,q,w] * x[b,q,h,e] * (n[q,w] == k))),
+    dpad[h,e] = sum_b(sum_q(sum_w(c[b,h,q,w] * x[b,q,h,e] * (n[q,w] < 0)))), which is None without a pad.
+    """
     xp = array_module(c, x)
     dy = xp.zeros((x.shape[0], keys, *x.shape[2:]), dtype=x.dtype)
     dpad = None if pad is None else xp.zeros(x.shape[2:], dtype=x.dtype)

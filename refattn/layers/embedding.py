@@ -87,7 +87,7 @@ class Embedding:
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
         x, dropout = saved
         if dropout is not None:
-            dh = dh * dropout                                                                   # (4)
+            dh = dh * dropout                                           # (4), (3): the table is constant
         if self.scale:
             dh = dh * self.width ** 0.5                                                         # (2)
         if self.vocabulary is None:

@@ -10,12 +10,12 @@ from .statistics import Mean, student_t
 LEVEL = 0.05
 SHOWN, SMALLER, SUGGESTED = "shown at the paper's scale", "shown smaller", "suggested"
 OPEN, OPPOSITE, AGAINST = "not supported at this scale", "suggests the opposite", "contradicted at this scale"
-REFUTED, EXACT, NEVER = "refuted", "holds exactly", "never run"
-ALL = SHOWN, EXACT, SMALLER, SUGGESTED, OPEN, OPPOSITE, AGAINST, REFUTED, NEVER
+REFUTED, EXACT, ONE, NEVER = "refuted", "holds exactly", "one seed only", "never run"
+ALL = SHOWN, EXACT, SMALLER, SUGGESTED, OPEN, OPPOSITE, AGAINST, REFUTED, ONE, NEVER
 NORMAL = 1.959964              # the normal quantile of a 95 % interval
 RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
-        f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {EXACT}: `refattn "
+        f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {ONE}: no interval. {EXACT}: `refattn "
         f"verify` checks it. p: Student's t, two-sided; adjusted: Holm over all comparisons of one paper.")
 
 
@@ -60,7 +60,7 @@ def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, marg
     if not found.n or found.mean is None:
         return NEVER
     if adjusted is None:
-        return OPEN                                      # one seed
+        return ONE
     yes = as_claimed(found, margin)
     if adjusted < LEVEL:
         return (SHOWN if yes else REFUTED) if at_the_papers_scale else SMALLER if yes else AGAINST

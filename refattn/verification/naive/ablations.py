@@ -99,8 +99,9 @@ def ablation(q, k, v, *, normaliser, code_uses, phi, wv2=None, bias=None, keep=N
     for b, i in np.ndindex(o.shape[:2]):
         s = np.zeros((q.shape[2], k.shape[1]), dtype=o.dtype)
         for h, j in np.ndindex(s.shape):
-            s[h, j] = np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j]
-        a = code_of_one_query(s, keep[b, :, i, :], normaliser) * dropout[b, :, i, :]
+            s[h, j] = np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j]          # (1)
+        a = code_of_one_query(s, keep[b, :, i, :], normaliser)                                          # (2)
+        c = a * dropout[b, :, i, :]                                                                     # (3)
         for j in range(k.shape[1]):
-            o[b, i] += value_of_one_pair(a[:, j], v[b, j], code_uses, apply_phi, wv2)
+            o[b, i] += value_of_one_pair(c[:, j], v[b, j], code_uses, apply_phi, wv2)                   # (4)-(9)
     return o

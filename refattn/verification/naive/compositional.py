@@ -63,13 +63,14 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     o = o.astype(np.result_type(o, selector, *(x for x in score if x is not None)))
     for b, i, s in np.ndindex(o.shape[:3]):
         kept = [j for j in range(k.shape[1]) if keep[b, s, i, j]]
-        a = weights({j: np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in kept}, kept)
-        retrievals = [sum((a[j] * dropout[b, s, i, j] * v[b, j, r] for j in kept), np.zeros(v.shape[3]))
-                      for r in range(v.shape[2])]
-        l = [SCORINGS[scoring][0](selector[b, i, s], retrieval, *score) for retrieval in retrievals]
-        g = weights(l, range(len(l)))
-        for r, retrieval in enumerate(retrievals):
-            o[b, i, s] += g[r] * retrieval
+        scores = {j: np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in kept}    # (1)
+        a = weights(scores, kept)                                                                               # (2)
+        c = {j: a[j] * dropout[b, s, i, j] for j in kept}                                                       # (3)
+        t = [sum((c[j] * v[b, j, r] for j in kept), np.zeros(v.shape[3])) for r in range(v.shape[2])]           # (4)
+        l = [SCORINGS[scoring][0](selector[b, i, s], retrieval, *score) for retrieval in t]                     # (5)
+        g = weights(l, range(len(l)))                                                                           # (6)
+        for r, retrieval in enumerate(t):
+            o[b, i, s] += g[r] * retrieval                                                                      # (7)
     return o
 
 

@@ -20,8 +20,9 @@ def context_norm(x, scale, shift, segments=1, epsilon=1e-8):
     size = x.shape[1] // segments
     for b, g, m in np.ndindex(x.shape[0], segments, x.shape[2]):
         positions = range(g * size, (g + 1) * size)
-        mean = sum(x[b, t, m] for t in positions) / size
-        variance = sum((x[b, t, m] - mean) * (x[b, t, m] - mean) for t in positions) / (size - 1)
+        mean = sum(x[b, t, m] for t in positions) / size                                        # (1)
+        variance = sum((x[b, t, m] - mean) * (x[b, t, m] - mean) for t in positions) / (size - 1)       # (2)
         for t in positions:
-            y[b, t, m] = scale[m] * (x[b, t, m] - mean) / np.sqrt(variance + epsilon) + shift[m]
+            n = (x[b, t, m] - mean) / np.sqrt(variance + epsilon)                               # (3), (4)
+            y[b, t, m] = scale[m] * n + shift[m]                                                # (5)
     return y

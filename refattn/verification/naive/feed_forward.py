@@ -35,7 +35,9 @@ def swiglu(x, wu, wg, wd):
     >>> swiglu([1.0], [[3.0]], [[0.0]], [[4.0]])                # silu(0) = 0
     array([0.])
     """
-    return linear(linear(x, wu) * silu(linear(x, wg)), wd)
+    up, gate = linear(x, wu), linear(x, wg)                             # (1)
+    active = up * silu(gate)                                            # (2)
+    return linear(active, wd)                                           # (3)
 
 
 def mixture_of_experts(x, wg, w1, b1, w2, b2, chosen, activation="gelu"):

@@ -24,7 +24,8 @@ def linear(q, k, v, *, bias=None, keep=None, dropout=None):
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     for b, i, h in np.ndindex(o.shape[:3]):
         for j in range(k.shape[1]):
-            if keep[b, h, i, j]:
-                a = np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j]
-                o[b, i, h] += a * dropout[b, h, i, j] * v[b, j, h]
+            if keep[b, h, i, j]:                                                                        # (2)
+                a = np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j]            # (1)
+                c = a * dropout[b, h, i, j]                                                             # (3)
+                o[b, i, h] += c * v[b, j, h]                                                            # (4)
     return o

@@ -27,10 +27,11 @@ def softmax(q, k, v, *, bias=None, keep=None, dropout=None):
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     for b, i, h in np.ndindex(o.shape[:3]):
         kept = [j for j in range(k.shape[1]) if keep[b, h, i, j]]
-        s = {j: np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j] for j in kept}
+        s = {j: np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j] for j in kept} # (1)
         top = max((s[j].real for j in kept), default=0.0)       # a common factor of every exp: it changes no ratio
-        total = sum(np.exp(s[j] - top) for j in kept)
+        total = sum(np.exp(s[j] - top) for j in kept)                                                   # (2)
         for j in kept:
-            a = np.exp(s[j] - top) / total
-            o[b, i, h] += a * dropout[b, h, i, j] * v[b, j, h]
+            a = np.exp(s[j] - top) / total                                                              # (2)
+            c = a * dropout[b, h, i, j]                                                                 # (3)
+            o[b, i, h] += c * v[b, j, h]                                                                # (4)
     return o
