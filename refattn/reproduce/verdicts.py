@@ -16,8 +16,8 @@ NORMAL = 1.959964              # the normal quantile of a 95 % interval
 RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
         f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {ONE}: no "
-        f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all comparisons "
-        f"of one paper.")
+        f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all "
+        f"comparisons of one paper.")
 
 
 def one_sided(number: float, error: float, freedom: int) -> float:
