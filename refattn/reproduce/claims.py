@@ -24,7 +24,7 @@ ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "releas
 
 def reached(history: dict, side: Side) -> float | None:
     """A side's number where its run first was at that step, or at most at that loss; None where it never was."""
-    column, level = side.at
+    column, level = side.at or ("step", 0)
     ahead = (lambda x: x >= level) if column == "step" else (lambda x: x <= level)
     values = history.get(f"{side.split}.{side.metric}", ())
     return next((value for x, value in zip(history.get(column, ()), values, strict=True) if ahead(x)), None)

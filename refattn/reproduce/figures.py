@@ -115,7 +115,8 @@ class Curves:
 
     def after(self, outcomes) -> list[dict]:
         """Finished fresh runs with their histories."""
-        return [records.read_run(run["path"]) for run in outcomes]
+        found = (records.read_run(run["path"]) for run in outcomes)
+        return [run for run in found if run is not None]
 
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each model, a column for each quarter of the steps."""

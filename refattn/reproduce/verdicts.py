@@ -16,8 +16,8 @@ NORMAL = 1.959964              # the normal quantile of a 95 % interval
 RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
         f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {ONE}: no "
-        f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all comparisons of "
-        f"one paper.")
+        f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all "
+        f"comparisons of one paper.")
 
 
 def one_sided(number: float, error: float, freedom: int) -> float:
@@ -30,7 +30,7 @@ def one_sided(number: float, error: float, freedom: int) -> float:
 
 def p_value(found: Mean, margin: float = 0.0) -> float | None:
     """Two-sided p of an effect against 0, or of its size against the margin; None for fewer than two seeds."""
-    if found.standard_error is None:
+    if found.mean is None or found.standard_error is None:
         return None
     number = margin - abs(found.mean) if margin else found.mean
     below = one_sided(number, found.standard_error, found.n - 1)
@@ -44,7 +44,8 @@ def holm(p_values) -> list[float | None]:
     [0.03, 0.06, None, 0.06]
     """
     order = sorted((p, at) for at, p in enumerate(p_values) if p is not None)
-    adjusted, least = [None] * len(p_values), 0.0
+    adjusted: list[float | None] = [None] * len(p_values)
+    least = 0.0
     for rank, (p, at) in enumerate(order):
         least = max(least, min(1.0, (len(order) - rank) * p))
         adjusted[at] = round(least, 12)
@@ -53,19 +54,21 @@ def holm(p_values) -> list[float | None]:
 
 def as_claimed(found: Mean, margin: float = 0.0) -> bool:
     """Whether the effect has the sign of the claim, or lies within its margin."""
-    return abs(found.mean) < margin if margin else found.mean > 0
+    number = found.mean or 0.0
+    return abs(number) < margin if margin else number > 0
 
 
 def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, margin: float = 0.0) -> str:
     """The verdict on one comparison."""
+    own = p_value(found, margin)
     if not found.n or found.mean is None:
         return NEVER
-    if adjusted is None:
+    if adjusted is None or own is None:
         return ONE
     yes = as_claimed(found, margin)
     if adjusted < LEVEL:
         return (SHOWN if yes else REFUTED) if at_the_papers_scale else SMALLER if yes else AGAINST
-    if p_value(found, margin) < LEVEL:
+    if own < LEVEL:
         return SUGGESTED if yes else OPPOSITE
     return OPEN
 
