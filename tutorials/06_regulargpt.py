@@ -313,11 +313,13 @@ ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(5.5,
        title="Even Pairs, C = 2: one run (seed 1), 500 steps; n = 256 words a point")
 ax.legend(framealpha=1, fontsize=9)
 none, late, most = (np.array(values) for values in found.values())
-assert most.min() > 0.95 and max(none.max(), late[1:].max()) < 0.7
+assert most[:5].min() > 0.95 and max(none.max(), late[1:].max()) < 0.7            # of the third kind, 9 to 129 symbols
+assert most.mean() > none.mean() + 0.3
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
-# beginning of the word, and the network reads off what came next. Where no level has a pad, at the powers of C, or only a
+# beginning of the word, and the network reads off what came next (sure of itself at least to 129 symbols, three times the
+# trained length). Where no level has a pad, at the powers of C, or only a
 # late one, nothing beside the first symbol marks it, and this network is at chance: as if it had learned what stands beside a
 # pad, and not the map of a word.
 #
