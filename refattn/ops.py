@@ -144,11 +144,7 @@ GELU_C, GELU_A = sqrt(2 / pi), 0.044715
 def gelu(x, *, slope=None):
     """y[T] = x[T] * (1 + tanh(u[T])) / 2, u[T] = sqrt(2 / pi) * (x[T] + 0.044715 * x[T] ** 3).
 
-<<<<<<< HEAD
     `slope`, an array like x, receives dy / dx, which costs less where the tanh is at hand.
-=======
-    `slope`, an array like x, receives the slope of y, which costs less where the tanh is at hand.
->>>>>>> shards
     Source: Hendrycks & Gimpel 2016, the tanh form (H).
     """
     def piece(x, y, *slopes):

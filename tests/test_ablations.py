@@ -84,5 +84,5 @@ def test_bad_knobs(knobs, words):
 def test_wv2_where_it_is_not_used_and_an_unknown_name():
     with pytest.raises(ValueError, match="wv2 is given; code_uses 2 needs none"):
         ablation(*inputs(), np.zeros((5, 7, 7)), knobs=Knobs("none", 2, "relu"))
-    with pytest.raises(ValueError, match="attention 'hayla' is unknown; allowed: softmax, linear, hyla"):
+    with pytest.raises(ValueError, match=r"'hayla' is unknown, did you mean hyla\? allowed: softmax, linear, hyla"):
         variant("hayla")

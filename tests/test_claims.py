@@ -93,7 +93,7 @@ def test_holms_adjustment_is_that_of_its_definition():
 @pytest.mark.parametrize("differ, scale, margin, said", [
     ([0.20, 0.21, 0.22], "short", 0, verdicts.SMALLER), ([0.20, 0.21, 0.22], "paper", 0, verdicts.SHOWN),
     ([-0.20, -0.21, -0.22], "short", 0, verdicts.AGAINST), ([-0.20, -0.21, -0.22], "paper", 0, verdicts.REFUTED),
-    ([0.1, 0.2, 0.3], "short", 0, verdicts.OPEN), ([0.1], "short", 0, verdicts.OPEN), ([], "short", 0, verdicts.NEVER),
+    ([0.1, 0.2, 0.3], "short", 0, verdicts.OPEN), ([0.1], "short", 0, verdicts.ONE), ([], "short", 0, verdicts.NEVER),
     ([0.20, 0.21, 0.22], "short", 0.5, verdicts.SMALLER), ([0.20, 0.21, 0.22], "short", 0.1, verdicts.AGAINST)])
 def test_the_verdict_is_that_of_the_interval(differ, scale, margin, said):
     found = [made(name, seed, x, scale) for seed, x in enumerate(differ)

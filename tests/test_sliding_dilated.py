@@ -141,5 +141,5 @@ def test_a_kernel_is_compared_and_its_mistake_named(name):
     given = {"bias": "h1w", "keep": "bhqw", "dropout": "hqw"}
     assert check.compare(kernel(PAGES[name]), name, **given).ok
     report = str(check.diagnose(kernel(wrong.attention.pages.PAGES[name]), name))
-    assert report.startswith("forward differs, your gradients are right for it\nline (1)"), report
+    assert report.startswith("forward differs, and your gradients are not those of your forward\nline (1)"), report
     assert f"line (2) of {name}, s2 = s1 + r: the term r is 1/sqrt(d) times what it should be" in report

@@ -108,7 +108,8 @@ ROWS = (
     ("ops.py", "a = xp.subtract(s, top, out=out)", "a = xp.subtract(s, top, out=vars(softmax).setdefault(\n"
      "        f'{s.shape} {s.dtype}', xp.empty_like(s)) if out is None else out)",
      "the softmax puts all results of one shape into the same array"),
-    ("ops.py", "average = xp.full(x.shape[-1]", "average = np.full(x.shape[-1]",
+    ("ops.py", "average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)",
+     "average = np.full(x.shape[-1], 1 / x.shape[-1], x.dtype)",
      "an array of NumPy is mixed in, whatever the module of the others is"),
     ("ops.py", "        variance += epsilon\n        xp.divide(1, xp.sqrt(variance, out=r), out=r)",
      "        xp.divide(1, xp.sqrt(variance, out=r) + epsilon, out=r)",

@@ -33,7 +33,7 @@ ROWS = (
     (ESBN, "fourth = fourth + (fourth >= taken)", "fourth = fourth + 0", "the fourth choice may be one of the three"),
     (ESBN, "(choices == second[:, 2:]).argmax(axis=1)", "(choices == second[:, 1:2]).argmax(axis=1)",
      "the answer is a picture that the second row shows already"),
-    (ESBN, "round(0.95 * len(pool))] for pool in pools], [", "round(0.9 * len(pool))] for pool in pools], [",
+    (ESBN, "kind[:round(0.95 * len(kind))]", "kind[:round(0.9 * len(kind))]",
      "nine tenths of the pairs train, and a twentieth is in neither split"),
     (NORM, "* (1 / (x.shape[2] - 1))", "* (1 / x.shape[2])", "the variance of context normalisation is the biased one"),
     (NORM, "x = x.reshape(b, self.segments, -1, m)", "x = x.reshape(b, 1, -1, m)",
