@@ -106,7 +106,7 @@ def test_some_planted_bugs_are_located(bug):
     assert located(bug, found), found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_planted_bugs_are_located():
     missed = [bug.sentence for bug in BUGS if not located(bug, diagnosed(bug)[1])]
     assert len(missed) <= 0.05 * len(BUGS), missed

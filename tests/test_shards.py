@@ -142,7 +142,7 @@ def test_the_number_of_workers_changes_no_bit(name, tmp_path):
 
 
 @forks
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
 def test_the_number_of_workers_changes_no_bit_of_any_recipe(name, tmp_path):
     same_whoever_works(name, 200, tmp_path)
