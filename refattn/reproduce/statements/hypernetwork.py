@@ -8,7 +8,7 @@ THREE = "softmax", "linear", "hyla"
 RELEASED = {**RUN, "released_split": True}
 SHORT = "held-out R² after 3,000 of 50,000 steps"
 AFTER = SHORT.partition(" ")[2]
-UNDER_WAY = "9 runs of 45 core-minutes, of which two are under way: docs/unfinished_runs/README.md"
+UNDER_WAY = "9 runs of 45 core-minutes, as far as they have come: docs/unfinished_runs/README.md"
 LONG = "held-out R² at the code's 50,000 steps"
 
 
