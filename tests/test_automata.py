@@ -204,12 +204,12 @@ def somebodys_expressions():
     return [(alphabet, *map(str.strip, rest.partition("refused:")[::2])) for alphabet, rest in lines]
 
 
-def test_there_are_twenty_of_them():
-    assert len(somebodys_expressions()) == 20
+def test_there_are_twenty_and_twenty_four_of_them():
+    assert len(somebodys_expressions()) == 20 + 24
 
 
 @pytest.mark.parametrize(("alphabet", "expression", "refusal"), somebodys_expressions())
-def test_twenty_expressions_agree_with_python_on_2000_words_each(alphabet, expression, refusal):
+def test_they_agree_with_python_on_2000_words_each(alphabet, expression, refusal):
     """Half of the words are uniformly random, of up to 12 symbols, half are walks of up to 40 through all states."""
     if refusal:
         return refused(refusal, from_regex, expression, alphabet)
@@ -219,7 +219,7 @@ def test_twenty_expressions_agree_with_python_on_2000_words_each(alphabet, expre
     theirs = [python.fullmatch("".join(alphabet[i] for i in word)) is not None for word in asked]
     ours = [bool(automaton.output[automaton.word_map(word)[automaton.start]]) for word in asked]
     assert ours == theirs and len(asked) == 2000
-    assert {False, True} == set(theirs)
+    assert {False, True} == set(theirs) or automaton.states == 1
 
 
 # ---------------------------------------------------------------- words that ask everything
