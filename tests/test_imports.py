@@ -68,6 +68,11 @@ def test_only_relative_imports_of_the_package(path):
     assert not [name for name in imported(path, True) if name.startswith(f"/{ROOT.name}")]
 
 
+def test_every_folder_is_a_package():
+    """Else an editable installation has what is below it, and a wheel has not."""
+    assert {path.parent for path in FILES} == {path.parent for path in ROOT.rglob("__init__.py")}
+
+
 def test_variants_do_not_import_one_another():
     pages = {row.file.removesuffix(".py") for row in PAGES.values()}
     for page in pages:

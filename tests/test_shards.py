@@ -39,7 +39,7 @@ ALL = {                        # every recipe, every way in which a batch, a los
     "per position": ("regular_languages", {**WORDS, "language": "d2", "protocol": "per_position", "strings": 20}),
     "sort of clevr": ("sort_of_clevr", {**VISION, "scenes": 20}),
     "triangles": ("triangles", {**VISION, "size": 16}),
-    "multi-task images": ("multitask_images", VISION),
+    "multi-task images": ("multitask_images", {**VISION, "third": "gratings"}),      # digits need scikit-learn
     **{x: ("esbn", {"problem": x, "width": 8, "heads": 2, "batch": 5}) for x in ("rmts", "identity_rules")},
     **{f"scan, {x}": ("scan", {"width": 8, "heads": 2, "hidden": 8, "dropout": 0.2, "attention": x})
        for x in ("softmax", "compositional")},

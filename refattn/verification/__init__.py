@@ -1,0 +1,11 @@
+"""What the library is held against: definitions as loops, cases, checks, theorems, and reference vectors of them.
+
+    naive       every definition as slow, plain loops
+    cases       every function of the library as one row of one table
+    checks      what each case has to pass: loops, the complex step, float32, other array modules, ...
+    theorems    what the papers claim as equalities, at random sizes
+    vectors     small cases with results, gradients and error bars, for other languages
+    strategies  the inputs of all this for hypothesis
+
+Nothing of the library imports it; `refattn.check` is its door for other people's kernels.
+"""
