@@ -19,7 +19,7 @@ def test_is_caught(bug):
     assert next(caught.catches(bug, xp=strict_cupy), None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", check.CHECKS)
 def test_every_check_catches_something(name):
     assert any(next(caught.catches(bug, [name], xp=strict_cupy), None) for bug in BUGS)
