@@ -61,7 +61,7 @@ def test_a_number_can_be_that_of_an_earlier_step_or_of_an_equal_training_loss():
     found = [made("hyla", 0, 5.0), made("softmax", 0, 1.0)]
     for at, index in (("step", 2), 1), (("train.mse", 0.3), 1), (("train.mse", 0.25), 2), (("step", 1), 0):
         pair = tuple(Side({"attention": name}, "held_out", "mse", at) for name in ("hyla", "softmax"))
-        assert claims.reached(found[0]["history"], pair[0]) == 5.0 + index
+        assert claims.reached(found[0]["history"], pair[0], *at) == 5.0 + index
         assert differences(found, ONE._replace(pairs=(pair,))) == {0: 4.0}
     never = tuple(side._replace(at=("train.mse", 0.1)) for side in pair)
     assert differences(found, ONE._replace(pairs=(never,))) == {}

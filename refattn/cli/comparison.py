@@ -7,6 +7,7 @@ import sys
 from itertools import zip_longest
 from operator import gt
 
+from ..reproduce.finished_table import shown
 from ..reproduce.published import figures_for
 from ..reproduce.statistics import mean
 
@@ -86,13 +87,6 @@ def columns(rows, right=(), limit: int | None = None) -> str:
     return "\n".join(line for row in fitted(rows, right, limit) for line in row)
 
 
-def shown(middle, error=None, digits: int = 3) -> str:
-    """0.412 ± 0.013, or a dash."""
-    if middle is None:
-        return "-"
-    return f"{middle:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
-
-
 def summary(kind, outcomes) -> list[dict]:
     """One row for each value that is compared: mean and standard error over seeds of the columns `kind.TABLE`; the
     paper's."""
@@ -120,9 +114,10 @@ def table(kind, outcomes) -> str:
     texts = [[kind.COMPARES.replace("_", " "), *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
     for row in rows:
         figure = row["published"] or {"mean": None, "standard_error": None}
-        cells = [shown(m["mean"], m["standard_error"], 4 if m["metric"] == "mse" else 3) for m in row["metrics"]]
-        texts.append([str(row[kind.COMPARES]), *cells,
-                      shown(row["minutes"], digits=1), shown(figure["mean"], figure["standard_error"])])
+        cells = [shown(m["mean"], m["standard_error"], 4 if m["metric"] == "mse" else 3, without="-")
+                 for m in row["metrics"]]
+        texts.append([str(row[kind.COMPARES]), *cells, shown(row["minutes"], digits=1, without="-"),
+                      shown(figure["mean"], figure["standard_error"], without="-")])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "

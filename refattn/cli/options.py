@@ -146,6 +146,19 @@ def writable(out: Path) -> None:
                     f"be made or written") from None
 
 
+def save(file: str, draw) -> None:
+    """Write the figure that `draw` makes.  Raises Usage without matplotlib, or where the file cannot be written."""
+    try:
+        figure = draw()
+    except ImportError as error:
+        raise Usage(f"--plot needs {error.name or error}; allowed: after pip install 'refattn[plots]'") from None
+    try:
+        figure.savefig(file, dpi=120)
+    except (OSError, ValueError) as error:
+        raise Usage(f"--plot is {file!r}, which cannot be written ({str(error).splitlines()[0]}); allowed: a file that "
+                    f"ends in .png, .svg or .pdf") from None
+
+
 def answers(device: str) -> None:
     """Raises Usage unless the device is there and computes."""
     from .. import xp

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
-from .options import Parser, Usage, answers, flag, positive, whole, writable
+from .options import Parser, Usage, answers, flag, positive, save, whole, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -87,12 +87,7 @@ def draw(table, sheet, file) -> None:
         return
     if not hasattr(table, "plot"):
         raise Usage(f"--plot cannot go with {table.name}, which has no picture")
-    try:
-        table.plot(sheet).savefig(file, dpi=150)
-    except (OSError, ValueError) as error:
-        raise Usage(f"--plot is {file!r}: {str(error).splitlines()[0]}") from None
-    except ImportError:
-        raise Usage("--plot needs matplotlib and scikit-learn; allowed: after pip install 'refattn[plots]'") from None
+    save(file, lambda: table.plot(sheet))
 
 
 def record(options) -> int:

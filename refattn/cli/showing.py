@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..reproduce.published import figures_for
 from .comparison import summary, table, wrapped
-from .options import Parser, Usage
+from .options import Parser, Usage, save
 
 MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
 ABOUT = "kind", "first", "second"
@@ -97,17 +97,6 @@ def plot(file: str, made: dict) -> None:
     papers = {title: figures_for(task, group[0].outcome["fields"])
               for title, ((task, _), group) in zip(titles(made), made.items(), strict=True)}
     save(file, lambda: figure(dict(zip(papers, curves, strict=True)), papers))
-
-
-def save(file: str, draw) -> None:
-    """Write a figure.  Raises Usage as `plot` does."""
-    try:
-        draw().savefig(file, dpi=120)
-    except ImportError:
-        raise Usage("--plot needs matplotlib; install refattn[plots]") from None
-    except (OSError, ValueError) as error:
-        raise Usage(f"--plot is {file!r}, which cannot be written ({error}); allowed: a file that ends in .png, .svg "
-                    f"or .pdf") from None
 
 
 def parser() -> Parser:

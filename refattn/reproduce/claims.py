@@ -22,9 +22,8 @@ ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "releas
 # settings that say what is asked of a trained network, or whose numbers are random, but not how it is trained
 
 
-def reached(history: dict, side: Side) -> float | None:
+def reached(history: dict, side: Side, column: str, level: float) -> float | None:
     """A side's number where its run first was at that step, or at most at that loss; None where it never was."""
-    column, level = side.at or ("step", 0)
     ahead = (lambda x: x >= level) if column == "step" else (lambda x: x <= level)
     values = history.get(f"{side.split}.{side.metric}", ())
     return next((value for x, value in zip(history.get(column, ()), values, strict=True) if ahead(x)), None)
@@ -39,7 +38,7 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
         split, metric, least = comparison.given
         mine = [run for run in mine if run["metrics"][split][metric] >= least]
     found = {run["fields"]["seed"]: run["metrics"][side.split][side.metric] if side.at is None
-             else reached(run["history"], side) for run in mine}
+             else reached(run["history"], side, *side.at) for run in mine}
     return {seed: number for seed, number in found.items() if side.at is None or number is not None}
 
 

@@ -105,7 +105,7 @@ class Curves:
 
     def recorded(self) -> list[dict]:
         """All recorded runs."""
-        return [run for name in self.records if name in records.names() for run in records.load(name)["runs"]]
+        return records.recorded(self.records)
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs."""

@@ -40,8 +40,8 @@ def chosen(rows: dict, only=()) -> dict:
     return found
 
 
-def shown(mean: float | None, error: float | None = None, digits: int = 3) -> str:
-    """0.412 ± 0.013."""
+def shown(mean: float | None, error: float | None = None, digits: int = 3, without: str = "not finite") -> str:
+    """0.412 ± 0.013; `without` where there is no number."""
     if mean is None:
-        return "not finite"
+        return without
     return f"{mean:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")

@@ -68,7 +68,7 @@ class Table:
 
     def recorded(self) -> list[dict]:
         """All recorded runs."""
-        return [run for name in self.records if name in records.names() for run in records.load(name)["runs"]]
+        return records.recorded(self.records)
 
     def sheet(self, runs, only=()) -> Sheet:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""

@@ -69,7 +69,8 @@ class Shards:
                 y, saved = self.model.forward(self.p, x, **options, **dropouts_of(drawn, cuts[i], samples))
                 loss, dy = recipe.loss(y, part)
                 if n > 1:
-                    loss, dy = loss * (terms[i] / sum(terms)), dy * (terms[i] / sum(terms))
+                    share = terms[i] / sum(terms)
+                    loss, dy = loss * share, dy * share
                 self.model.backward(self.p, saved, dy, grads)
                 row[-1] = loss
             yield row

@@ -97,6 +97,12 @@ def names() -> list[str]:
     return [path.stem for path in sorted(RECORDS.glob("*.json")) if isinstance(read_json(path).get("runs"), list)]
 
 
+def recorded(wanted) -> list[dict]:
+    """The runs of those of the named records that exist."""
+    known = names()
+    return [run for name in wanted if name in known for run in load(name)["runs"]]
+
+
 SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
 
 
