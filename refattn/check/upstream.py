@@ -83,6 +83,8 @@ def explained(runner, i, part, env, known) -> str | None:
     off, damping = (target - results(value)[0]) / bar, 0.0
     for _ in range(STEPS):
         slopes = (results(value + 1j * step * np.vstack([0 * value, np.eye(n)]))[1:].imag / step / bar).T
+        if not slopes.any():                                                # whatever it is, nothing changes
+            return None
         u, size, v = np.linalg.svd(slopes, full_matrices=False)
         size, u, v = size[size > 1e-9 * size[0]], u[:, size > 1e-9 * size[0]], v[size > 1e-9 * size[0]]
         for damping in (0, *np.geomspace(1e-8, 1, 9)):                      # Levenberg and Marquardt
