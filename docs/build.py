@@ -4,6 +4,7 @@ Tables side by side, results and other documents, tutorials as they were rendere
 """
 
 import argparse
+import ast
 import json
 import posixpath
 import re
@@ -25,9 +26,16 @@ INDEX = """# refattn
 
 {about}
 
+## Side by side
+
+Each equation, its forward line, and the backward line that answers it; below them small arrays, to step through.
+
+{sentences}
+
 ```{{toctree}}
 :caption: Side by side
 :maxdepth: 1
+:hidden:
 {pages}
 ```
 
@@ -38,7 +46,7 @@ INDEX = """# refattn
 ```
 
 ```{{toctree}}
-:caption: About it
+:caption: Documents
 :maxdepth: 1
 {documents}
 ```
@@ -46,6 +54,7 @@ INDEX = """# refattn
 ```{{toctree}}
 :caption: Modules
 :maxdepth: 2
+:hidden:
 {modules}
 ```
 """
@@ -101,20 +110,23 @@ def write_documents(source: Path, places: dict[str, str]) -> None:
         (source / place).write_text(text, encoding="utf-8")
 
 
+def table(file: str) -> str:
+    """Where a page's table side by side is."""
+    return f"side_by_side/{file.removesuffix('.py').replace('/', '_')}.rst"
+
+
 def write_pages(source: Path, planted: bool, only: str) -> dict[str, str]:
-    """The tables side by side: where they are, by the path of what they show.  Raises Unanswered for a tagged line
-    without an answer."""
-    places = {}
+    """The tables side by side; {file: what is on it}.  Raises Unanswered for a tagged line without an answer."""
+    shown = {file: page.page(file, found, planted) for file, found in units.pages().items() if only in file}
+    shown["ops.py"] = f'<div class="sbs">{page.operations()}</div>'
     (source / "side_by_side").mkdir()
-    for file, found in units.pages().items():
-        if only in file:
-            html = page.page(file, found, planted)
-            name = f"side_by_side/{file.removesuffix('.py').replace('/', '_')}"
-            (source / f"{name}.rst").write_text(raw(f"{file.removesuffix('.py')}", html), encoding="utf-8")
-            places[f"refattn/{file}"] = f"{name}.rst"
-    name = "side_by_side/ops"
-    (source / f"{name}.rst").write_text(raw("ops", f'<div class="sbs">{page.operations()}</div>'), encoding="utf-8")
-    return places | {"refattn/ops.py": f"{name}.rst"}
+    sentences = {}
+    for file, html in shown.items():
+        title = file.removesuffix(".py")
+        (source / table(file)).write_text(raw(title, html), encoding="utf-8")
+        sentence = ast.get_docstring(ast.parse((units.ROOT / file).read_text(encoding="utf-8"))).split("\n")[0]
+        sentences[file] = f"* [{title}]({table(file)}): {sentence}"
+    return sentences
 
 
 def rooms() -> dict[str, dict[str, str]]:
@@ -146,13 +158,15 @@ def build(out: Path, planted: bool = True, only: str = "") -> None:
         shutil.copy(HERE / "site/conf.py", source / "conf.py")
         (source / "conf.py").write_text((HERE / "site/conf.py").read_text(encoding="utf-8").replace(
             "Path(__file__).resolve().parents[2]", repr(str(ROOT))), encoding="utf-8")
-        pages, own = write_pages(source, planted, only), documents()
+        sentences, own = write_pages(source, planted, only), documents()
+        pages = {f"refattn/{file}": table(file) for file in sentences}
         places = {path: f"#{module}" for modules in rooms().values() for path, module in modules.items()} | pages | own
         write_documents(source, places)
-        names = {"pages": pages.values(), "tutorials": [x for x in own.values() if x.startswith("tutorials/")],
-                 "documents": [x for x in own.values() if "/" not in x], "modules": write_modules(source)}
+        parts = {"sentences": sentences.values(), "pages": pages.values(), "modules": write_modules(source),
+                 "tutorials": [x for x in own.values() if x.startswith("tutorials/")],
+                 "documents": [x for x in own.values() if "/" not in x]}
         about = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].partition("\n")[2]
-        text = INDEX.format(about=linked(about, "README.md", places), **{k: "\n".join(v) for k, v in names.items()})
+        text = INDEX.format(about=linked(about, "README.md", places), **{k: "\n".join(v) for k, v in parts.items()})
         (source / "index.md").write_text(text, encoding="utf-8")
         subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", "auto", str(source), str(out)],
                        check=True)

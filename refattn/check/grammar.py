@@ -239,6 +239,7 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
             yield from of_one_line(of, i, texts, sizes, costs)
     if 1 in costs:
         yield from moved(of, part, texts)
+        yield from badly_scaled(of, part, texts)
     yield from misread(of, part, texts, sizes, costs)
 
 
@@ -287,6 +288,16 @@ def moved(of, part, texts):
             when = f"comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
             yield Mutant(of.lines[min(i, j)], f"the {kind} {f} {when}", 1,
                          {i: code_of(x), j: code_of(f"({texts[j]}) {sign} ({f})")})
+
+
+def badly_scaled(of, part, texts):
+    """The scale of the scores wrong in the same way in all lines that have it."""
+    uses = [i for i, line in enumerate(of.lines) if line.part == part and re.search(r"\bscale\b", texts[i])]
+    if len(uses) > 1 and "scale" not in of.letters:         # a page's 1/sqrt(d), not an array of LayerNorm's
+        names = " and ".join(of.lines[i].name for i in uses)
+        for cost, words, new in rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": []}, head=of.code[1]):
+            yield Mutant(of.lines[uses[0]], f"{names}: {words}", cost + 1,
+                         {i: renamed(of, i, {"scale": new}) for i in uses})
 
 
 def misread(of, part, texts, sizes, costs):
