@@ -9,8 +9,8 @@ tests.bench.diagnoses --bank tests.kernels_blind_3`, half precision as there):
     bfloat16    53 seen, 48 located (88.9 %), 39 named (72.2 %), none in other lines; 1 right kernel called wrong
     float16     54 seen, 52 located (96.3 %), 39 named (72.2 %), none in other lines; 1 right kernel called wrong
 
-That one scores retrievals by one map of two arrays joined; error bars know that form since.  After the mending of what it
-showed in general, in float64: 53 located, 44 named (81.5 %), none in other lines, no right kernel called wrong.
+That one scores retrievals by one map of two arrays joined; error bars know that form since.  After the mending of what
+the bank showed in general, in float64: 53 located, 44 named (81.5 %), none in other lines, no right kernel wrong.
 """
 
 import re
