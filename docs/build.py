@@ -5,6 +5,8 @@ Tables side by side, results and other documents, tutorials as they were rendere
 
 import argparse
 import ast
+import json
+import posixpath
 import re
 import shutil
 import subprocess
@@ -63,75 +65,85 @@ def raw(title: str, html: str) -> str:
     return RAW.format(title=title, line="=" * len(title), body="\n".join(f"   {row}" for row in html.splitlines()))
 
 
-def linked(text: str, own: str, names: set[str]) -> str:
-    """Markdown whose links to files of the repository point to the site's pages, or are words where it has none."""
+def linked(text: str, own: str, places: dict[str, str]) -> str:
+    """Markdown whose links between files of the repository lead between the site's pages, or are words where none is.
+
+    `own` is the path of the text in the repository; `places` says where its files are on the site, or which "#module".
+    """
     def turned(match):
         words, target, anchor = match[1], match[2], match[3] or ""
-        path = (Path(own).parent / target).as_posix() if "://" not in target else target
-        path = re.sub(r"[^/]+/\.\./", "", path)
-        path = re.sub(r"^tutorials/(?:rendered/)?(\d\d_\w+)\.(?:py|ipynb)$", r"tutorials/\1.ipynb", path)
-        path = re.sub(r"^(?:docs/)?(\w+\.md)$", r"\1", path)
         if "://" in target or not target:
             return match[0]
-        if path not in names:
+        place = places.get(posixpath.normpath(posixpath.join(posixpath.dirname(own), target)))
+        if place is None:
             return words
-        up = "../" if own.startswith("tutorials/") else ""
-        return f"[{words}]({up}{path}{anchor})"
+        if not place.startswith("#"):
+            place = posixpath.relpath(place, posixpath.dirname(places.get(own, own)))
+        return f"[{words}]({place}{anchor})"
 
     return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)", turned, text)
 
 
-def write_documents(source: Path) -> list[str]:
-    """README, CONTRIBUTING, CHANGELOG and docs/*.md; their names."""
-    files = [ROOT / "README.md", *sorted(HERE.glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-    names = {f.name for f in files} | {f"tutorials/{f.name}" for f in (ROOT / "tutorials/rendered").glob("*.ipynb")}
-    guide = ROOT / "tutorials/README.md"
-    names |= {"tutorials/README.md"} & {"tutorials/README.md" if guide.exists() else ""}
-    for file in files:
-        own = file.relative_to(ROOT).as_posix().removeprefix("docs/")
-        (source / file.name).write_text(linked(file.read_text(encoding="utf-8"), own, names), encoding="utf-8")
-    (source / "tutorials").mkdir()
-    if guide.exists():
-        (source / "tutorials/README.md").write_text(
-            linked(guide.read_text(encoding="utf-8"), "tutorials/README.md", names), encoding="utf-8")
-    return [f.stem for f in files]
+def documents() -> dict[str, str]:
+    """Where README, CONTRIBUTING, CHANGELOG, docs/*.md and the tutorials are on the site, by their paths here."""
+    own = [f.relative_to(ROOT).as_posix() for f in sorted(HERE.glob("*.md"))]
+    notebooks = [f.stem for f in sorted((ROOT / "tutorials/rendered").glob("*.ipynb"))]
+    return {name: posixpath.basename(name) for name in ("README.md", *own, "CONTRIBUTING.md", "CHANGELOG.md")} | {
+        "tutorials/README.md": "tutorials/README.md"} | {
+        f"tutorials/rendered/{name}.ipynb": f"tutorials/{name}.ipynb" for name in notebooks} | {
+        "tutorials/exercises/README.md": "tutorials/exercises.md"}
 
 
-def write_tutorials(source: Path) -> list[str]:
-    """The notebooks as rendered; their names."""
-    names = ["tutorials/README"] if (source / "tutorials/README.md").exists() else []
-    for file in sorted((ROOT / "tutorials/rendered").glob("*.ipynb")):
-        shutil.copy(file, source / "tutorials" / file.name)
-        names.append(f"tutorials/{file.stem}")
-    return names
+def write_documents(source: Path, places: dict[str, str]) -> None:
+    """The documents and the notebooks as rendered, with links of the site."""
+    for name, place in documents().items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        if name.endswith(".ipynb"):
+            notebook = json.loads(text)
+            for cell in notebook["cells"]:
+                if cell["cell_type"] == "markdown":
+                    cell["source"] = linked("".join(cell["source"]), name, places)
+            text = json.dumps(notebook)
+        else:
+            text = linked(text, name, places)
+        (source / place).parent.mkdir(exist_ok=True)
+        (source / place).write_text(text, encoding="utf-8")
+
+
+def table(file: str) -> str:
+    """Where a page's table side by side is."""
+    return f"side_by_side/{file.removesuffix('.py').replace('/', '_')}.rst"
 
 
 def write_pages(source: Path, planted: bool, only: str) -> dict[str, str]:
-    """The tables side by side; {name: what is on it}.  Raises Unanswered for a tagged line without an answer."""
+    """The tables side by side; {file: what is on it}.  Raises Unanswered for a tagged line without an answer."""
     shown = {file: page.page(file, found, planted) for file, found in units.pages().items() if only in file}
     shown["ops.py"] = f'<div class="sbs">{page.operations()}</div>'
     (source / "side_by_side").mkdir()
-    names = {}
+    sentences = {}
     for file, html in shown.items():
         title = file.removesuffix(".py")
-        name = f"side_by_side/{title.replace('/', '_')}"
-        (source / f"{name}.rst").write_text(raw(title, html), encoding="utf-8")
+        (source / table(file)).write_text(raw(title, html), encoding="utf-8")
         sentence = ast.get_docstring(ast.parse((units.ROOT / file).read_text(encoding="utf-8"))).split("\n")[0]
-        names[name] = f"* [{title}]({name}.rst): {sentence}"
-    return names
+        sentences[file] = f"* [{title}]({table(file)}): {sentence}"
+    return sentences
+
+
+def rooms() -> dict[str, dict[str, str]]:
+    """The modules of each room of the package: their names by their paths."""
+    found = {"ground floor": [p for p in (ROOT / "refattn").glob("*.py") if p.stem[0] != "_"]} | {
+        room: [p for p in (ROOT / "refattn" / room).glob("*.py") if p.stem != "__init__"] for room in ROOMS}
+    return {room: {p.relative_to(ROOT).as_posix(): ".".join(p.relative_to(ROOT).with_suffix("").parts)
+                   for p in sorted(files)} for room, files in found.items()}
 
 
 def write_modules(source: Path) -> list[str]:
     """One page for each room of the package; their names."""
     names = []
     (source / "modules").mkdir()
-    rooms = {"ground floor": sorted(p for p in (ROOT / "refattn").glob("*.py") if p.stem[0] != "_")} | {
-        room: sorted(p for p in (ROOT / "refattn" / room).glob("*.py") if p.stem != "__init__") for room in ROOMS}
-    for room, files in rooms.items():
+    for room, modules in rooms().items():
         parts = [f"{room}\n{'=' * len(room)}\n"]
-        for file in files:
-            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-            parts.append(f"{module}\n{'-' * len(module)}\n\n.. automodule:: {module}\n   :members:\n")
+        parts += [f"{x}\n{'-' * len(x)}\n\n.. automodule:: {x}\n   :members:\n" for x in modules.values()]
         name = f"modules/{room.replace(' ', '_')}"
         (source / f"{name}.rst").write_text("\n".join(parts), encoding="utf-8")
         names.append(name)
@@ -146,12 +158,15 @@ def build(out: Path, planted: bool = True, only: str = "") -> None:
         shutil.copy(HERE / "site/conf.py", source / "conf.py")
         (source / "conf.py").write_text((HERE / "site/conf.py").read_text(encoding="utf-8").replace(
             "Path(__file__).resolve().parents[2]", repr(str(ROOT))), encoding="utf-8")
-        parts = {"pages": write_pages(source, planted, only), "documents": write_documents(source),
-                 "tutorials": write_tutorials(source), "modules": write_modules(source)}
+        sentences, own = write_pages(source, planted, only), documents()
+        pages = {f"refattn/{file}": table(file) for file in sentences}
+        places = {path: f"#{module}" for modules in rooms().values() for path, module in modules.items()} | pages | own
+        write_documents(source, places)
+        parts = {"sentences": sentences.values(), "pages": pages.values(), "modules": write_modules(source),
+                 "tutorials": [x for x in own.values() if x.startswith("tutorials/")],
+                 "documents": [x for x in own.values() if "/" not in x]}
         about = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].partition("\n")[2]
-        names = {f"{x}.md" for x in parts["documents"]}
-        text = INDEX.format(about=linked(about, "README.md", names), sentences="\n".join(parts["pages"].values()),
-                            **{k: "\n".join(v) for k, v in parts.items()})
+        text = INDEX.format(about=linked(about, "README.md", places), **{k: "\n".join(v) for k, v in parts.items()})
         (source / "index.md").write_text(text, encoding="utf-8")
         subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", "auto", str(source), str(out)],
                        check=True)

@@ -90,7 +90,7 @@ def test_answers_are_what_the_list_says(answers):
     for name, expected in EXPECTED.items():
         assert np.allclose(answers[name](), expected, rtol=1e-9, atol=0), name
     for name in NOTHING:
-        assert np.max(answers[name]()) < (1e-9 if name == "explain_3" else 1e-12), name
+        assert np.max(answers[name]()) < 1e-12, name
     alike, apart = answers["change_3"]()
     assert alike == 0 and apart > 1
     few, many = answers["change_7"]()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.build import documents, linked
 from docs.site import page, units
 from docs.site.equations import Untrue, hold
 from refattn.attention.pages import PAGES
@@ -67,6 +68,20 @@ def test_loops_carry_the_tags_of_the_page():
             assert any(lit for _, lit in page.loops_of(unit, tag)), (file, tag)
 
 
+def test_links_of_the_repository_lead_to_pages_of_the_site_or_are_words():
+    places = documents() | {"refattn/attention/hyla.py": "side_by_side/attention_hyla.rst",
+                            "refattn/attention/tiled.py": "#refattn.attention.tiled"}
+    own = "tutorials/rendered/03_hyla.ipynb"
+    for link, place in {"../../refattn/attention/hyla.py": "../side_by_side/attention_hyla.rst",
+                        "../../refattn/attention/tiled.py": "#refattn.attention.tiled", "../README.md": "README.md",
+                        "../exercises/README.md#add-a-variant": "exercises.md#add-a-variant", "#here": "#here",
+                        "../../docs/kernels.md": "../kernels.md", "04_compositional.ipynb": "04_compositional.ipynb",
+                        "https://a.b/c": "https://a.b/c"}.items():
+        assert linked(f"[`a`]({link})", own, places) == f"[`a`]({place})"
+    assert linked("[a](../../setup.py) $[j = k]$ ![b](c.png)", own, places) == "a $[j = k]$ ![b](c.png)"
+    assert linked("[a](tutorials/README.md)", "README.md", places) == "[a](tutorials/README.md)"
+
+
 @pytest.mark.slow
 def test_every_table_can_be_made():
     shown = {file: page.page(file, found, planted=False) for file, found in units.pages().items()}
@@ -77,8 +92,9 @@ def test_every_table_can_be_made():
 def site(tmp_path_factory):
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
     out = tmp_path_factory.mktemp("site")
-    subprocess.run([sys.executable, "docs/build.py", "--out", str(out), "--only", "attention/hyla"], check=True,
-                   cwd=ROOT)
+    done = subprocess.run([sys.executable, "docs/build.py", "--out", str(out), "--only", "attention/hyla"], check=True,
+                          cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert "cross-reference target not found" not in done.stderr and "local id not found" not in done.stderr
     return out
 
 

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Attention, forward and backward
 #
-# [all tutorials](../README.md) · after: [2](02_attention_is_a_hypernetwork.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · after: [2](02_attention_is_a_hypernetwork.py) · [exercises](exercises/README.md)
 #
-# Pages: [`attention/softmax.py`](../../refattn/attention/softmax.py), [`ops.py`](../../refattn/ops.py), [`verification/naive/softmax.py`](../../refattn/verification/naive/softmax.py), [`attention/layer.py`](../../refattn/attention/layer.py) · equations: H, (1) to (3) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`attention/softmax.py`](../refattn/attention/softmax.py), [`ops.py`](../refattn/ops.py), [`verification/naive/softmax.py`](../refattn/verification/naive/softmax.py), [`attention/layer.py`](../refattn/attention/layer.py) · equations: H, 1 to 3 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Write softmax attention as loops, call the library, derive its backward line by line,
 # check it to twelve digits, mask it, and train one layer with it.
@@ -60,16 +60,18 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # You have the gradient of a loss with respect to the output of attention. What are the gradients of queries,
 # keys and values, and **how do you know that yours are right?**
 #
-# H writes multi-head attention so (eq. 1 to 3; $\mathbf{x}_k$ is the k-th input, h a head):
+# H writes multi-head attention so ($\mathbf{x}_k$ is the k-th input, h a head, $\mathbf{Q}_h$ has the rows
+# $\mathbf{W}_h^{\mathrm{query}} \mathbf{x}_q$ and $\mathbf{K}_h$ the rows $\mathbf{W}_h^{\mathrm{key}} \mathbf{x}_k$):
 #
-# $$\mathbf{a}_{hqk} = \operatorname{softmax}_k \Big( \frac{(\mathbf{Q}_h \mathbf{K}_h^\top)_{qk}}{\sqrt{D}} \Big) \tag{1}$$
+# $$\mathbf{a}_{hqk} = \operatorname{softmax}_k \Big( \frac{(\mathbf{Q}_h \mathbf{K}_h^\top)_{qk}}{\sqrt{D}} \Big) \tag{eq. 1}$$
 #
-# $$\mathrm{MHA}_q = \mathbf{W}^{\mathrm{out}} \operatorname{concat}_h \Big( \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \Big) \tag{2}$$
+# $$\mathrm{MHA}_q = \mathbf{W}^{\mathrm{out}} \operatorname{concat}_h \Big( \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \Big) \tag{eq. 2}$$
 #
-# $$\phantom{\mathrm{MHA}_q} = \sum_h \mathbf{W}_h^{\mathrm{out}} \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \tag{3}$$
+# $$\phantom{\mathrm{MHA}_q} = \sum_h \mathbf{W}_h^{\mathrm{out}} \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \tag{eq. 3}$$
 #
-# The projections W are ordinary linear maps; a layer puts them around. What is left is a function of three
-# arrays, and that is what this library calls a **page**:
+# Other functions can stand in the place of softmax; H calls whichever it is σ, the **normaliser**. The projections W are
+# ordinary linear maps; a layer puts them around. What is left is a function of three arrays, and that is what this library
+# calls a **page**:
 #
 # $$\mathbf{s}_{bhqk} = \frac{1}{\sqrt D} \sum_d \mathbf{q}_{bqhd}\, \mathbf{k}_{bkhd} + \mathbf{bias}_{bhqk}, \qquad
 # \mathbf{a}_{bhqk} = \frac{\exp \mathbf{s}_{bhqk}}{\sum_{j} \exp \mathbf{s}_{bhqj}}, \qquad
@@ -101,7 +103,8 @@ print(inspect.getsource(naive.softmax))
 # ## 3. The library call
 #
 # The page does the same with whole arrays. `contract("bhqk,bkhe->bqhe", c, v)` is a sum over the letters that
-# are missing on the right, done as one matrix product. The tags `(1)` to `(4)` number the forward lines.
+# are missing on the right, done as one matrix product. The tags `(1)` to `(4)` number the forward's lines, and the text
+# calls them line (1) to line (4); `eq. 1` behind a tag is the paper's equation 1.
 
 # %%
 print(inspect.getsource(softmax))
@@ -113,8 +116,8 @@ print(f"library against loops: largest relative difference {error:.1e}")
 assert error < 1e-12
 
 # %% [markdown]
-# `saved` is a plain named tuple: what the backward will need, open to be looked at. The code `a` is one of
-# its fields.
+# `saved` is a plain named tuple: what the backward will need, open to be looked at. The weights `a` are one of
+# its fields, `code`; the name is explained in tutorial 2.
 
 # %%
 print("saved:", ", ".join(saved._fields))
@@ -133,14 +136,18 @@ assert np.allclose(saved.code.sum(axis=-1), 1)
 #   rearranged.
 # * **A broadcast** copies one number to many places, so its gradient is the sum over those places.
 #
-# | | forward | backward |
+# The index b is left out from here on, as every line holds for each entry of the batch by itself, and in line (2) also h
+# and q, as it holds for each row of scores by itself.
+#
+# | line | forward | backward |
 # |---|---|---|
 # | (1) | $\mathbf{s}_{hqk} = \sum_d \mathbf{q}_{qhd} \mathbf{k}_{khd} / \sqrt D + \mathbf{bias}_{hqk}$ | $\mathrm{d}\mathbf{q}_{qhd} = \sum_k \mathrm{d}\mathbf{s}_{hqk} \mathbf{k}_{khd} / \sqrt D$, $\quad \mathrm{d}\mathbf{k}_{khd} = \sum_q \mathrm{d}\mathbf{s}_{hqk} \mathbf{q}_{qhd} / \sqrt D$, $\quad \mathrm{d}\mathbf{bias} = \mathrm{d}\mathbf{s}$, summed where it was broadcast |
 # | (2) | $\mathbf{a}_k = \exp \mathbf{s}_k / \sum_j \exp \mathbf{s}_j$ | $\mathrm{d}\mathbf{s}_k = \mathbf{a}_k (\mathrm{d}\mathbf{a}_k - \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j)$ |
 # | (3) | $\mathbf{c} = \mathbf{a} \cdot \mathbf{dropout}$ | $\mathrm{d}\mathbf{a} = \mathrm{d}\mathbf{c} \cdot \mathbf{dropout}$ |
 # | (4) | $\mathbf{o}_{qhe} = \sum_k \mathbf{c}_{hqk} \mathbf{v}_{khe}$ | $\mathrm{d}\mathbf{c}_{hqk} = \sum_e \mathrm{d}\mathbf{o}_{qhe} \mathbf{v}_{khe}$, $\quad \mathrm{d}\mathbf{v}_{khe} = \sum_q \mathbf{c}_{hqk} \mathrm{d}\mathbf{o}_{qhe}$ |
-# Read the left column down, the right column up. (4) and (1) are sums of products, with a broadcast in (1);
-# (3) multiplies by a given factor, so its gradient is multiplied by the same factor (without dropout c = a).
+#
+# Read the left column down, the right column up. Lines (4) and (1) are sums of products, with a broadcast in line (1);
+# line (3) multiplies by a given factor, so its gradient is multiplied by the same factor (without dropout c = a).
 #
 # Line (2) is the only one with something to derive. One score moves every weight of its row:
 #
@@ -153,9 +160,9 @@ assert np.allclose(saved.code.sum(axis=-1), 1)
 # So the softmax backward subtracts from each da its average under a: only differences between keys matter,
 # because adding one number to a whole row of scores changes nothing. It also needs `a` alone, not `s`.
 #
-# Here are the four lines with `np.einsum`, each against what the library returns. The upstream gradient is
-# random: one that is the same for all keys, da = 1 say, has ds = 0, and a softmax backward that returns zeros
-# would pass.
+# Here are the four lines with `np.einsum`, each against what the library returns. The upstream gradient do is
+# random: where do and v make da the same for all keys (an exercise has such ones), ds is 0, and a softmax backward that
+# returns zeros would pass.
 
 # %%
 do = rng.standard_normal(o.shape)
@@ -201,8 +208,14 @@ print(f"complex step {slope:.16f}\nbackward     {dq[1, 2, 0, 3]:.16f}")
 assert abs(slope - dq[1, 2, 0, 3]) < 1e-12 * abs(slope)
 
 # %% [markdown]
-# `check.derivative` does this for every input of any pair (forward, backward), entry by entry while an input
-# is small, along random directions when it is large, and asks for 1e-12.
+# `check.derivative` does this for every input of any pair (forward, backward), and asks for 1e-12. What it needs:
+#
+# * `forward(inputs)` takes a dictionary of arrays and returns the output, or a tuple of outputs, and whatever `backward`
+#   wants to have of it;
+# * `backward(saved, do)` takes that and a gradient of the output's form, which is drawn at random, and returns a dictionary
+#   with the gradient of each input under the input's name. The names are yours;
+# * an input of up to `entries` numbers is tried number by number, a larger one along random directions. Inputs that are
+#   not floats, such as a boolean `keep`, are not differentiated, nor those whose names are in `constants`.
 
 
 # %%
@@ -300,7 +313,8 @@ figure.legend(loc="outside right upper")
 # steps of 1e-6, tolerances of 1e-5 absolute and 1e-3 relative). The wrong backward passes. With larger scores
 # it is also closer to right: the error falls with their square. With the complex step one tolerance, 1e-12,
 # serves everything, and the wrong backward fails by many orders of magnitude. The price: a forward must stay
-# analytic, `s * s` and never `abs(s)`, and compare only real parts.
+# analytic, `s * s` and never `abs(s)`, and compare only real parts: a relu is `np.where(z.real > 0, z, 0)`, and
+# `np.abs`, `np.conj` and `np.vdot` must not occur, as they are not analytic.
 
 # %%
 pair = (lambda x: (ops.rms_head(x["s"])[0], x["s"]),
@@ -464,7 +478,7 @@ right.legend()
 #
 # ## 9. Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `FEATURES = 32`, or `PAIRS = 3`: how does the error of linear attention follow? Keys interfere less.
 # * `variant="hyla"` with `heads=4`, and with `heads=1`: what does RMSHead make of a single score? (Tutorial 2.)
@@ -477,8 +491,8 @@ right.legend()
 #
 # * Eq. 1 has no bias, mask or dropout. The released code has all three, in this order: scaled scores + bias,
 #   mask inside the normaliser, dropout after it. So has the page.
-# * Eq. 1 has D^head = D / H. The released code chooses the width per head freely (2 and 4), and so does
-#   `MultiHead`.
+# * In eq. 1 a head is as wide as the model's width divided by the number of heads. The released code chooses the width
+#   per head freely (2 and 4), and so does `MultiHead`.
 # * Eq. 2 and 3 have no biases on the linear maps; the released code has one on each,
 #   `MultiHead(biases=True)`.
 # * The released code sets masked scores to the most negative number, so a query that keeps nothing would get

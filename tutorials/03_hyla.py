@@ -13,9 +13,9 @@
 # %% [markdown]
 # # HYLA: how often the code is used, and what sits between
 #
-# [all tutorials](../README.md) · before: [2](02_attention_is_a_hypernetwork.ipynb) · after: [4](04_compositional.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [2](02_attention_is_a_hypernetwork.py) · after: [4](04_compositional.py) · [exercises](exercises/README.md)
 #
-# Pages: [`attention/hyla.py`](../../refattn/attention/hyla.py), [`verification/naive/hyla.py`](../../refattn/verification/naive/hyla.py), [`attention/ablations.py`](../../refattn/attention/ablations.py), [`attention/tiled.py`](../../refattn/attention/tiled.py) · equations: H, (1), (6) and (10), table A1 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`attention/hyla.py`](../refattn/attention/hyla.py), [`verification/naive/hyla.py`](../refattn/verification/naive/hyla.py), [`attention/ablations.py`](../refattn/attention/ablations.py), [`attention/tiled.py`](../refattn/attention/tiled.py) · equations: H, 1, 6 and 10, table A1 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Meet hypernetwork linear attention (HYLA), derive its backward, turn three knobs from
 # softmax attention to HYLA and beyond, read the paper's ablation table against the paper's own claim, and recorded
@@ -66,7 +66,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # that network had a hidden layer? HYLA generates *two* matrices from the one code, puts a relu between them,
 # and needs no new parameters, as W^value and W^out are there already:
 #
-# $$\mathrm{HYLA}_q = \sum_k \Big( \sum_h \mathbf{a}_{hqk} \mathbf{W}_h^{\mathrm{out}} \Big)\, \operatorname{relu}\Big( \sum_h \mathbf{a}_{hqk} \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \Big) \tag{6}$$
+# $$\mathrm{HYLA}_q = \sum_k \Big( \sum_h \mathbf{a}_{hqk} \mathbf{W}_h^{\mathrm{out}} \Big)\, \operatorname{relu}\Big( \sum_h \mathbf{a}_{hqk} \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \Big) \tag{eq. 6}$$
 #
 # $$\mathbf{a}_{hqk} = \operatorname{RMSHead}(\mathbf{s}_{:qk})_h = \frac{\mathbf{s}_{hqk}}{\sqrt{\frac1H \sum_j \mathbf{s}_{jqk}^2 + \epsilon}}$$
 #
@@ -100,7 +100,9 @@ assert error < 1e-12
 # %% [markdown]
 # ## 3. The backward, by hand
 #
-# | | forward | backward |
+# As in tutorial 1 b is left out; line (3) also leaves out q and k, as it holds for each pair of them by itself.
+#
+# | line | forward | backward |
 # |---|---|---|
 # | (1) | $\mathbf{s} = \mathbf{q} \cdot \mathbf{k} / \sqrt D + \mathbf{bias}$ | $\mathrm{d}\mathbf{q}$, $\mathrm{d}\mathbf{k}$, $\mathrm{d}\mathbf{bias}$ as in tutorial 1 |
 # | (2) | $\mathbf{s} \leftarrow \mathbf{s}$ where kept, else 0 | $\mathrm{d}\mathbf{s} \leftarrow \mathrm{d}\mathbf{s}$ where kept, else 0 |
@@ -112,18 +114,23 @@ assert error < 1e-12
 #
 # Two lines are new.
 #
-# * **The code is used twice, so its gradient is a sum**: one part from (7), one from (5). Forgetting either
+# * **The code is used twice, so its gradient is a sum**: one part from line (7), one from line (5). Forgetting either
 #   is the typical mistake.
-# * **RMSHead** (3), with $\boldsymbol\rho = (\frac1H \sum_j \mathbf{s}_j^2 + \epsilon)^{-1/2}$ over H heads. Then
-#   $\partial \boldsymbol\rho / \partial \mathbf{s}_h = -\frac12 \boldsymbol\rho^3 \cdot 2 \mathbf{s}_h / H = -\boldsymbol\rho^2 \mathbf{a}_h / H$, and
+# * **RMSHead**, line (3): every $\mathbf{a}_j = \boldsymbol\rho\, \mathbf{s}_j$ has the same factor. There is one for each pair of
+#   query and key, $\boldsymbol\rho_{qk} = (\frac1H \sum_j \mathbf{s}_{jqk}^2 + \epsilon)^{-1/2}$, without a head axis as j runs over all
+#   H heads. So one score moves the weights of all heads, and its own directly as well:
 #
-# $$\mathrm{d}\mathbf{s}_h = \boldsymbol\rho\, \mathrm{d}\mathbf{a}_h + \Big( \sum_j \mathrm{d}\mathbf{a}_j\, \mathbf{s}_j \Big) \Big( -\frac{\boldsymbol\rho^2 \mathbf{a}_h}{H} \Big)
-# = \boldsymbol\rho\, \mathrm{d}\mathbf{a}_h - \boldsymbol\rho\, \mathbf{a}_h \frac1H \sum_j \mathrm{d}\mathbf{a}_j\, \mathbf{a}_j
-# = \boldsymbol\rho\, \Big( \mathrm{d}\mathbf{a}_h - \mathbf{a}_h \frac1H \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j \Big) \qquad\text{as } \boldsymbol\rho\, \mathbf{s}_j = \mathbf{a}_j$$
+# $$\frac{\partial \boldsymbol\rho}{\partial \mathbf{s}_h} = -\tfrac12 \boldsymbol\rho^3 \cdot \frac{2\, \mathbf{s}_h}{H} = -\frac{\boldsymbol\rho^2 \mathbf{a}_h}{H}, \qquad
+# \frac{\partial \mathbf{a}_j}{\partial \mathbf{s}_h} = \boldsymbol\rho\, [j = h] + \mathbf{s}_j \frac{\partial \boldsymbol\rho}{\partial \mathbf{s}_h}
+# = \boldsymbol\rho\, [j = h] - \frac{\boldsymbol\rho}{H}\, \mathbf{a}_j\, \mathbf{a}_h \qquad\text{as } \boldsymbol\rho\, \mathbf{s}_j = \mathbf{a}_j$$
 #
-# Compare softmax: ds_k = a_k (da_k - sum_j a_j da_j). Both remove from da what the normaliser undoes: softmax
-# a shift, RMSHead (at epsilon = 0) a stretch of the code. And epsilon sits in rho and in a: the formula is
-# exact with it.
+# $$\mathrm{d}\mathbf{s}_h = \sum_j \mathrm{d}\mathbf{a}_j\, \frac{\partial \mathbf{a}_j}{\partial \mathbf{s}_h}
+# = \boldsymbol\rho\, \mathrm{d}\mathbf{a}_h - \frac{\boldsymbol\rho}{H}\, \mathbf{a}_h \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j
+# = \boldsymbol\rho\, \Big( \mathrm{d}\mathbf{a}_h - \mathbf{a}_h \frac1H \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j \Big)$$
+#
+# Compare softmax: ds_k = a_k (da_k - sum_j a_j da_j). Both remove from da what the normaliser undoes: softmax a shift of
+# a row's scores (so ds sums to 0 over a row's keys), RMSHead (at epsilon = 0) a stretch of a pair's scores (what follows
+# for ds is an exercise of tutorial 8). And epsilon sits in rho and in a: the formula is exact with it.
 
 # %%
 print(inspect.getsource(hyla_backward))
@@ -145,15 +152,16 @@ assert report.ok
 
 # %% [markdown]
 # Now without the code's first use, written in einsum. dv is still right, so a test that looks at dv alone
-# says nothing. (Leave out line (2) instead, and with one `keep` for all heads *nothing* goes wrong: where all scores are
-# 0, z is 0 and relu passes nothing. Only a `keep` of each head's own shows the mistake: an exercise.)
+# says nothing. (Leave out line (2) instead, and with one `keep` for all heads *nothing* goes wrong: where all scores of a
+# pair are 0, so is its z, hence relu(z) = 0 and its slope is 0, and both uses send back nothing. Only a `keep` of each
+# head's own shows the mistake: an exercise.)
 
 
 # %%
 def one_use_only(saved, do):
     q, k, v, bias, keep, dropout, a, rho, z = saved
     c, g = a * dropout, np.maximum(z, 0)
-    dc = np.einsum("bqhe,bqke->bhqk", do, g)                    # (7), and (5) forgotten
+    dc = np.einsum("bqhe,bqke->bhqk", do, g)                    # line (7); line (5) is forgotten
     dz = np.einsum("bhqk,bqhe->bqke", c, do) * (z > 0)
     da = dc * dropout
     ds = rho * (da - a * (a * da).mean(axis=1, keepdims=True)) * keep
@@ -199,11 +207,11 @@ for name, row in ((name, row) for name, row in VARIANTS.items() if row.knobs):
 # two normalisers.)
 #
 # With three uses the value network has two hidden layers, and its middle matrix a parameter of its own, `wv2` (h, e, f),
-# which is $\mathbf{W}'_h$ in
+# which is $\mathbf{W}_h^{\mathrm{mid}}$ in
 #
-# $$\mathbf{o}_{qhf} = \sum_k \mathbf{a}_{hqk}\, \phi\Big( \sum_j \mathbf{a}_{jqk} \mathbf{W}'_j\, \phi\Big( \sum_i \mathbf{a}_{iqk} \mathbf{v}_{ki} \Big) \Big)_f \tag{10}$$
+# $$\mathbf{o}_{qhf} = \sum_k \mathbf{a}_{hqk}\, \phi\Big( \sum_j \mathbf{a}_{jqk} \mathbf{W}_j^{\mathrm{mid}}\, \phi\Big( \sum_i \mathbf{a}_{iqk} \mathbf{v}_{ki} \Big) \Big)_f \tag{eq. 10}$$
 #
-# So the code has three gradients to add up. Here is the function that is all of these rows:
+# with i and j two more heads. So the code has three gradients to add up. Here is the function that is all of these rows:
 
 # %%
 print(inspect.getsource(ablation).split('\"\"\"')[2])
@@ -342,8 +350,9 @@ ax.legend(loc="lower right")
 # v.
 #
 # **Softmax:** the denominator runs over all keys, and is unknown until the last tile. What has been summed so
-# far was divided by too little; so sums are kept undivided, with a running maximum μ that keeps exp in range,
-# and are *rescaled* whenever μ grows:
+# far was divided by too little; so sums are kept undivided: o, and the sum ℓ of exponentials that o is divided by at the
+# end. A running maximum μ keeps exp in range, and both are *rescaled* whenever μ grows. They start as μ = −∞, ℓ = 0 and
+# o = 0, and a tile makes of them
 #
 # $$\mu' = \max(\mu, \max_k \mathbf{s}_k), \qquad
 # \ell' = e^{\mu - \mu'} \ell + \sum_k e^{\mathbf{s}_k - \mu'}, \qquad
@@ -452,15 +461,15 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 #
 # ## 8. Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * Train: `refattn train fuzzy_logic --attention linear hyla_no_nonlinearity_no_rms_head --seed 0 1`: does the pair of
 #   section 6 come apart in the library's quick scale, too? (Minutes for each run.)
 # * `Knobs("rms_head", 2, "relu")` is HYLA; every combination works, also those without a name: `recipe` takes
 #   the names, `MultiHead(variant=Knobs(...))` any of them.
-# * In `one_use_only`, forget (7) instead of (5). Which gradients go wrong now?
+# * In `one_use_only`, forget line (7) instead of line (5). Which gradients go wrong now?
 # * `TILE = 1`: every key by itself. Does equality still hold to the last digits?
-# * Give HYLA one head (tutorial 2): its code is a sign. What does (6) compute then?
+# * Give HYLA one head (tutorial 2): its code is a sign. What does eq. 6 compute then?
 #
 # ## 9. Where the paper, its code and this page differ
 #

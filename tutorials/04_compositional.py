@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Compositional attention: searches and retrievals, paired by every query
 #
-# [all tutorials](../README.md) · before: [3](03_hyla.ipynb) · after: [5](05_lemma_1_and_automata.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [3](03_hyla.py) · after: [5](05_lemma_1_and_automata.py) · [exercises](exercises/README.md)
 #
-# Pages: [`attention/compositional.py`](../../refattn/attention/compositional.py), [`verification/naive/compositional.py`](../../refattn/verification/naive/compositional.py), [`attention/value_scores.py`](../../refattn/attention/value_scores.py) · equations: C, (8) to (13) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`attention/compositional.py`](../refattn/attention/compositional.py), [`verification/naive/compositional.py`](../refattn/verification/naive/compositional.py), [`attention/value_scores.py`](../refattn/attention/value_scores.py) · equations: C, 8 to 13 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Count what multi-head attention stores and computes twice when one search is needed with
 # several retrievals; take the two apart; derive the backward; build multi-head attention inside the result;
@@ -27,7 +27,7 @@
 # **What you need.** Tutorial 1.
 #
 # The paper is *Compositional Attention: Disentangling Search and Retrieval* (Mittal et al. 2022), called C;
-# equation, figure and table numbers are C's. Training takes most of the time, about 40 seconds.
+# equation, figure and table numbers are C's. Training takes most of the time.
 
 # %%
 import inspect
@@ -163,8 +163,8 @@ assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 # they have next to nothing in common.
 #
 # To pair each of h searches with each of h retrievals, heads need h^2 copies. C's Appendix B counts maps and
-# the N^2 part of the work, in units of one map; `complexity` counts every line, also what C leaves out (the
-# selector, below). All widths are 16 here, N is 100 tokens:
+# the part of the work that grows with N^2, N being the number of tokens, in units of one map; `complexity` counts every
+# line, also what C leaves out (the selector, below). All widths are 16 here, N is 100:
 
 # %%
 print("        C's terms, maps     C's terms, work    | all weights of the layer    all multiply-adds, N = 100")
@@ -184,15 +184,15 @@ for h in 2, 4, 8:
 # So let searches and retrievals be separate, and let every query choose which retrieval it wants of which
 # search. That choice is a second attention, over retrievals, with its own query, the **selector**:
 #
-# $$\mathbf{a}_{sqk} = \operatorname{softmax}_k \big( \mathbf{q}_{sq} \cdot \mathbf{k}_{sk} / \sqrt D \big) \qquad\text{search scores} \tag{8}$$
+# $$\mathbf{a}_{sqk} = \operatorname{softmax}_k \big( \mathbf{q}_{sq} \cdot \mathbf{k}_{sk} / \sqrt D \big) \qquad\text{search scores} \tag{eq. 8}$$
 #
-# $$\mathbf{t}_{qsr} = \sum_k \mathbf{a}_{sqk}\, \mathbf{v}_{rk} \qquad\text{all } S R \text{ retrievals} \tag{10}$$
+# $$\mathbf{t}_{qsr} = \sum_k \mathbf{a}_{sqk}\, \mathbf{v}_{rk} \qquad\text{all } S R \text{ retrievals} \tag{eq. 10}$$
 #
-# $$\mathbf{g}_{qsr} = \operatorname{softmax}_r \big( \mathbf{selector}_{qs} \cdot (\mathbf{t}_{qsr} \mathbf{W}^{\mathrm{key}}) / \sqrt{C'} \big) \qquad\text{value scores} \tag{11-13}$$
+# $$\mathbf{g}_{qsr} = \operatorname{softmax}_r \big( \mathbf{selector}_{qs} \cdot (\mathbf{t}_{qsr} \mathbf{W}^{\mathrm{key}}) / \sqrt{C'} \big) \qquad\text{value scores} \tag{eq. 11-13}$$
 #
-# $$\mathbf{o}_{qs} = \sum_r \mathbf{g}_{qsr}\, \mathbf{t}_{qsr} \tag{13}$$
+# $$\mathbf{o}_{qs} = \sum_r \mathbf{g}_{qsr}\, \mathbf{t}_{qsr} \tag{eq. 13}$$
 #
-# (C' is the number of selector features c. Arrays are bold and upright, indices light: $\mathbf{t}$ is the array of retrievals,
+# (C' is the number of selector features c, and $\mathbf{W}^{\mathrm{key}}$ is `wr` in the code. Arrays are bold and upright, indices light: $\mathbf{t}$ is the array of retrievals,
 # t in (b, t, m) a position.)
 #
 # The values have no search axis, and the selector has no retrieval axis: a retrieval is recognised by what it
@@ -200,9 +200,9 @@ for h in 2, 4, 8:
 #
 # ## 3. Loops and library
 #
-# The loops make all retrieval keys t W^key, as (11) is printed. The page moves the map into the selector,
-# selector . (t W) = (selector W^T) . t, which is the same number from 3.6 to 14 times fewer products in C's
-# Table 6 (`value_scores.py`).
+# The loops make all retrieval keys t W^key, as eq. 11 is printed. The page moves the map into the selector,
+# selector . (t W) = (selector W^T) . t, which is the same number. For each query and search it takes E C' + R E products
+# instead of R E C' + R C', E being the number of value features e.
 
 # %%
 figure = diagrams.attention("compositional")
@@ -227,16 +227,20 @@ assert error < 1e-12
 # %% [markdown]
 # ## 4. The backward, by hand
 #
-# | | forward | backward |
-# |---|---|---|
-# | (1) | $\mathbf{s}_{sqk} = \mathbf{q}_{sq} \cdot \mathbf{k}_{sk} / \sqrt D + \mathbf{bias}$ | $\mathrm{d}\mathbf{q}$, $\mathrm{d}\mathbf{k}$, $\mathrm{d}\mathbf{bias}$ as in tutorial 1 |
-# | (2) | $\mathbf{a} = \operatorname{softmax}_k \mathbf{s}$ | $\mathrm{d}\mathbf{s} = \mathbf{a}\, (\mathrm{d}\mathbf{a} - \sum_j \mathbf{a}_j \mathrm{d}\mathbf{a}_j)$ |
-# | (4) | $\mathbf{t}_{qsr} = \sum_k \mathbf{a}_{sqk} \mathbf{v}_{rk}$ | $\mathrm{d}\mathbf{a}_{sqk} = \sum_{re} \mathrm{d}\mathbf{t}_{qsre} \mathbf{v}_{kre}$, $\quad \mathrm{d}\mathbf{v}_{kre} = \sum_{qs} \mathbf{a}_{sqk} \mathrm{d}\mathbf{t}_{qsre}$ |
-# | (5) | $\mathbf{u}_{qs} = \mathbf{W}^{\mathrm{key}} \mathbf{selector}_{qs} / \sqrt{C'}$, $\quad \boldsymbol\ell_{qsr} = \mathbf{u}_{qs} \cdot \mathbf{t}_{qsr}$ | $\mathrm{d}\mathbf{u}_{qse} = \sum_r \mathrm{d}\boldsymbol\ell_{qsr} \mathbf{t}_{qsre}$, $\quad \mathrm{d}\mathbf{selector}$, $\mathrm{d}\mathbf{W}^{\mathrm{key}}$ from it as in any map; $\quad \mathrm{d}\mathbf{t}_{qsre} = \mathrm{d}\boldsymbol\ell_{qsr} \mathbf{u}_{qse}$ (the retrievals' first use) |
-# | (6) | $\mathbf{g} = \operatorname{softmax}_r \boldsymbol\ell$ | $\mathrm{d}\boldsymbol\ell = \mathbf{g}\, (\mathrm{d}\mathbf{g} - \sum_j \mathbf{g}_j \mathrm{d}\mathbf{g}_j)$ |
-# | (7) | $\mathbf{o}_{qs} = \sum_r \mathbf{g}_{qsr} \mathbf{t}_{qsr}$ | $\mathrm{d}\mathbf{g}_{qsr} = \sum_e \mathrm{d}\mathbf{o}_{qse} \mathbf{t}_{qsre}$, $\quad \mathrm{d}\mathbf{t}_{qsre} \mathrel{+}= \mathbf{g}_{qsr} \mathrm{d}\mathbf{o}_{qse}$ (and their second use) |
+# The index b is left out; j is another key in line (2), another retrieval in line (6). Line (5) is `dot`, whose own two
+# lines are its map and its product. The right column is read up; the code adds the two parts of dt the other way round.
 #
-# (Line (3) is dropout.) **A retrieval is used twice**, once as a candidate and once as the answer, so its gradient is a
+# | line | forward | backward |
+# |---|---|---|
+# | (1) | $\mathbf{s}_{sqk} = \sum_d \mathbf{q}_{qsd} \mathbf{k}_{ksd} / \sqrt D + \mathbf{bias}_{sqk}$ | $\mathrm{d}\mathbf{q}$, $\mathrm{d}\mathbf{k}$, $\mathrm{d}\mathbf{bias}$ as in tutorial 1, a search s in the place of a head |
+# | (2) | $\mathbf{a}_{sqk} = \exp \mathbf{s}_{sqk} / \sum_j \exp \mathbf{s}_{sqj}$ | $\mathrm{d}\mathbf{s}_{sqk} = \mathbf{a}_{sqk}\, (\mathrm{d}\mathbf{a}_{sqk} - \sum_j \mathbf{a}_{sqj}\, \mathrm{d}\mathbf{a}_{sqj})$ |
+# | (3) | $\mathbf{c} = \mathbf{a} \cdot \mathbf{dropout}$ | $\mathrm{d}\mathbf{a} = \mathrm{d}\mathbf{c} \cdot \mathbf{dropout}$ |
+# | (4) | $\mathbf{t}_{qsre} = \sum_k \mathbf{c}_{sqk} \mathbf{v}_{kre}$ | $\mathrm{d}\mathbf{c}_{sqk} = \sum_{re} \mathrm{d}\mathbf{t}_{qsre} \mathbf{v}_{kre}$, $\quad \mathrm{d}\mathbf{v}_{kre} = \sum_{qs} \mathbf{c}_{sqk} \mathrm{d}\mathbf{t}_{qsre}$ |
+# | (5) | $\mathbf{u}_{qse} = \sum_c \mathbf{W}^{\mathrm{key}}_{ec} \mathbf{selector}_{qsc} / \sqrt{C'}$, $\quad \boldsymbol\ell_{qsr} = \sum_e \mathbf{u}_{qse} \mathbf{t}_{qsre}$ | $\mathrm{d}\mathbf{t}_{qsre} \mathrel{+}= \mathrm{d}\boldsymbol\ell_{qsr} \mathbf{u}_{qse}$ (the retrievals' first use), $\quad \mathrm{d}\mathbf{u}_{qse} = \sum_r \mathrm{d}\boldsymbol\ell_{qsr} \mathbf{t}_{qsre}$, $\quad \mathrm{d}\mathbf{selector}_{qsc} = \sum_e \mathbf{W}^{\mathrm{key}}_{ec} \mathrm{d}\mathbf{u}_{qse} / \sqrt{C'}$, $\quad \mathrm{d}\mathbf{W}^{\mathrm{key}}_{ec} = \sum_{qs} \mathrm{d}\mathbf{u}_{qse} \mathbf{selector}_{qsc} / \sqrt{C'}$ |
+# | (6) | $\mathbf{g}_{qsr} = \exp \boldsymbol\ell_{qsr} / \sum_j \exp \boldsymbol\ell_{qsj}$ | $\mathrm{d}\boldsymbol\ell_{qsr} = \mathbf{g}_{qsr}\, (\mathrm{d}\mathbf{g}_{qsr} - \sum_j \mathbf{g}_{qsj}\, \mathrm{d}\mathbf{g}_{qsj})$ |
+# | (7) | $\mathbf{o}_{qse} = \sum_r \mathbf{g}_{qsr} \mathbf{t}_{qsre}$ | $\mathrm{d}\mathbf{g}_{qsr} = \sum_e \mathrm{d}\mathbf{o}_{qse} \mathbf{t}_{qsre}$, $\quad \mathrm{d}\mathbf{t}_{qsre} = \mathbf{g}_{qsr} \mathrm{d}\mathbf{o}_{qse}$ (their second use) |
+#
+# **A retrieval is used twice**, once as a candidate and once as the answer, so its gradient is a
 # sum; and **a value meets every search**, so dv is a sum over searches: what the copies of section 1 lacked.
 
 # %%
@@ -267,7 +271,7 @@ assert report.ok
 # %%
 def one_use_only(saved, do):
     right = backward(saved, do)
-    dt = np.einsum("bqsr,bqse->bqsre", saved.value_scores, do)                  # (7), and (5) forgotten
+    dt = np.einsum("bqsr,bqse->bqsre", saved.value_scores, do)                  # line (7); line (5) is forgotten
     ds = saved.search_scores * (da := np.einsum("bqsre,bkre->bsqk", dt, saved.v))
     ds -= saved.search_scores * (saved.search_scores * da).sum(axis=-1, keepdims=True)
     return right | {"q": np.einsum("bsqk,bksd->bqsd", ds, saved.k) * d**-0.5,
@@ -288,7 +292,8 @@ assert min(report.errors[name] for name in ("q", "k", "v", "bias")) > 1e-2
 #
 # C says that compositional attention contains multi-head attention (Appendix B.1). Here it is by explicit
 # parameters: S = R = H, and head h is search h which always takes retrieval h. The selector must ask for
-# retrieval h whatever the query is, but retrievals are known by their content only. So each brings a name tag:
+# retrieval h whatever the query is, but retrievals are known by their content only. So each brings a name tag. The layer
+# makes the selector from x by a map `ws` with a bias `bs`, the values by `wv` with a bias `bv`, and the output by `wo`:
 #
 # * R more value features, 0 but for the bias: `bv` makes retrieval r bring a 1 in its own place. As search
 #   scores sum to 1, the tag passes through the mixture unchanged.
@@ -367,7 +372,7 @@ for name, gradient in zip(("selector", "w", "w^query", "b"), gradients, strict=T
 # read off the found one. There are 16 pairs of preferences; 4 of them never occur in training, "held out".
 #
 # Three networks, quick scale: width 32, 5,000 steps of 64 sets, Adam at 0.002, one seed; C has 100,000 steps of
-# 256 sets at 0.0001. Answering 0 always has a loss of 0.75. The softmax network has its heads' values of the
+# 256 sets at 0.0001. The loss is the mean absolute error. The softmax network has its heads' values of the
 # found objects and, beside them, the searching object's own value; so has the compositional one.
 
 # %%
@@ -382,6 +387,7 @@ for name, chosen in RUNS.items():
     loss = {split: fitted[name].metrics[split]["loss"] for split in ("train", "held_out")}
     print(f"{name:22s} {params.count(fitted[name].model.parameters()):6,d} parameters   "
           f"loss {loss['train']:.3f}, held out {loss['held_out']:.3f}")
+print(f"always answering 0 has a loss of {trained.data().zero_predictor:.2f}")
 final = {name: run.metrics["held_out"]["loss"] for name, run in fitted.items()}
 assert final["compositional"] < 0.7 < trained.data().zero_predictor
 
@@ -429,8 +435,8 @@ assert abs(diagonal["linear, trained"] - 0.25) < 0.1
 # **What is seen.** At the start every retrieval gets a quarter. Trained, dot scoring answers the preference: two of
 # the four true retrievals have a learned one almost to themselves, the other two are still mixed. A permutation
 # matrix would be complete specialisation (C's Figure 5); this is a twentieth of C's steps. Linear scoring has four
-# equal rows: it cannot see who asks (section 6). That it gets below 0.75 all the same on trained preferences shows
-# that there are other ways for a preference to act, through the searches' queries and the own value; and on
+# equal rows: it cannot see who asks (section 6). That its loss is below that of always answering 0 all the same, on
+# trained preferences, shows that there are other ways for a preference to act, through the searches' queries and the own value; and on
 # held-out preferences they do not help.
 #
 # **What is not seen.** That this separates the models: it is one seed, and one of the two with which the
@@ -450,30 +456,32 @@ half = 2.364624 * np.std(difference, ddof=1) / len(seeds) ** 0.5               #
 low, high = np.mean(difference) - half, np.mean(difference) + half
 print(f"mean difference {np.mean(difference):+.3f}, 95 % interval {low:+.3f} to {high:+.3f}, n = {len(seeds)}")
 assert len(seeds) == 8 and low > 0
+ends = [[losses[name, seed] for seed in seeds] for name in ("softmax", "compositional")]
+print(f"compositional from {min(ends[1]):.2f} to {max(ends[1]):.2f}, softmax on average {np.mean(ends[0]):.2f}")
+assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) > 2 * min(ends[1])
 
 # %% [markdown]
-# The interval is clear of zero: held-out loss separates the two models at this setting, with eight seeds of some
-# 10 CPU seconds for each model. The seeds of compositional attention lie far apart, though, from 0.26 to 0.73, and
-# softmax on average is no better than answering 0.
+# The interval is clear of zero: held-out loss separates the two models at this setting, with eight seeds of each. The
+# seeds of compositional attention lie far apart, though, and softmax on average is no better than answering 0.
 #
 # ## 8. Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `"scoring": "nonlinear"` in `RUNS`: does seeing the query again help?
 # * `held_out=False`: train on all 16 pairs. Does the matrix come closer to a permutation?
 # * `retrievals=1`: multi-query attention (a theorem above). What is left of the value scores?
 # * `searches.observe(..., split="held_out")`: which row is empty, and why? (`trained.data().tuples("held_out")`)
-# * In `one_use_only`, forget (7) instead of (5). Which gradients go wrong now?
-# * `SATURATED` is 1000. With 10, how far is the construction of section 5 from multi-head attention, and what is
+# * In `one_use_only`, forget line (7) instead of line (5). Which gradients go wrong now?
+# * `SATURATED`, in `verification/theorems/compositional.py`, is 1000. With 10, how far is the construction of section 5 from multi-head attention, and what is
 #   the selector's gradient?
-# * `refattn train contextual-retrieval --scale paper`: the first cell of C's Table 6, half an hour for each run.
+# * `refattn train contextual-retrieval --scale paper`: the first cell of C's Table 6.
 #
 # ## 9. Where the paper, its code and this page differ
 #
 # * C's "MLP" scoring is one linear map in the released code (section 6). SCAN's published numbers ran with it.
-# * The width of a retrieval is d/S for C's images, ESBN and SCAN (more retrievals, more parameters), and d/R for
-#   contextual retrieval and language (more retrievals, thinner ones). The layer takes widths, not totals.
+# * A retrieval is as wide as the layer divided by S for C's images, ESBN and SCAN (more retrievals, more parameters),
+#   and divided by R for contextual retrieval and language (more retrievals, thinner ones). The layer takes widths, not totals.
 # * The code gives the contextual retrieval network an "own value" of the searching object beside the searches'
 #   outputs, in both models; the text does not mention it. Here it is a path of its own, so that any attention
 #   layer fits.

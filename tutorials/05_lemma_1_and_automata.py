@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Lemma 1 and automata: from a transition table to exact weights
 #
-# [all tutorials](../README.md) · before: [4](04_compositional.ipynb) · after: [6](06_regulargpt.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [4](04_compositional.py) · after: [6](06_regulargpt.py) · [exercises](exercises/README.md)
 #
-# Pages: [`automata/lemma_1.py`](../../refattn/automata/lemma_1.py), [`automata/finite.py`](../../refattn/automata/finite.py), [`automata/compiled.py`](../../refattn/automata/compiled.py) · equations: R, lemma 1 · `pip install '.[plots,automata]'`, as a notebook `'.[tutorials]'`
+# Pages: [`automata/lemma_1.py`](../refattn/automata/lemma_1.py), [`automata/finite.py`](../refattn/automata/finite.py), [`automata/compiled.py`](../refattn/automata/compiled.py) · equations: R, lemma 1 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Turn words into maps and maps into matrices; multiply such matrices with a ReLU network;
 # put that network into a weight-shared transformer until a transition table has become its weights; then
@@ -25,7 +25,7 @@
 # computes a product but does not learn like one; that the order of two heads decides whether words are read
 # forwards or backwards; what residuals, LayerNorm and the left edge ask of the construction.
 #
-# **What you need.** Tutorial 1. From the extras: `plots`, `automata`.
+# **What you need.** Tutorial 1. From the extras: `plots`.
 #
 # The paper is *Transformer Working Memory Enables Regular Language Reasoning and Natural Language Length
 # Extrapolation* (Chi et al. 2023), called R; its model is RegularGPT. Nothing is trained here.
@@ -112,13 +112,15 @@ print(f"all words together have {len(monoid.maps)} maps; shortest words:",
 #
 # ## 2. Lemma 1: a ReLU network that multiplies
 #
-# As a matrix, the map of a symbol has $\mathbf{A}_{qq'} = 1$ where it leads from state q to q', and a word is a product, its
-# **earlier** factor on the left. R's Lemma 1: for entries 0 and 1, $a b = \operatorname{relu}(a + b - 1)$, so
+# As a matrix, the map of a symbol has $\mathbf{A}_{ij} = 1$ where it leads from state i to state j, else 0, and a word is a
+# product, its **earlier** factor on the left. R's Lemma 1: for numbers a and b that are 0 or 1,
+# $a b = \operatorname{relu}(a + b - 1)$, so
 #
 # $$\operatorname{Flat}(\mathbf{A} \mathbf{B}) = \operatorname{relu}\big( [\operatorname{Flat}(\mathbf{A}), \operatorname{Flat}(\mathbf{B})]\, \mathbf{W}_1 - 1 \big)\, \mathbf{W}_2, \qquad
 # (\mathbf{A} \mathbf{B})_{ij} = \sum_k \operatorname{relu}(\mathbf{A}_{ik} + \mathbf{B}_{kj} - 1)$$
 #
-# with one hidden unit for each product A[i, k] B[k, j]. Loops, then the library:
+# where Flat writes the rows of a matrix one behind the other, and the brackets put two such rows of numbers side by side.
+# There is one hidden unit for each product A[i, k] B[k, j]. Loops, then the library:
 
 # %%
 A, B = np.array([[[1.0, 0.0], [1.0, 0.0]]]), np.array([[[0.0, 1.0], [1.0, 0.0]]])
@@ -203,9 +205,9 @@ assert np.allclose(da, a * true_da) and np.allclose(db, b * true_db)
 #
 # ## 4. Into a transformer
 #
-# Tutorial 6 is about sliding-dilated attention; what is needed of it here is this. At level l a position sees itself and the
-# position $C^l$ earlier (C = 2), so after that level it may know of its last $C^{l+1}$ symbols; all levels have the same
-# weights:
+# Tutorial 6 is about sliding-dilated attention; what is needed of it here is this. A query sees C keys, C being called the
+# chunk, here 2: at level l = 0, 1, ... a position sees itself and the position $2^l$ earlier, so after that level it may
+# know of its last $2^{l+1}$ symbols; all levels have the same weights:
 
 # %%
 figure = diagrams.attention("sliding_dilated")
@@ -252,8 +254,9 @@ assert (y.argmax(axis=-1) == even_pairs.outputs(tokens)).all()
 # Row 0 (state N, nothing read) of the last one says where the word leads; the read-out adds its entries by class.
 # The logits are exactly 0 and 1.
 #
-# **Every length.** Reading is causal, so one pass per number of levels covers all lengths that need it. The **margin** is
-# the least distance, over all answers, between the logit of the right class and the best other one; 0 or less is an error:
+# **Every length.** Reading is causal, so one pass per number of levels covers all lengths that need it. The languages are
+# seven of those that R trains on, under R's names. The **margin** is the least distance, over all answers, between the
+# logit of the right class and the best other one; 0 or less is an error:
 
 # %%
 for name in "parity", "even_pairs", "cycle", "d2", "d4", "tomita3", "tomita4":
@@ -318,7 +321,7 @@ assert [value > 0 for value in wrong.values()] == [False] * 6 + [True] * 3
 #
 # Residuals stay: the extra units above take back what they carry on. LayerNorm stays too: every vector it meets has a
 # known number of ones among zeros, so mean and variance are known, and `scale` and `shift` undo it. GELU is a relu
-# on whole numbers if they are made 32 times larger. And without pads (R's equation 1 only masks what is out of
+# on whole numbers if they are made 32 times larger. And without pads (R's eq. 1 only masks what is out of
 # range) a word begins with a reset, which sends all states to the start.
 
 # %%
@@ -378,11 +381,11 @@ print(f"width 256 and 1,024 hidden units hold up to {most} states in this way")
 assert most == 9
 
 # %% [markdown]
-# A larger chunk saves levels and costs units.
+# A larger chunk saves levels and costs units: C positions are joined at a level, so C matrices are multiplied at once.
 #
 # ## 8. Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `from_table`: write an automaton of your own, with three classes, say. Is it exact at once?
 # * `"0110101"` in section 4: what do the matrices look like for a word of 8 symbols, and of 9?
@@ -398,9 +401,9 @@ assert most == 9
 #   residuals, norms and edges are this library's.
 # * The order of heads in R's section 7.2 multiplies later by earlier, taken literally; here the left neighbour is the
 #   left factor.
-# * R's equation 1 masks what is out of range; its code pads with a learned vector. Both can be exact: pads with the
+# * R's eq. 1 masks what is out of range; its code pads with a learned vector. Both can be exact: pads with the
 #   identity, a mask with a reset.
 # * R's code takes an offset bias of exactly 0 for a mask. The compiled ones are 1 and -999, so that the weights
 #   would work there too; here a missing key is missing because of its index.
-# * D = 256 and 4 D hidden units, R's largest model for regular languages, hold up to 9 states in this way; D_12 (14)
-#   and Modular Arithmetic (25) need more width than that.
+# * Width 256 and four times as many hidden units, R's largest model for regular languages, hold up to 9 states in this
+#   way; the languages D_12 (14 states) and Modular Arithmetic (25) need more width than that.

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # RegularGPT: a transformer as deep as the logarithm of its input
 #
-# [all tutorials](../README.md) · before: [5](05_lemma_1_and_automata.ipynb) · after: [7](07_sraven.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [5](05_lemma_1_and_automata.py) · after: [7](07_sraven.py) · [exercises](exercises/README.md)
 #
-# Pages: [`attention/sliding_dilated.py`](../../refattn/attention/sliding_dilated.py), [`verification/naive/sliding_dilated.py`](../../refattn/verification/naive/sliding_dilated.py), [`models/regular_gpt.py`](../../refattn/models/regular_gpt.py) · equations: R, (1) · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`attention/sliding_dilated.py`](../refattn/attention/sliding_dilated.py), [`verification/naive/sliding_dilated.py`](../refattn/verification/naive/sliding_dilated.py), [`models/regular_gpt.py`](../refattn/models/regular_gpt.py) · equations: R, 1 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Write sliding-dilated attention as loops and as shifts; stack it until the last position sees
 # every symbol; train it on PARITY up to 40 symbols and ask about 5,000; look inside; watch it fail on Even Pairs.
@@ -26,7 +26,7 @@
 # **What you need.** Tutorials 1 and 5. From the extras: `plots`.
 #
 # The paper is *Transformer Working Memory Enables Regular Language Reasoning and Natural Language Length
-# Extrapolation* (Chi et al. 2023), called R. Training takes most of the time, about half a minute.
+# Extrapolation* (Chi et al. 2023), called R. Training takes most of the time.
 
 # %%
 import inspect
@@ -78,14 +78,15 @@ for T in 8, 40, 500, 5_000:
 # %% [markdown]
 # ## 2. The equation, as a mask and as shifts
 #
-# At dilation δ, query i sees the keys i, i − δ, ..., i − (C − 1) δ, and head h has one learned number for each offset:
+# At dilation δ, query i sees the keys i, i − δ, ..., i − (C − 1) δ, and head h has one learned number
+# $\mathbf{r}_{hj}$, the offset bias, for each offset j:
 #
 # $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hn} / \sqrt D + \mathbf{r}_{hj}, \qquad n = i - j \delta, \qquad
-# \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn} \tag{1}$$
+# \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn} \tag{eq. 1}$$
 #
-# with D the number of features d. R writes it as a T x T matrix that holds r on C diagonals and -infinity elsewhere; the loops do the same. Of its
-# T x T entries C x T matter, and for one offset the keys are the queries' neighbours, **shifted**: nothing has to be
-# masked or gathered.
+# with D the number of features d, T the number of positions, and the batch left out. R writes it as a T x T matrix that
+# holds r on C diagonals and -infinity elsewhere; the loops do the same. Of its T x T entries C x T matter, and for one
+# offset the keys are the queries' neighbours, **shifted**: nothing has to be masked or gathered.
 
 # %%
 figure = diagrams.attention("sliding_dilated")
@@ -108,9 +109,18 @@ print("weight of the key 4 back, head 0:", saved.code[0, 0, :, 1].round(2))
 #
 # ## 3. Backward: a shift undone by the opposite shift
 #
-# Key n is read by the queries n, n + δ, ..., so its gradient collects what they send:
+# The lines are those of tutorial 1, with an offset j in the place of a key. For each query:
 #
-# $$\mathrm{d}\mathbf{v}_{hn} = \sum_{j=0}^{C-1} \mathbf{a}_{h,n+j\delta,j}\, \mathrm{d}\mathbf{o}_{h,n+j\delta}, \qquad \mathrm{d}\mathbf{r}_{hj} = \sum_i \mathrm{d}\mathbf{s}_{hij}$$
+# $$\mathrm{d}\mathbf{a}_{hij} = \mathrm{d}\mathbf{o}_{hi} \cdot \mathbf{v}_{hn}, \qquad
+# \mathrm{d}\mathbf{s}_{hij} = \mathbf{a}_{hij} \Big( \mathrm{d}\mathbf{a}_{hij} - \sum_{p=0}^{C-1} \mathbf{a}_{hip}\, \mathrm{d}\mathbf{a}_{hip} \Big), \qquad
+# \mathrm{d}\mathbf{q}_{hi} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{hij}\, \mathbf{k}_{hn} / \sqrt D, \qquad n = i - j \delta$$
+#
+# Key n is read by the queries i = n, n + δ, ..., n + (C − 1) δ, those that there are, so its gradients collect what they
+# send; and the offset bias is read by all queries:
+#
+# $$\mathrm{d}\mathbf{v}_{hn} = \sum_{j=0}^{C-1} \mathbf{a}_{h,n+j\delta,j}\, \mathrm{d}\mathbf{o}_{h,n+j\delta}, \qquad
+# \mathrm{d}\mathbf{k}_{hn} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{h,n+j\delta,j}\, \mathbf{q}_{h,n+j\delta} / \sqrt D, \qquad
+# \mathrm{d}\mathbf{r}_{hj} = \sum_i \mathrm{d}\mathbf{s}_{hij}$$
 #
 # C slices, added up. Check it with the complex step, and forget the scale to see that the check would notice:
 
@@ -237,6 +247,10 @@ ax.legend(loc="center right", framealpha=1)
 # tree, first two principal components; colours are the **true** maps, which the network was never told. Must there be only
 # two points? At level 0 there are four words of two symbols, hence four vectors: 00 and 11 have the same map and need
 # not be the same point.
+#
+# Two numbers are printed. **Purity**: the vectors are cut into as many clusters as there are maps, and it is the share of
+# vectors whose map is the most frequent one of their cluster. The **silhouette** of a number of clusters: how much closer
+# a vector is to its own cluster than to the next one, relative to the larger of the two distances, mean over vectors.
 
 # %%
 best = fitted["RegularGPT, C = 2"]
@@ -342,7 +356,7 @@ assert min(trained) > 0.9
 # %% [markdown]
 # ## 8. Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `seed=2` in section 7, or 1,000 steps: which lengths fail now?
 # * `out_of_range="mask"`: no pads at all. Does PARITY still extrapolate? Does Even Pairs?
@@ -354,7 +368,7 @@ assert min(trained) > 0.9
 #
 # * The text has GPT-2's block (pre-LN, gelu); the code has post-LN, relu, embeddings times sqrt(D), no biases in the
 #   attention. Here: the code's; `norm`, `activation`, `biases` are switches.
-# * Equation 1 masks what is out of range; the code pads with a learned vector, the same at every level. Both are here.
+# * Eq. 1 masks what is out of range; the code pads with a learned vector, the same at every level. Both are here.
 # * The code masks where a bias is exactly 0. Here a key is missing because of its index.
 # * The code's tree pads on the left at each level and, with more than one sub-layer a level, lets them change the pads:
 #   not the dense form any more. Here both forms agree for any number.

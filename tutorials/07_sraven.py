@@ -13,9 +13,9 @@
 # %% [markdown]
 # # SRAVEN: how well can anybody do?
 #
-# [all tutorials](../README.md) · before: [6](06_regulargpt.ipynb) · after: [8](08_reading_the_latent_code.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [6](06_regulargpt.py) · after: [8](08_reading_the_latent_code.py) · [exercises](exercises/README.md)
 #
-# Pages: [`tasks/sraven.py`](../../refattn/tasks/sraven.py), [`tasks/sraven_ambiguity.py`](../../refattn/tasks/sraven_ambiguity.py), [`tasks/sraven_bayes.py`](../../refattn/tasks/sraven_bayes.py) · equations: H, section 4 and appendix B · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`tasks/sraven.py`](../refattn/tasks/sraven.py), [`tasks/sraven_ambiguity.py`](../refattn/tasks/sraven_ambiguity.py), [`tasks/sraven_bayes.py`](../refattn/tasks/sraven_bayes.py) · equations: H, section 4 and appendix B · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Build a symbolic Raven matrix by hand, shuffle its features, and find out again which of them
 # belong together; count how many matrices have more than one answer; compute the best answer that there is.
@@ -117,8 +117,8 @@ figure.suptitle("One instance: rows and columns of panels; numbers are values of
 
 # %% [markdown]
 # The model sees a token for each feature of each panel, a one-hot vector; for the ninth panel it gets M zero vectors,
-# and answers there. `Sraven` draws such instances. Tasks are *multisets* of rules, all equally likely, and a quarter of
-# them is held out: new combinations of known rules.
+# and answers there. `Sraven` draws such instances. Tasks are *multisets* of rules (a rule may stand in one several times,
+# and their order does not count), all equally likely, and a quarter of them is held out: new combinations of known rules.
 
 # %%
 task = Sraven(M, K)
@@ -304,9 +304,9 @@ for split in "train", "held_out":
 #
 # ## Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `task.sample(..., shuffled=False)` keeps the features in order. What is the ceiling for one who knows that (keep
 #   only hypotheses with i = j = k)? How much of the doubt does the shuffle make?
 # * Raise M to 6 at K = 8. Which accuracy can a model reach at most?
-# * Train: `refattn train sraven --attention softmax hyla`, six minutes a run, and compare with floor and ceiling.
+# * Train: `refattn train sraven --attention softmax hyla`, and compare with floor and ceiling.

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Images: scenes, questions, patches, and what a search looks at
 #
-# [all tutorials](../README.md) · before: [8](08_reading_the_latent_code.ipynb) · after: [10](10_sequences.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [8](08_reading_the_latent_code.py) · after: [10](10_sequences.py) · [exercises](exercises/README.md)
 #
-# Pages: [`tasks/sort_of_clevr.py`](../../refattn/tasks/sort_of_clevr.py), [`layers/convolution.py`](../../refattn/layers/convolution.py), [`models/vision.py`](../../refattn/models/vision.py), [`analysis/images.py`](../../refattn/analysis/images.py) · equations: C, sections 4.2 to 4.4 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`tasks/sort_of_clevr.py`](../refattn/tasks/sort_of_clevr.py), [`layers/convolution.py`](../refattn/layers/convolution.py), [`models/vision.py`](../refattn/models/vision.py), [`analysis/images.py`](../refattn/analysis/images.py) · equations: C, sections 4.2 to 4.4 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Draw a Sort-of-CLEVR scene and answer its nine kinds of questions by loops and by the library;
 # cut a picture into patches and see that this is a convolution, forward and backward; build C's networks and count
@@ -28,7 +28,7 @@
 # **What you need.** Tutorials 1 and 4.
 #
 # The paper is *Compositional Attention: Disentangling Search and Retrieval* (Mittal et al. 2022), called C; section,
-# figure and table numbers are C's. Training takes most of the time, about a minute.
+# figure and table numbers are C's. Training takes most of the time.
 
 # %%
 import sys
@@ -187,7 +187,7 @@ for ax, image, target in zip(axes, batch.image, batch.target, strict=True):
 figure.suptitle("n = 8 pictures of 24 × 24 pixels and their labels (seed 0)")
 
 # %% [markdown]
-# One block of compositional attention, two searches and two retrievals, applied twice. Half a minute.
+# One block of compositional attention, two searches and two retrievals, applied twice.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -254,12 +254,12 @@ figure.colorbar(image, label="mean value score")
 np.testing.assert_allclose(pairs.sum(axis=1), 1, rtol=1e-5)
 
 # %% [markdown]
-# ## 5. Half a minute of Sort-of-CLEVR
+# ## 5. The first updates of Sort-of-CLEVR
 #
 # Questions about one object only, one application, 6,000 updates: a hundredth of C's. White counts as nothing here
 # and a full colour as 8, which shortens the time in which nothing is learned.
-# Two versions of this experiment were tried, one seed each, and both stayed near guessing (53.7 and 55.6 %); the one
-# shown was chosen after looking, for its clearer contrast below, so it illustrates and proves nothing.
+# Two versions of this experiment were tried, one seed each, and both stayed near guessing; the one shown was chosen
+# after looking, for its clearer contrast below, so it illustrates and proves nothing.
 
 # %%
 scenes = fit(recipe("sort_of_clevr", attention="compositional", types="unary", ink=8.0, layers=1, dropout=0.0,
@@ -312,7 +312,7 @@ for s in 0, 1:
 # Both searches look at the object in question no more than at another, and the answers are hardly better than guesses.
 # A map of attention alone, which lights up on objects, would not have told that; its comparison does.
 #
-# After 100 epochs (`refattn train sort-of-clevr --scale small`, hours) the same functions read the trained network,
+# After 100 epochs (`refattn train sort-of-clevr --scale small`) the same functions read the trained network,
 # and a picture of your own can be asked about:
 #
 # ```python
@@ -324,7 +324,7 @@ for s in 0, 1:
 #
 # ## 6. Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `searches=1` in `SETTINGS`: can one search see three clusters?
 # * `attention="softmax"` for the triangles (`heads=2`): which is better after 3,000 steps, and with another `seed`?

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Relations and commands: what is the same, and how long it takes to say
 #
-# [all tutorials](../README.md) · before: [9](09_images.ipynb) · after: [11](11_language.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [9](09_images.py) · after: [11](11_language.py) · [exercises](exercises/README.md)
 #
-# Pages: [`layers/context_norm.py`](../../refattn/layers/context_norm.py), [`tasks/esbn.py`](../../refattn/tasks/esbn.py), [`tasks/scan.py`](../../refattn/tasks/scan.py), [`models/encoder_decoder.py`](../../refattn/models/encoder_decoder.py) · equations: C, sections 4.5, 4.6 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`layers/context_norm.py`](../refattn/layers/context_norm.py), [`tasks/esbn.py`](../refattn/tasks/esbn.py), [`tasks/scan.py`](../refattn/tasks/scan.py), [`models/encoder_decoder.py`](../refattn/models/encoder_decoder.py) · equations: C, sections 4.5, 4.6 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Normalise features over a context, by loops and by the layer; answer whether two pictures are the
 # same with a network that was never trained; train one on five pictures and ask it about the other ninety-five; turn
@@ -28,8 +28,7 @@
 # **What you need.** Tutorials 1 and 4. From the extras: `plots`.
 #
 # The paper is *Compositional Attention: Disentangling Search and Retrieval* (Mittal et al. 2022), called C, sections
-# 4.5 (tasks of Webb et al. 2021, "ESBN") and 4.6 (SCAN, Lake & Baroni 2018). Training takes most of the time, less than
-# a minute.
+# 4.5 (tasks of Webb et al. 2021, "ESBN") and 4.6 (SCAN, Lake & Baroni 2018). Training takes most of the time.
 
 # %%
 import sys
@@ -114,12 +113,20 @@ assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000
 # $$\mathbf{y}_t = \boldsymbol\gamma\,\mathbf{n}_t + \boldsymbol\beta, \qquad \mathbf{n}_t = \frac{\mathbf{x}_t - \boldsymbol\mu}{\sqrt{\boldsymbol\sigma^2 + \epsilon}}, \qquad \boldsymbol\mu = \frac1T\sum_t \mathbf{x}_t, \qquad
 # \boldsymbol\sigma^2 = \frac1{T-1}\sum_t (\mathbf{x}_t - \boldsymbol\mu)^2, \qquad \epsilon = 10^{-8}$$
 #
-# for each feature, over the positions of a trial. Unlike LayerNorm it looks along time, not along features, and its
-# variance is the unbiased one. The backward is that of every normalisation:
+# for each feature, over the T positions of a trial. Unlike LayerNorm it looks along time, not along features, and its
+# variance is the unbiased one. One position moves its own $\mathbf{n}_t$ directly, and all of them through mean and
+# variance, of which $\partial \boldsymbol\mu / \partial \mathbf{x}_t = 1/T$ and $\partial \boldsymbol\sigma^2 / \partial \mathbf{x}_t = 2\, (\mathbf{x}_t - \boldsymbol\mu) / (T - 1)$:
 #
-# $$\mathrm{d}\mathbf{x}_t = \mathbf{r}\,\Big(\mathrm{d}\mathbf{n}_t - \overline{\mathrm{d}\mathbf{n}} - \mathbf{n}_t\,\frac{\sum_s \mathrm{d}\mathbf{n}_s\, \mathbf{n}_s}{T-1}\Big), \qquad \mathbf{r} = 1/\sqrt{\boldsymbol\sigma^2+\epsilon}, \qquad
-# \mathrm{d}\mathbf{n} = \boldsymbol\gamma\, \mathrm{d}\mathbf{y}$$
+# $$\mathbf{r} = \frac{1}{\sqrt{\boldsymbol\sigma^2+\epsilon}}, \qquad
+# \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t} = -\tfrac12 \mathbf{r}^3\, \frac{2\, (\mathbf{x}_t - \boldsymbol\mu)}{T-1} = -\frac{\mathbf{r}^2\, \mathbf{n}_t}{T-1}, \qquad
+# \frac{\partial \mathbf{n}_j}{\partial \mathbf{x}_t} = \mathbf{r}\, \Big( [j = t] - \frac1T \Big) + (\mathbf{x}_j - \boldsymbol\mu)\, \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t}
+# = \mathbf{r}\, \Big( [j = t] - \frac1T - \frac{\mathbf{n}_j\, \mathbf{n}_t}{T-1} \Big)$$
 #
+# $$\mathrm{d}\mathbf{n}_j = \boldsymbol\gamma\, \mathrm{d}\mathbf{y}_j, \qquad
+# \mathrm{d}\mathbf{x}_t = \sum_j \mathrm{d}\mathbf{n}_j\, \frac{\partial \mathbf{n}_j}{\partial \mathbf{x}_t}
+# = \mathbf{r}\,\Big(\mathrm{d}\mathbf{n}_t - \frac1T \sum_j \mathrm{d}\mathbf{n}_j - \mathbf{n}_t\,\frac{\sum_j \mathrm{d}\mathbf{n}_j\, \mathbf{n}_j}{T-1}\Big)$$
+#
+# The gradients of $\boldsymbol\gamma$ and $\boldsymbol\beta$, which the layer calls `scale` and `shift`, are left to the exercise.
 # By loops, by the layer, and checked by the complex step:
 
 # %%
@@ -140,8 +147,8 @@ assert error < 1e-12
 # $$\mathbf{n} = \pm\sqrt{1/2}\ \text{ where the two differ},\qquad \mathbf{n} = 0\ \text{ where they are equal.}$$
 
 # %%
-codes = np.array([[[3.0, -2.0, 7.0], [3.0, 5.0, 7.01]]])        # two codes: equal, far apart, nearly equal
-y, saved = layer.forward(p, codes)
+both = np.array([[[3.0, -2.0, 7.0], [3.0, 5.0, 7.01]]])         # two vectors: equal, far apart, nearly equal
+y, saved = layer.forward(p, both)
 print(y.round(4))
 assert np.allclose(np.abs(y), [[[0, 0.5**0.5, 0.5**0.5]] * 2], atol=1e-3)
 
@@ -157,7 +164,7 @@ params.initialise(flat, network.parameters(), np.random.default_rng(0), one.init
 batch = one.take("held_out", np.arange(1_000))
 seen, options = one.inputs(batch)
 _, saved = network.forward(p, seen, **options)
-size = np.abs(saved.norm.n).mean(axis=(1, 2, 3))                # of a pair's normalised codes, over all features
+size = np.abs(saved.norm.n).mean(axis=(1, 2, 3))                # of a pair's normalised vectors, over all features
 
 figure, axis = plt.subplots(figsize=(8, 3.4))
 for label, colour, words in (0, BLUE, "same"), (1, ORANGE, "different"):
@@ -171,7 +178,7 @@ print(f"a threshold on it is right on {accuracy:.1%} of 1,000 trials with pictur
 assert accuracy == 1
 
 # %% [markdown]
-# There is a price. Where a feature is constant the slope is $r = 1/\sqrt{\epsilon} = 10^4$, and in float32 whatever
+# There is a price. Where a feature is constant the factor $\mathbf{r}$ is $1/\sqrt{\epsilon} = 10^4$, and in float32 whatever
 # differs by rounding alone is blown up with it.
 #
 # ## 3. A relation between relations
@@ -230,8 +237,8 @@ assert len(grammar()) == 20_910
 
 # %% [markdown]
 # C trains on all commands with at most so many actions (the cut-off; a tenth of them is held out) and asks about all
-# others. Some lengths do not occur, so the cut-offs 28 and 29 are one split, though table 4 has a column for each: the
-# difference of the two columns, 0.10 and 0.13 for instance, is how much runs differ by themselves.
+# others. Some lengths do not occur, so the cut-offs 28 and 29 are one split, though table 4 has a column for each: by how
+# much the two columns differ is how much runs differ by themselves.
 
 # %%
 lengths = np.array([len(actions) for actions in grammar().values()])
@@ -248,8 +255,8 @@ assert [Scan(28).size(split) for split in ("train", "longer")] == [Scan(29).size
     "train", "longer")]
 
 # %% [markdown]
-# A small encoder and decoder, each one block applied twice, trained up to 8 actions (a run like the paper's takes
-# hours, see the README):
+# A small encoder and decoder, each one block applied twice, trained up to 8 actions (`refattn train scan --scale paper` is
+# a run like the paper's):
 
 # %%
 one = recipe("scan", attention="softmax", cutoff=8, steps=1_200, heads=4, evaluation=256, evaluate_every=1_200)
@@ -325,7 +332,7 @@ assert (kept == asked[:, 1:]).mean() > 0.999 and seconds[1] > 2 * seconds[0]
 # ## 6. Why length splits break
 #
 # How long are the answers? Up to the cut-off as long as they should be; beyond it mostly not: positions after the ninth
-# were never in training, so their codes are new, and END was always said by then.
+# were never in training, so their position vectors are new, and END was always said by then.
 
 # %%
 groups = {"trained lengths": one.take("train", np.arange(300)), "longer": one.take("longer", np.arange(300))}
@@ -347,7 +354,7 @@ assert short > 0.3
 # %% [markdown]
 # ## Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * Leave out the segments of RMTS (`segments=1` in `RelationNetwork`): does the network still learn, and how fast?
 # * Ask a network trained with `hold_out=50` about `distribution_of_three`.

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Language models: the next token, and the token after the longest that was ever read
 #
-# [all tutorials](../README.md) · before: [10](10_sequences.ipynb) · [exercises](../exercises/README.md)
+# [all tutorials](README.md) · before: [10](10_sequences.py) · [exercises](exercises/README.md)
 #
-# Pages: [`layers/next_token.py`](../../refattn/layers/next_token.py), [`attention/linear_state.py`](../../refattn/attention/linear_state.py), [`layers/text_positions.py`](../../refattn/layers/text_positions.py), [`models/language.py`](../../refattn/models/language.py) · equations: R, section 6; H, section 5 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
+# Pages: [`layers/next_token.py`](../refattn/layers/next_token.py), [`attention/linear_state.py`](../refattn/attention/linear_state.py), [`layers/text_positions.py`](../refattn/layers/text_positions.py), [`models/language.py`](../refattn/models/language.py) · equations: R, section 6; H, section 5 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Write the loss of the next token and its gradient; see a causal mask in gradients; carry linear
 # attention along as a state; train three small models that know differently where a token stands, and ask them about
@@ -27,7 +27,7 @@
 # **What you need.** Tutorials 1 and 2. From the extras: `plots`. The text is the documentation that Python carries.
 #
 # The papers are *Attention as a Hypernetwork* (section 5), *Compositional Attention* (section 4.7) and *Transformer
-# Working Memory …* (section 6, called R). Training takes most of the time, about half a minute.
+# Working Memory …* (section 6, called R). Training takes most of the time.
 
 # %%
 import sys
@@ -76,11 +76,11 @@ print("nats for each token, the first text:", np.round(y[0], 3))
 
 # %% [markdown]
 # **Backward.** The derivative of $\ln \sum_w e^{\mathbf{z}_w}$ is the softmax $\mathbf{p}_w$, that of $-\mathbf{z}_\mathrm{target}$ is $-1$ at
-# the target. The rest are two products.
+# the target; $[w = \mathrm{target}_i]$ is 1 or 0. The rest are two products.
 #
 # | forward | backward |
 # |---|---|
-# | $\mathbf{z} = \mathbf{h}\, \mathbf{E}^\top$ | $\mathrm{d}\mathbf{h} = \mathrm{d}\mathbf{z}\, \mathbf{E}$, $\quad \mathrm{d}\mathbf{E} = \mathrm{d}\mathbf{z}^\top \mathbf{h}$ |
+# | $\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{E}_w$ | $\mathrm{d}\mathbf{h}_i = \sum_w \mathrm{d}\mathbf{z}_{iw}\, \mathbf{E}_w$, $\quad \mathrm{d}\mathbf{E}_w = \sum_i \mathrm{d}\mathbf{z}_{iw}\, \mathbf{h}_i$ |
 # | $\mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$ | $\mathrm{d}\mathbf{z}_{iw} = (\mathbf{p}_{iw} - [w = \mathrm{target}_i])\, \mathrm{d}\mathbf{y}_i$ |
 #
 # $\mathbf{z}$ has as many entries as tokens times words: a batch of four texts of 512 words out of 267,744 has over half a
@@ -132,9 +132,10 @@ plt.show()
 # A decoder that has read n tokens keeps their keys and values, and a new query looks at all of them. Linear attention
 # need not, since a sum may be taken before the query is known:
 #
-# $$\sum_{k} (\mathbf{q} \cdot \mathbf{k}_k)\, \mathbf{v}_k = \mathbf{q}\, \mathbf{S}, \qquad \mathbf{S} = \sum_k \mathbf{k}_k \mathbf{v}_k^\top$$
+# $$\sum_{k} \frac{\mathbf{q} \cdot \mathbf{k}_k}{\sqrt D}\, \mathbf{v}_k = \frac{\mathbf{q}}{\sqrt D}\, \mathbf{S}, \qquad \mathbf{S} = \sum_k \mathbf{k}_k^\top \mathbf{v}_k$$
 #
-# and $\mathbf{S}$ is D × E numbers (the features of a key and of a value), whatever n is. A text may be read in pieces that hand
+# with $\mathbf{q}$, $\mathbf{k}_k$ and $\mathbf{v}_k$ as rows. $\mathbf{S}$ is D × E numbers (the features of a key and of a value),
+# whatever n is. A text may be read in pieces that hand
 # on $\mathbf{S}$, and gradients handed back with $\mathrm{d}\mathbf{S}$ are those of the whole text.
 
 # %%
@@ -179,7 +180,7 @@ for (position, words), colour, marker in zip(names.items(), (BLUE, ORANGE, GREEN
     axis.plot(lengths, bits[position], color=colour, marker=marker, linewidth=2, label=words)
 axis.axvline(64, color=GREY, linewidth=1, linestyle=":", label="trained length")
 axis.set(xscale="log", xlabel="tokens read (bytes)", ylabel="bits for the last byte", xticks=lengths, xticklabels=lengths,
-         title="Texts longer than trained on: one run each (seed 0), 400 steps;\nn = 64 windows of 512 tokens, twice as many of each half")
+         title="Texts longer than trained on: one run each (seed 0), 400 steps;\nn = 64 windows of 512 tokens, 128 of 256, and so on")
 axis.minorticks_off()
 axis.legend()
 plt.show()
@@ -218,12 +219,13 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 # %% [markdown]
 # ## Change this
 #
-# (Three exercises that grade themselves, with what comes out, are [here](../exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
 # * `attention="hyla"` or `"linear"` in the last three trainings: which of the two papers' claims about the gap to
 #   softmax shows in a minute?
 # * `attention="regular_gpt", chunk=4`: where does it break, and which power of 4 is that?
-# * `unit="words"`: the loss is per word then; `made.unknown` says how many words of the test training never saw.
+# * `unit="words"`: the loss is per word then; `corpus("documentation", unit="words").unknown` says which share of the
+#   test's words training never saw.
 #
 # ## Where the papers differ
 #

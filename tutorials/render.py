@@ -1,6 +1,7 @@
 """Run the tutorials and write them as notebooks with their outputs: `python tutorials/render.py [NAME ...]`.
 
-Each notebook in `tutorials/rendered/` carries the sha256 of its script, which a test compares.
+Each notebook in `tutorials/rendered/` carries the sha256 of its script, which a test compares, and the script's links,
+turned to lead on from there.
 Needs the extra `tutorials`.  A tutorial that fails, or writes to standard error, is not written.
 """
 
@@ -24,6 +25,16 @@ def digest(source: Path) -> str:
     return hashlib.sha256(source.read_text(encoding="utf-8").encode()).hexdigest()
 
 
+def seen_from_rendered(text: str) -> str:
+    """Markdown of a script in `tutorials/` with its links as a notebook in `tutorials/rendered/` needs them.
+
+    >>> seen_from_rendered("[1](01_a.py), [2](README.md#b), [3](https://c.d)")
+    '[1](01_a.ipynb), [2](../README.md#b), [3](https://c.d)'
+    """
+    text = re.sub(r"(\]\()(?![a-z]+:|#)(?=\S+\))", r"\1../", text)
+    return re.sub(r"(\]\()\.\./(\d\d_\w+)\.py\b", r"\1\2.ipynb", text)
+
+
 def render(source: Path) -> Path:
     """Execute one tutorial and write its notebook.  Raises RuntimeError for what cannot be published."""
     import jupytext
@@ -39,6 +50,8 @@ def render(source: Path) -> Path:
             cell.outputs = [out for out in cell.outputs if out.output_type != "execute_result"]
             if noise := [out.text for out in cell.outputs if out.get("name") == "stderr"]:
                 raise RuntimeError(f"{source.name} writes to standard error:\n{''.join(noise)}")
+        else:
+            cell.source = seen_from_rendered(cell.source)
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

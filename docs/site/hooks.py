@@ -1,19 +1,41 @@
 """What Sphinx does not do by itself: LaTeX to MathML, and docstrings shown as they are written."""
 
+import re
+from html import unescape
+
 from docutils import nodes
 from latex2mathml.converter import convert
+
+BOLD = {"a": "𝐚", "A": "𝐀", "α": "𝛂"}           # of each alphabet the first letter
+
+
+def bold(match):
+    """A bold letter as a character of its own, where there is one."""
+    letter = unescape(match[1])
+    for first, heavy in BOLD.items():
+        if 0 <= ord(letter) - ord(first) < 26:
+            return f"<mi>{chr(ord(heavy) + ord(letter) - ord(first))}</mi>"
+    return match[0]
+
+
+def mathml(latex: str, **options) -> str:
+    """MathML of LaTeX: browsers draw one letter slanted unless it is said to be normal, and know no bold ones."""
+    latex = re.sub(r"\\tag\{(.*?)\}", r"\\qquad\\text{(\1)}", latex)          # would stand too close
+    found = convert(latex, **options)
+    found = found.replace("<mi>&#x00064;</mi>", '<mi mathvariant="normal">d</mi>')         # of a gradient
+    return re.sub(r'<mi mathvariant="bold(?:-italic)?">(\w|&#x\w+;)</mi>', bold, found)
 
 
 def inline(self, node):
     """`$x$` in a sentence."""
-    self.body.append(convert(node.astext()))
+    self.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def block(self, node):
     """An equation of its own."""
     for part in node.astext().split("\n\n"):
-        self.body.append(convert(part, display="block"))
+        self.body.append(mathml(part, display="block"))
     raise nodes.SkipNode
 
 

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     def __str__(self):
         if self.ok:
             return f"agrees  error {self.error:.1e}, allowed {self.allowed:.1e}, at {self.where}"
-        return (f"WRONG   at {self.where}: theirs {self.theirs:.6g}, ours {self.ours:.6g}; "
+        return (f"WRONG   at {self.where}: yours {self.theirs:.6g}, refattn {self.ours:.6g}; "
                 f"error {self.error:.1e}, allowed {self.allowed:.1e}")
 
 

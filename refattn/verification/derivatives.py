@@ -91,8 +91,9 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method="com
         whole = x.size > entries
         steps = rng.standard_normal((directions, x.size)) / x.size ** 0.5 if whole else np.eye(x.size)
         slopes = np.array([slope(forward, weights, inputs, name, step.reshape(x.shape)) for step in steps])
-        errors[name] = (deviation(f"d{name} along direction ", steps @ g.ravel(), slopes) if whole else
-                        deviation(f"d{name}", g, slopes.reshape(x.shape)))
+        words = f": backward {{}}, {'complex step' if method == 'complex' else 'finite differences'} {{}}"
+        errors[name] = (deviation(f"d{name} along direction ", steps @ g.ravel(), slopes, words=words) if whole else
+                        deviation(f"d{name}", g, slopes.reshape(x.shape), words=words))
     return Derivative(errors, TOLERANCE[method] if tolerance is None else tolerance)
 
 

@@ -15,10 +15,11 @@ class Deviation(float):
         return new
 
 
-def deviation(name: str, a, b, scale=None) -> Deviation:
+def deviation(name: str, a, b, scale=None, words=" is {}, not {}") -> Deviation:
     """max |a - b| / max |b|, and the entry it stands in; infinite for NaN or another shape.
 
     Where b is zero by theory (max |b| at most 1e-12), max |a - b| itself.  `scale` replaces max |b| where b is a part.
+    `words` say the entries of a and b.
     """
     a, b = np.asarray(to_host(a)), np.asarray(to_host(b))
     if a.shape != b.shape:
@@ -33,7 +34,7 @@ def deviation(name: str, a, b, scale=None) -> Deviation:
     scale = np.abs(b).max() if scale is None else scale
     place = f"[{', '.join(map(str, at))}]" if at else ""
     relative = difference[at] / (scale if 1e-12 < scale < np.inf else 1)
-    return Deviation(relative, f"{name}{place} is {a[at]}, not {b[at]}")
+    return Deviation(relative, f"{name}{place}{words.format(a[at], b[at])}")
 
 
 def deviations(name: str, ours, theirs) -> Deviation:
