@@ -204,6 +204,21 @@ def test_a_scale_that_is_forgotten_in_both_gradients(page):
     assert found.lines[0] == "backward (1)" and "dq and dk: not divided by sqrt(d)" in found.sentences[0], found
 
 
+def test_a_gradient_that_is_wrong_only_for_a_stretched_bias():
+    page = PAGES["softmax"]
+
+    def kernel(q, k, v, do, bias, keep, dropout):
+        o, saved = page.forward(q, k, v, bias=bias, keep=keep, dropout=dropout)
+        dq, dk, dv, dbias = page.backward(saved, do)
+        if bias.shape[0] < len(q):                              # that of the last sequence, not the sum
+            last = [x[-1:] for x in (q, k, v)]
+            _, saved = page.forward(*last, bias=bias, keep=keep[-1:], dropout=dropout[-1:])
+            dbias = page.backward(saved, do[-1:])[3]
+        return o, dq, dk, dv, dbias
+    found = check.diagnose(kernel, "softmax", dtype="float64", **everything("softmax"))
+    assert found.lines[0] == "backward (1)", found
+
+
 def test_words_begin_with_the_verdict():
     names = {case.name: case for case in BANK}
     said = str(check.diagnose(names["hyla: a sign"].function, "hyla"))
