@@ -144,7 +144,7 @@ def from_regex(expression: str, alphabet: str) -> Automaton:
     [[0, 1, 0, 1], [0, 1, 0, 0]]
     """
     if not alphabet or len(set(alphabet)) != len(alphabet):
-        raise ValueError(f"alphabet is {alphabet!r}; allowed are one or more different characters")
+        raise ValueError(f"alphabet is {alphabet!r}; allowed: one or more different characters")
     for symbol in alphabet:
         check_name(symbol)
     try:

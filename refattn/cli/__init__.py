@@ -8,10 +8,10 @@ import json
 import os
 import sys
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 
 from .. import __version__
+from ..refusals import unknown
 from .options import Parser, Usage, whole, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
@@ -50,7 +50,7 @@ def verify(argv) -> int:
     options = parser.parse(argv)
     names, seed = options.get("names", ()), options.get("seed", 0)
     if seed < 0:
-        raise Usage(f"--seed is {seed}, allowed are whole numbers of at least 0")
+        raise Usage(f"--seed is {seed}; allowed: whole numbers of at least 0")
     from tqdm import tqdm
 
     from ..train.json_files import plain
@@ -132,7 +132,7 @@ def vectors(argv) -> int:
     parser.add_argument("--out", required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
     if not options["out"]:
-        raise Usage("--out is '', allowed: the name of a directory")
+        raise Usage("--out is ''; allowed: the name of a directory")
     writable(Path(options["out"]))
     from ..verification import vectors as module
     module.write(options["out"])
@@ -197,9 +197,7 @@ def status_of(argv) -> int:
     name, *rest = argv
     try:
         if name not in COMMANDS:
-            near = get_close_matches(name, COMMANDS, n=1)
-            raise Usage(f"command {name!r} is unknown{f', did you mean {near[0]}?' if near else ';'} allowed: "
-                        f"{', '.join(COMMANDS)}")
+            raise Usage(unknown("command", name, COMMANDS))
         return COMMANDS[name](rest)
     except BrokenPipeError:
         raise

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..refusals import unknown
 from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, flag, whole, writable
 
@@ -45,14 +46,13 @@ def source(options):
     """(name, automaton) that the options ask for."""
     from ..automata.expressions import from_regex
     from ..automata.reading import read_table
-    from ..recipes import unknown
     from ..tasks.languages import LANGUAGES
     given = [name for name in ("language", "table", "regex") if name in options]
     if len(given) != 1:
-        raise Usage(f"{'--' + ' and --'.join(given) if given else 'no automaton'} given; exactly one of --language, "
-                    f"--table, --regex is needed")
+        raise Usage(f"{'--' + ' and --'.join(given) if given else 'no automaton'} given; allowed: exactly one of "
+                    f"--language, --table, --regex")
     if "alphabet" in options and "regex" not in options:
-        raise Usage(f"--alphabet is {options['alphabet']!r}, allowed with --regex only")
+        raise Usage(f"--alphabet is {options['alphabet']!r}, but there is no --regex; allowed: both")
     if "language" in options:
         name = options["language"].replace("-", "_")
         if name not in LANGUAGES:
@@ -72,7 +72,7 @@ def number(options, name, default, least, most):
     """A whole number of the options.  Raises Usage."""
     value = options.get(name, default)
     if not least <= value <= most:
-        raise Usage(f"{flag(name)} is {value}, allowed are whole numbers from {least:,} to {most:,}")
+        raise Usage(f"{flag(name)} is {value}; allowed: whole numbers from {least:,} to {most:,}")
     return value
 
 

@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
+from ..refusals import unknown
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
@@ -45,14 +46,13 @@ def parser() -> Parser:
 
 def run(argv) -> int:
     """Print a published table beside ours; 1 if a fresh run met a bad number."""
-    from ..recipes import unknown
     from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
     if "record" in options:
         return record(options)
     for other in "what", "codes":
         if other in options:
-            raise Usage(f"--{other} is given without --record; allowed with it only")
+            raise Usage(f"--{other} is given, but there is no --record; allowed: both")
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:
         if set(options) - {"format", "json", "all"}:

@@ -46,7 +46,7 @@ class Block:
         for name, layer, _ in self.sub_layers:
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:
-                    raise ValueError(f"{name} has width {width} in a block of width {self.width}; one width is needed")
+                    raise ValueError(f"{name} has width {width} in a block of width {self.width}; allowed: one width")
 
     @property
     def width(self) -> int:
@@ -153,6 +153,6 @@ def _read(residual, read, layers: int) -> tuple:
     if residual is None:
         return (None,) * layers
     if len(residual) != layers:
-        raise ValueError(f"residual has {len(residual)} arrays; one for each of {layers} sub-layers is needed")
+        raise ValueError(f"residual has {len(residual)} arrays; allowed: one for each of {layers} sub-layers")
     whole = read is None
     return tuple(x if whole or x is None or x.ndim < 2 or x.shape[-2] == 1 else x[..., read, :] for x in residual)

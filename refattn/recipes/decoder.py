@@ -38,7 +38,7 @@ class DecoderRecipe(Recipe):
     def __post_init__(self):
         super().__post_init__()
         if self.experts and self.chosen > self.experts:
-            raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
+            raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")
 
     @property
     def name(self) -> str:

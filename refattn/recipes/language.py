@@ -58,10 +58,10 @@ class LanguageRecipe(Recipe):
     def __post_init__(self):
         super().__post_init__()
         if self.width % self.heads or self.attention == "compositional" and self.width % self.memories:
-            raise ValueError(f"width is {self.width}, allowed are multiples of heads, {self.heads}, and of retrievals, "
+            raise ValueError(f"width is {self.width}; allowed: multiples of heads, {self.heads}, and of retrievals, "
                              f"{self.memories}")
         if self.attention == "compositional" and self.position in IN_HEADS:
-            raise ValueError(f"position is {self.position!r}, allowed with compositional are "
+            raise ValueError(f"position is {self.position!r}; allowed with compositional: "
                              f"{', '.join(x for x in POSITIONS if x not in IN_HEADS)}")
 
     @property

@@ -36,7 +36,7 @@ def chosen(rows: dict, only=()) -> dict:
     found = {label: row for label, row in rows.items()
              if not only or any(part.lower() in label.lower() for part in only)}
     if not found:
-        raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: {'; '.join(rows)}")
+        raise ValueError(f"row is {', '.join(only)!r}; allowed: parts of: {'; '.join(rows)}")
     return found
 
 

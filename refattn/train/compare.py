@@ -48,7 +48,7 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
     """
     paths = {Path(out, recipe.name): recipe for recipe in recipes}
     if len(paths) != len(recipes):
-        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}, allowed are different "
+        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}; allowed: different "
                          f"ones")
     return train_all(paths, out, device=device, max_seconds=max_seconds, resume=resume, progress=progress,
                      executor=executor, workers=workers)
@@ -58,7 +58,7 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
               progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
     if max_seconds is not None and not max_seconds > 0:
-        raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
+        raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
     for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
         if not resume and Path(path, "recipe.json").exists():
             raise ValueError(f"out is {str(out)!r}, which holds the run {recipe.name} already; allowed: another "

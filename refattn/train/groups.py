@@ -177,11 +177,11 @@ def cores() -> int:
 def check(workers: int | None, device: str, ranks=None) -> None:
     """Raises ValueError for less than one worker, for several on a GPU, and for any number where ranks of MPI work."""
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise ValueError(f"workers is {workers!r}, allowed are whole numbers from 1 on")
+        raise ValueError(f"workers is {workers!r}; allowed: whole numbers from 1 on")
     if workers is not None and ranks is not None:
         raise ValueError(f"workers is {workers}, but mpiexec says how many there are; allowed: no workers")
     if device != "cpu" and (workers or 1) > 1:
-        raise ValueError(f"workers is {workers}, allowed with device {device} is 1")
+        raise ValueError(f"workers is {workers}; allowed with device {device}: 1")
 
 
 def group(workers: int | None, shards: int, device: str = "cpu") -> Alone:

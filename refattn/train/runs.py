@@ -66,7 +66,7 @@ def begin(path, recipe, resume: bool = False) -> None:
     for name, value in ours.items():
         other = theirs.get(name) if isinstance(theirs, dict) else None
         if other != value:
-            raise ValueError(f"{name} is {value!r}, but {other!r} in the run in {path}; a resumed run keeps its recipe")
+            raise ValueError(f"{name} is {value!r}, but a resumed run keeps its recipe; allowed in {path}: {other!r}")
 
 
 @contextmanager
@@ -171,15 +171,15 @@ def load_checkpoint(path, recipe, parameters, which: str = "checkpoint.npz") -> 
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
             raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
         if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{file} has entries of {name} that are not finite; allowed are finite numbers")
+            raise ValueError(f"{file} has entries of {name} that are not finite; allowed: finite numbers")
     step, theirs = meta.get("step"), meta.get("recipe")
     if completed(recipe, theirs.get("fields") if isinstance(theirs, dict) else None) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
     if type(step) is not int or not 0 <= step <= recipe.steps:
-        raise ValueError(f"{file} is of step {step!r}; allowed are steps from 0 to {recipe.steps}")
+        raise ValueError(f"{file} is of step {step!r}; allowed: steps from 0 to {recipe.steps}")
     for name in "seconds", "cpu_seconds":
         if not number(meta.get(name, 0)) or meta.get(name, 0) < 0:
-            raise ValueError(f"{file} has {name} {meta[name]!r}; allowed are numbers from 0")
+            raise ValueError(f"{file} has {name} {meta[name]!r}; allowed: numbers from 0")
     return arrays, meta
 
 
