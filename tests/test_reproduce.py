@@ -12,7 +12,7 @@ from refattn import cli
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import published, records, statistics
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.published_table import Column, Row, Table
+from refattn.reproduce.table import Column, Row, Table
 from refattn.train import runs
 from refattn.train.compare import HANDED_OUT, compare, train_all
 from tests import readme_tables

@@ -7,8 +7,8 @@ import sys
 from itertools import zip_longest
 from operator import gt
 
-from ..reproduce.finished_table import shown
 from ..reproduce.published import figures_for
+from ..reproduce.sheet import shown
 from ..reproduce.statistics import mean
 
 LABEL = 28                     # characters of the first column, at least, beside the others

@@ -73,8 +73,9 @@ def run(argv) -> int:
         return 1
     form = "json" if "json" in options else options.get("format", "text")
     whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
-    print(FORMATS[form](sheet if whole else sheet.run()))
-    if not whole and len(sheet.run().rows) < len(sheet.rows):
+    shown = sheet if whole else sheet.without_empty_rows()
+    print(FORMATS[form](shown))
+    if len(shown.rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from .published import TABLE_4
 from .published.compositional import CUTOFFS, sequences_accuracy
-from .published_table import Column, Row, Table
+from .table import Column, Row, Table
 
 ATTENTION: dict[str, dict] = {"softmax": {"attention": "softmax"},
              **{f"{r} retrieval{'s' * (r > 1)}": {"attention": "compositional", "retrievals": r} for r in (1, 4)}}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..recipes import recipe
 from . import drawing, records
-from .finished_table import NEVER, Sheet, chosen, shown
+from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
 # Fields that do not change what a run ends with, or that tell runs of one cell apart.
