@@ -122,7 +122,10 @@ def write_attention(p, layer: SlidingDilated, n: int) -> None:
         p.wv[:size, j - 1] = np.eye(size)
         p.wo[j - 1, :, j * size:(j + 1) * size] = np.eye(size)
         for other in range(chunk):                      # no entry is 0, which the released code takes for a mask
-            far = 1 if layer.out_of_range == "pad" else j - other if other < j else chunk
+            if layer.out_of_range == "pad":
+                far = 1
+            else:                                       # of the keys that there are the farthest wins
+                far = j - other if other < j else chunk
             p.offset_bias[j - 1, other] = 1 if other == j else 1 - SATURATED * far
     if layer.out_of_range == "pad":
         p.pad[:size] = np.eye(n).ravel()
@@ -172,7 +175,8 @@ def memory_at_hand() -> float:
 def fits(model: RegularGPT, dtype) -> None:
     """Nothing, or a MemoryError, one line, when parameters and one tile of hidden units are more than can be had."""
     need = np.dtype(dtype).itemsize * (params.count(model.parameters()) + 3.0 * max(TILE, model.feed_forward.hidden))
-    if need > (have := memory_at_hand()):
+    have = memory_at_hand()
+    if need > have:
         raise MemoryError(f"{model.feed_forward.hidden:,} hidden units at width {model.attention.width:,} take "
                           f"{need / 2**30:,.1f} GiB in {np.dtype(dtype)}, but at hand are {have / 2**30:,.1f}; "
                           f"allowed: automata and chunks with a smaller n^(C+1)")

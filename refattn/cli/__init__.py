@@ -60,9 +60,9 @@ def verify(argv) -> int:
     with tqdm(total=len(asked), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
               mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
         bar.set_postfix_str(asked[0])
-        for result in theorems.verify(names, seed):
+        for result, following in zip(theorems.verify(names, seed), [*asked[1:], ""], strict=True):
             results.append(result)
-            bar.set_postfix_str(" ".join(asked[len(results):][:1]), refresh=False)
+            bar.set_postfix_str(following, refresh=False)
             bar.update()
             if "json" not in options and not (result.ok and "quiet" in options):
                 said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "

@@ -84,18 +84,24 @@ def report(machine, found, longest: int) -> str:
     there, known = reached(automaton, longest), np.eye(automaton.classes, dtype=int)[automaton.output]
     rows = [("lengths", "levels", "states", f"answers {'/'.join(map(str, range(automaton.classes)))}", "errors")]
     for (levels, length), asked in zip(passes(machine, longest), found.asked, strict=True):
-        part = found.by_length[done:length]
-        wrong = [f"{done + 1 + i:,}: {part[i]}" for i in np.flatnonzero(part)[:8]]
         rows.append((f"{done + 1:,} to {length:,}", str(levels),
                      f"{(asked > 0).sum()} of {there[done + 1:length + 1].any(axis=0).sum()}",
-                     "/".join(map(str, asked @ known)), f"{part.sum():,}" + (
-            f" (at length {', '.join(wrong)}{', ...' if (part > 0).sum() > 8 else ''})" if wrong else "")))
+                     "/".join(map(str, asked @ known)), errors_of(found.by_length[done:length], done + 1)))
         done = length
     asked, there = found.asked.sum(axis=0), there[1:].any(axis=0)
     answers = ", ".join(f"{number}: {count:,}" for number, count in enumerate(asked @ known))
     said = (f"asked about {(asked > 0).sum()} of the {there.sum()} states that these words can end in, each at least "
             f"{asked[there].min():,} times; answers {answers}")
     return f"{columns(rows, {1}, room())}\n{wrapped(said)}"
+
+
+def errors_of(by_length, first: int, most: int = 8) -> str:
+    """How many errors, and at which lengths, of which the first has the number `first`; `most` of them are named."""
+    wrong = np.flatnonzero(by_length)
+    if not wrong.size:
+        return "0"
+    named = [f"{first + i:,}: {by_length[i]}" for i in wrong[:most]] + ["..."] * (wrong.size > most)
+    return f"{by_length.sum():,} (at length {', '.join(named)})"
 
 
 class Plan(NamedTuple):

@@ -129,8 +129,7 @@ def train_parser(kind) -> Parser:
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
         else:
-            parse = {int: whole, float: number}.get(f.type, str)
-            group.add_argument(flag(f.name), type=parse, metavar=f.type.__name__.upper(), help=text)
+            group.add_argument(flag(f.name), type=kinds[f.name], metavar=f.type.__name__.upper(), help=text)
     return parser
 
 

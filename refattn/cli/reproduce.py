@@ -96,18 +96,19 @@ def record(options) -> int:
     from ..reproduce import ambiguity, codes, records
     file, *sources = options.pop("record")
     counting = options.pop("name", None)
-    allowed = ("seed",) if counting else ("codes",) if "codes" in options else ("what",)
-    if odd := [name for name in options if name not in allowed]:
-        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' * ('codes' in options)}; allowed: "
-                    f"{', '.join(map(flag, allowed))}")
-    if counting not in (None, "table-a2") or bool(counting) == bool(sources) or not file.endswith(".json"):
-        raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' * bool(counting)}; allowed: "
-                    f"a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
+    of_codes = "codes" in options
+    allowed = "seed" if counting else "codes" if of_codes else "what"
+    if odd := [name for name in options if name != allowed]:
+        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' if of_codes else ''}; allowed: {flag(allowed)}")
+    from_what = bool(sources) if counting is None else counting == "table-a2" and not sources
+    if not from_what or not file.endswith(".json"):
+        raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' if counting else ''}; "
+                    f"allowed: a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
     try:
         if counting:
             write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))
             print(f"table A2 is recorded in {file}")
-        elif "codes" in options:
+        elif of_codes:
             print(f"the codes of {codes.collect(file, sources)} runs are recorded in {file}")
         else:
             done, rest = records.collect(file, sources, options.get("what"))

@@ -106,7 +106,7 @@ def decoder(attention, *, hidden: int, layers: int, buckets: int | None = None, 
 
     `tied`, with a vocabulary: the read-out is the transposed embedding over sqrt(m), as in H's language model.
     """
-    m, rows = attention.width, outputs if vocabulary is None or not tied else vocabulary
+    m, rows = attention.width, vocabulary if tied and vocabulary is not None else outputs
     position = None if buckets is None else T5(attention.heads, buckets, buckets)
     block = Block(attention, feed_forward or FeedForward(m, hidden), position, epsilon=1e-6)
     return Transformer(Embedding(m, inputs, vocabulary), Stack(block, layers, final_norm=True),

@@ -110,10 +110,10 @@ class Recipe:
         if self.evaluate_every % self.log_every:
             raise ValueError(f"evaluate_every is {self.evaluate_every}; allowed: multiples of log_every, "
                              f"{self.log_every}")
-        least = (2 if self.schedule_length == "released" else 1) * self.warmup + 1
-        if self.steps < least:
+        outside = 2 if self.schedule_length == "released" else 1        # lengths of a warm-up that are not the cosine's
+        if self.steps <= outside * self.warmup:
             raise ValueError(f"warmup is {self.warmup}, which leaves no step of {self.steps} for the cosine; allowed: "
-                             f"numbers up to {(self.steps - 1) * self.warmup // (least - 1)}")
+                             f"numbers up to {(self.steps - 1) // outside}")
 
     def least_bytes(self) -> int:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""

@@ -151,9 +151,10 @@ class TextRecipe(LanguageRecipe):
         The latter only at the end, where there is time for all of them; of shorter ones as many as cost the same.
         """
         if split in self.lengths:
+            if tasks < self.chunks:                     # a probe
+                return
             own, longest = self.lengths[split], max(self.lengths.values())
             size, many = max(1, self.batch * self.length // own), self.chunks * (longest // own)
-            many *= tasks >= self.chunks
             yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
         step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
@@ -194,6 +195,7 @@ class TextRecipe(LanguageRecipe):
     def summary(self, scores) -> dict:
         nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in (
             "nats", "right", "unknown", "tokens"))
-        return {"bits": nats / tokens / math.log(2), "perplexity": math.exp(min(nats / tokens, 700)),
+        return {"bits": nats / tokens / math.log(2),
+                "perplexity": math.exp(min(nats / tokens, 700)),            # exp(710) overflows
                 "accuracy": right / tokens, "unknown": unknown / tokens}
 

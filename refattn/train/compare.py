@@ -178,23 +178,8 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     try:
         with _quiet_start():
             futures = {hand_out(path): path for path in jobs}
-        waiting, times, found = set(futures), dict.fromkeys(jobs, 1), {}
         try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
-                bars.look()
-                for future in done:
-                    path = futures.pop(future)
-                    error = CancelledError() if future.cancelled() else future.exception()
-                    if not worker_lost(error):
-                        found[path] = future.result()
-                        continue
-                    if times[path] == HANDED_OUT:
-                        raise BrokenExecutor(f"the worker of {path.name} was lost {HANDED_OUT} times")
-                    times[path] += 1
-                    again = hand_out(path)
-                    futures[again] = path
-                    waiting.add(again)
+            return _gathered(futures, hand_out, bars)
         except BaseException as error:                      # one that went wrong, or Ctrl-C
             stop_file.touch()
             running = [future for future in futures if not future.cancel()]
@@ -204,9 +189,29 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
                 raise
             wait(running)
             raise Interrupted(f"{len(futures)} runs stopped") from None
-        return found
     finally:
         bars.close()
         if own:
             executor.shutdown(wait=True, cancel_futures=True)
         stop_file.unlink(missing_ok=True)
+
+
+def _gathered(futures: dict, hand_out, bars) -> dict:
+    """{path: error or None} once all of {future: path} have ended; what has ended is taken out of `futures`."""
+    waiting, times, found = set(futures), dict.fromkeys(futures.values(), 1), {}
+    while waiting:
+        done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+        bars.look()
+        for future in done:
+            path = futures.pop(future)
+            error = CancelledError() if future.cancelled() else future.exception()
+            if not worker_lost(error):
+                found[path] = future.result()
+                continue
+            if times[path] == HANDED_OUT:
+                raise BrokenExecutor(f"the worker of {path.name} was lost {HANDED_OUT} times")
+            times[path] += 1
+            again = hand_out(path)
+            futures[again] = path
+            waiting.add(again)
+    return found

@@ -34,7 +34,7 @@ try:
 except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
-BEST = "best.npz"
+CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
@@ -149,13 +149,13 @@ def tidy(path, step: int) -> None:
 
 
 def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float,
-                    cpu_seconds: float = 0.0, name: str = "checkpoint.npz") -> None:
+                    cpu_seconds: float = 0.0, name: str = CHECKPOINT) -> None:
     """Replace checkpoint.npz (or `name`), or leave the old one as it is when that fails."""
     params.save(Path(path, name), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
                 recipe=describe(recipe))
 
 
-def load_checkpoint(path, recipe, parameters, which: str = "checkpoint.npz") -> tuple[dict, dict]:
+def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[dict, dict]:
     """(arrays, meta): the arrays of `ARRAYS` (parameters alone for 0 steps, and in best.npz), and step and seconds.
 
     Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
@@ -243,8 +243,8 @@ def load(path, *, best: bool = False):
     model = recipe.build()
     listed = model.parameters()
     try:
-        arrays, _ = load_checkpoint(path, recipe, listed, *[BEST] * best)
+        arrays, _ = load_checkpoint(path, recipe, listed, BEST if best else CHECKPOINT)
     except FileNotFoundError:
-        raise ValueError(f"{str(path)!r} has no {BEST}; none of its evaluations was kept" if best else
-                         f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
+        why = f"{BEST}; none of its evaluations was kept" if best else f"{CHECKPOINT}; the run has not started"
+        raise ValueError(f"{str(path)!r} has no {why}") from None
     return recipe, model, params.view(arrays["parameters"], listed)
