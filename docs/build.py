@@ -4,6 +4,7 @@ Tables side by side, results and other documents, tutorials as they were rendere
 """
 
 import argparse
+import ast
 import re
 import shutil
 import subprocess
@@ -23,9 +24,16 @@ INDEX = """# refattn
 
 {about}
 
+## Side by side
+
+Each equation, its forward line, and the backward line that answers it; below them small arrays, to step through.
+
+{sentences}
+
 ```{{toctree}}
 :caption: Side by side
 :maxdepth: 1
+:hidden:
 {pages}
 ```
 
@@ -36,7 +44,7 @@ INDEX = """# refattn
 ```
 
 ```{{toctree}}
-:caption: About it
+:caption: Documents
 :maxdepth: 1
 {documents}
 ```
@@ -44,6 +52,7 @@ INDEX = """# refattn
 ```{{toctree}}
 :caption: Modules
 :maxdepth: 2
+:hidden:
 {modules}
 ```
 """
@@ -97,19 +106,19 @@ def write_tutorials(source: Path) -> list[str]:
     return names
 
 
-def write_pages(source: Path, planted: bool, only: str) -> list[str]:
-    """The tables side by side; their names.  Raises Unanswered for a tagged line without an answer."""
-    names = []
+def write_pages(source: Path, planted: bool, only: str) -> dict[str, str]:
+    """The tables side by side; {name: what is on it}.  Raises Unanswered for a tagged line without an answer."""
+    shown = {file: page.page(file, found, planted) for file, found in units.pages().items() if only in file}
+    shown["ops.py"] = f'<div class="sbs">{page.operations()}</div>'
     (source / "side_by_side").mkdir()
-    for file, found in units.pages().items():
-        if only in file:
-            html = page.page(file, found, planted)
-            name = f"side_by_side/{file.removesuffix('.py').replace('/', '_')}"
-            (source / f"{name}.rst").write_text(raw(f"{file.removesuffix('.py')}", html), encoding="utf-8")
-            names.append(name)
-    name = "side_by_side/ops"
-    (source / f"{name}.rst").write_text(raw("ops", f'<div class="sbs">{page.operations()}</div>'), encoding="utf-8")
-    return [*names, name]
+    names = {}
+    for file, html in shown.items():
+        title = file.removesuffix(".py")
+        name = f"side_by_side/{title.replace('/', '_')}"
+        (source / f"{name}.rst").write_text(raw(title, html), encoding="utf-8")
+        sentence = ast.get_docstring(ast.parse((units.ROOT / file).read_text(encoding="utf-8"))).split("\n")[0]
+        names[name] = f"* [{title}]({name}.rst): {sentence}"
+    return names
 
 
 def write_modules(source: Path) -> list[str]:
@@ -141,7 +150,8 @@ def build(out: Path, planted: bool = True, only: str = "") -> None:
                  "tutorials": write_tutorials(source), "modules": write_modules(source)}
         about = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].partition("\n")[2]
         names = {f"{x}.md" for x in parts["documents"]}
-        text = INDEX.format(about=linked(about, "README.md", names), **{k: "\n".join(v) for k, v in parts.items()})
+        text = INDEX.format(about=linked(about, "README.md", names), sentences="\n".join(parts["pages"].values()),
+                            **{k: "\n".join(v) for k, v in parts.items()})
         (source / "index.md").write_text(text, encoding="utf-8")
         subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", "auto", str(source), str(out)],
                        check=True)

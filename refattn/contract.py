@@ -140,8 +140,8 @@ def _dots(p: Plan, size, a, b, out):
     dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
     c = xp.empty([size[x] for x in letters], dtype=dtype)
     xp.multiply(*(_spread(x, own, letters, size) for x, own in ((a, p.a), (b, p.b))), out=c)
-    inner = prod([size[x] for x in p.inner])
-    c = (c.reshape(-1, inner) @ constant(1, inner, dtype, xp)).reshape([size[x] for x in p.memory])
+    inner, shape = prod([size[x] for x in p.inner]), [size[x] for x in p.memory]
+    c = (c.reshape(prod(shape), inner) @ constant(1, inner, dtype, xp)).reshape(shape)     # not -1: axes may be empty
     if out is None:
         return c.transpose(p.axes_memory)
     out[...] = c.transpose(p.axes_memory)

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from refattn.attention import VARIANTS
 from refattn.params import count
 from refattn.recipes import RECIPES, SHORT, recipe
 
@@ -14,9 +15,13 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 def ranges(kind) -> dict:
-    """{field: [smallest, largest, choices]} of a recipe; an open end is null."""
+    """{field: [smallest, largest, choices]} of a recipe; an open end is null, all of H's variants are one choice."""
+    def choices(f):
+        names = list(f.metadata["choices"])
+        others = [x for x in names if x not in VARIANTS]
+        return ["every variant of H", *others] if set(VARIANTS) <= set(names) else names
     return {f.name: [None if abs(x) == float("inf") else x for x in (f.metadata["least"], f.metadata["most"])]
-            + [list(f.metadata["choices"])] for f in fields(kind)}
+            + [choices(f)] for f in fields(kind)}
 
 
 def row(made) -> dict:

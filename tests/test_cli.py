@@ -19,7 +19,7 @@ from refattn import cli, optim, params, recipes, xp
 from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
-from refattn.cli import training
+from refattn.cli import options, training
 from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.feed_forward import FeedForward, SwiGLU
@@ -709,3 +709,9 @@ def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsy
     assert cli.main(["train", "--held-out", "0", "--out", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr().err
     assert "--held-out is 0.0, which leaves no combination in split 'held_out'" in said and not list(tmp_path.iterdir())
+
+
+def test_an_option_of_several_values_may_be_given_again():
+    parser = options.train_parser(recipes.RECIPES["fuzzy_logic"])
+    found = parser.parse(["--attention", "hyla", "--seed", "0", "--attention", "softmax", "linear", "--seed", "1"])
+    assert found == {"compared": ["hyla", "softmax", "linear"], "seed": [0, 1]}

@@ -30,6 +30,15 @@ def test_every_spec_in_the_library_is_einsum(spec):
     assert contract(spec, a, b, out=out) is out and np.allclose(out, c, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("spec", [*SPECS, "bqhd,bqhd->h", "bqhd,bqhd->bqh", "bqh,bqh->bqh"])
+def test_any_axis_may_be_empty(spec):
+    a, b, _ = re.split(",|->", spec)
+    for empty in dict.fromkeys(a + b):
+        x, y = (np.ones([0 if letter == empty else 2 for letter in letters]) for letters in (a, b))
+        expected, found = np.einsum(spec, x, y), contract(spec, x, y)
+        assert found.shape == expected.shape and np.array_equal(found, expected)
+
+
 @given(st.sampled_from(SPECS), st.randoms(use_true_random=False))
 def test_order_sets_memory_only(spec, random):
     a, b = operands(spec, np.random.default_rng(random.randrange(1000)))

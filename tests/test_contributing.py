@@ -47,6 +47,7 @@ def test_everything_follows_from_page_loops_and_row(copy):
     for folder in CONTRIBUTED:
         contribute(copy, folder)
     assert run(copy, "-m", "tests.readme_tables").returncode == 0
+    assert run(copy, "-m", "tests.planted.revealed").returncode == 0
     readme = (copy / "README.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in readme for name in NAMES)
     done = run(copy, "-m", "tests.new_variants", *NAMES)

@@ -194,6 +194,16 @@ def test_the_line_of_a_mistake_that_no_table_has():
     assert "backward (2)" in found.lines and not found.named and "another ds would explain it" in str(found), found
 
 
+@pytest.mark.parametrize("page", ["softmax", "hyla"])
+def test_a_scale_that_is_forgotten_in_both_gradients(page):
+    def kernel(q, k, v, do):
+        o, saved = PAGES[page].forward(q, k, v)
+        dq, dk, dv, *_ = PAGES[page].backward(saved, do)
+        return o, dq * q.shape[-1] ** 0.5, dk * q.shape[-1] ** 0.5, dv
+    found = check.diagnose(kernel, page)
+    assert found.lines[0] == "backward (1)" and "dq and dk: not divided by sqrt(d)" in found.sentences[0], found
+
+
 def test_words_begin_with_the_verdict():
     names = {case.name: case for case in BANK}
     said = str(check.diagnose(names["hyla: a sign"].function, "hyla"))

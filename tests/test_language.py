@@ -224,14 +224,14 @@ def test_scores_are_sums_over_what_is_asked(tmp_path):
     (tmp_path / "a.txt").write_text("one two three\n" * 60 + "one four\n" * 6)
     chosen = recipe("text", unit="words", **SIZES | {"text": str(tmp_path / "a.txt")})
     model = chosen.build()
-    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("test", 4)))
+    p, batch = filled(model, np.random.default_rng(7)), next(iter(chosen.asked("test", 4)))
     found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))
     z, _ = model.forward(p, batch.tokens)
     losses = np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, batch.target[..., None], -1)[..., 0]
     inside = batch.weight > 0
     assert found["bits"] == pytest.approx(losses[inside].mean() / np.log(2))
     assert found["perplexity"] == pytest.approx(np.exp(losses[inside].mean()))
-    assert found["accuracy"] == (z.argmax(-1) == batch.target)[inside].mean()
+    assert found["accuracy"] == (z.argmax(-1) == batch.target)[inside].mean() > 0
     assert found["unknown"] == (batch.target == 0)[inside].mean() > 0
 
 

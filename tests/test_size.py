@@ -2,6 +2,7 @@
 
 import doctest
 
+from refattn.attention import VARIANTS
 from refattn.recipes import recipe
 from tests import size
 
@@ -9,8 +10,10 @@ from tests import size
 def test_rooms_stay_below_their_ceilings():
     assert doctest.testmod(size).failed == 0
     rooms = size.rooms()
-    assert rooms.total() <= size.CEILINGS["refattn"], rooms
-    assert sum(rooms[name] for name in size.NUMERICS) <= size.CEILINGS["numerics"], rooms
+    found = {"refattn": rooms.total(), "numerics": sum(rooms[name] for name in size.NUMERICS)}
+    for name, lines in found.items():
+        ceiling = size.CEILINGS[name] + (len(VARIANTS) - 12) * size.NEW_PAGE[name]
+        assert lines <= ceiling, f"{name} has {lines:,} lines of code, allowed are {ceiling:,}: leave out, or raise it"
 
 
 def test_a_step_goes_through_few_files():

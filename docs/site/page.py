@@ -110,16 +110,20 @@ class Pair:
         return "\n".join(indent + WORD.sub(marked, escape(row, quote=False)) for row in line.code)
 
     def math(self, line: Line) -> str:
-        """The line's equations; where the notation has no word, its outline."""
+        """The line's equations, or its outline; nothing where only its code could stand there once more."""
         if line.equations:
             return " ".join(map(self.type.equation, line.equations))
-        if line.tags:
-            try:
-                return self.type.sketch(line.node, results_of(
-                    self.sides["f" if line in self.unit.forward.lines else "b"]))
-            except (TypeError, Unread):
-                return ""
-        return ""
+        try:
+            outline = self.type.sketch(line.node, results_of(
+                self.sides["f" if line in self.unit.forward.lines else "b"])) if line.tags else ""
+        except (TypeError, Unread):
+            return ""
+        return "" if 'class="code"' in outline else outline
+
+    @cached_property
+    def typeset(self) -> bool:
+        """Whether every tagged line of the forward has its equations."""
+        return all(line.equations for line in self.unit.forward.lines if line.tags)
 
     def line(self, line: Line, side: str) -> str:
         tagged = bool(line.tags) and not line.again
@@ -256,6 +260,7 @@ def page(file: str, units: list[Unit], planted: bool = True) -> str:
     shown = "".join((f"<h2>{escape(p.unit.name)}</h2>" if len(pairs) > 1 else "") + p.table() for p in pairs)
     doc = ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8"))) or ""
     first, _, rest = doc.partition("\n")
-    about = (f'<p>{escape(first)}</p><details class="about"><summary>equation and source</summary>'
+    closed = "" if all(p.typeset for p in pairs) else " open"      # where the table has not all equations, the text has
+    about = (f'<p>{escape(first)}</p><details class="about"{closed}><summary>equation and source</summary>'
              f"<pre>{escape(rest.strip(chr(10)))}</pre></details>")
     return f'<div class="sbs">{about}<div class="sizes" hidden></div>{shown}</div>'

@@ -233,41 +233,49 @@ class Changes:
 
 def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
     """Every mistake of the forward or of the backward, or of some lines; `sizes` of the letters say which tiles fit."""
-    texts = {i: ast.unparse(resolved(of, line)) for i, line in enumerate(of.lines)}
-    made = {line.name for line in of.lines}
+    texts = [ast.unparse(resolved(of, line)) for line in of.lines]
     for i, line in enumerate(of.lines):
-        if line.part != part or lines is not None and i not in lines:
-            continue
-        writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
-        before = [n for n in of.letters if n not in made and n != "do"] + [x.name for x in of.lines[:i]]
-        scope = list(dict.fromkeys(["do"] * part + before))
-        same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == part]
-        allowed, whole = Changes(of, line, scope, sizes), writer.tree.body
-        found = [(*change, whole, "", True) for change in allowed.of_line(texts[i])]
-        for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
-            if isinstance(node, ast.expr) and id(node) in writer.at:
-                name = node.id if isinstance(node, ast.Name) else ""
-                found += [(*change, node, name, False) for change in allowed.of_node(node, twin)]
-        for x in {n.id for n in ast.walk(whole) if isinstance(n, ast.Name) and n.id in scope} if 1 in costs else ():
-            if texts[i].count(x) > 1:
-                others = [(f"{y} in place of {x} throughout", y) for y in scope
-                          if y != x and of.letters.get(y) == of.letters[x]]
-                others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
-                for words, y in others:
-                    yield Mutant(line, words, 1, {i: renamed(of, i, {x: y})}, x)
-        for cost, words, new, node, *kind in found:
-            code = writer.put(node, new) if cost in costs else None
-            if code:
-                yield Mutant(line, words, cost, {i: code}, *kind)
-                for j in same:
-                    yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
-    yield from pairs(of, part, texts, sizes, costs)
+        if line.part == part and (lines is None or i in lines):
+            yield from of_one_line(of, i, texts, sizes, costs)
+    if 1 in costs:
+        yield from moved(of, part, texts)
+        yield from badly_scaled(of, part, texts)
+    yield from misread(of, part, texts, sizes, costs)
 
 
-def pairs(of, part, texts, sizes, costs):
-    """Two lines that change together: a factor or term that comes too early or too late, an input that is misread."""
+def of_one_line(of, i, texts, sizes, costs):
+    """One change in a line; the same name changed throughout it; the same change in a later line with the same text."""
+    line = of.lines[i]
+    writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
+    whole, made = writer.tree.body, {each.name for each in of.lines}
+    given = [name for name in of.letters if name not in made and name != "do"]
+    scope = list(dict.fromkeys(["do"] * line.part + given + [each.name for each in of.lines[:i]]))
+    changes = Changes(of, line, scope, sizes)
+    found = [(*change, whole, "", True) for change in changes.of_line(texts[i])]
+    for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
+        if isinstance(node, ast.expr) and id(node) in writer.at:
+            name = node.id if isinstance(node, ast.Name) else ""
+            found += [(*change, node, name, False) for change in changes.of_node(node, twin)]
+    for x in {n.id for n in ast.walk(whole) if isinstance(n, ast.Name) and n.id in scope} if 1 in costs else ():
+        if texts[i].count(x) > 1:
+            others = [(f"{y} in place of {x} throughout", y) for y in scope
+                      if y != x and of.letters.get(y) == of.letters[x]]
+            others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
+            for words, y in others:
+                yield Mutant(line, words, 1, {i: renamed(of, i, {x: y})}, x)
+    same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == line.part]
+    for cost, words, new, node, *kind in found:
+        code = writer.put(node, new) if cost in costs else None
+        if code:
+            yield Mutant(line, words, cost, {i: code}, *kind)
+            for j in same:
+                yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
+
+
+def moved(of, part, texts):
+    """A factor or a term that comes some lines too early or too late."""
     lines = [i for i, line in enumerate(of.lines) if line.part == part]
-    for i in lines if 1 in costs else ():
+    for i in lines:
         tree = resolved(of, of.lines[i]).body
         if not isinstance(tree, ast.BinOp) or not isinstance(tree.op, ast.Mult | ast.Add):
             continue
@@ -280,6 +288,21 @@ def pairs(of, part, texts, sizes, costs):
             when = f"comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
             yield Mutant(of.lines[min(i, j)], f"the {kind} {f} {when}", 1,
                          {i: code_of(x), j: code_of(f"({texts[j]}) {sign} ({f})")})
+
+
+def badly_scaled(of, part, texts):
+    """The scale of the scores wrong in the same way in all lines that have it."""
+    uses = [i for i, line in enumerate(of.lines) if line.part == part and re.search(r"\bscale\b", texts[i])]
+    if len(uses) > 1 and "scale" not in of.letters:         # a page's 1/sqrt(d), not an array of LayerNorm's
+        names = " and ".join(of.lines[i].name for i in uses)
+        for cost, words, new in rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": []}, head=of.code[1]):
+            yield Mutant(of.lines[uses[0]], f"{names}: {words}", cost + 1,
+                         {i: renamed(of, i, {"scale": new}) for i in uses})
+
+
+def misread(of, part, texts, sizes, costs):
+    """An input that is read wrongly in every line."""
+    lines = [i for i, line in enumerate(of.lines) if line.part == part]
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at"):
         letters = of.letters.get(name, "")
         found = [(1, f"{name} is read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
@@ -289,7 +312,7 @@ def pairs(of, part, texts, sizes, costs):
         if name in ("keep", "dropout"):
             found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name),
                       (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
-                     (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
+                      (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
             found = list(rows("places", {}))
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]

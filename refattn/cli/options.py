@@ -6,6 +6,7 @@ import reprlib
 from difflib import get_close_matches
 from pathlib import Path
 
+SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
 BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
 
 
@@ -106,10 +107,10 @@ def train_parser(kind) -> Parser:
     parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
     kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
-    parser.add_argument(flag(kind.COMPARES), nargs="+", metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
+    parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
         f"what is compared: one run for each value{allowed(fields(kind), kind.COMPARES)} (default: "
         f"{' '.join(map(str, kind.compared()))})"))
-    parser.add_argument("--seed", nargs="+", type=whole, metavar="S", help="seeds to average over (default: 0)")
+    parser.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="seeds to average over (default: 0)")
     parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
         f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")

@@ -10,7 +10,7 @@ from ..refusals import unknown
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
-from .options import Parser, Usage, answers, flag, positive, save, whole, writable
+from .options import SEVERAL, Parser, Usage, answers, flag, positive, save, whole, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -20,7 +20,7 @@ def parser() -> Parser:
     made = Parser("refattn reproduce", "A published table beside ours; without NAME the names. Ours are of the runs "
                   "that are recorded in the package, or of fresh ones.")
     made.add_argument("name", nargs="?", metavar="NAME", help="of a table; refattn reproduce lists them")
-    made.add_argument("--row", nargs="+", metavar="PART", help="only rows whose label contains one of these")
+    made.add_argument("--row", **SEVERAL, metavar="PART", help="only rows whose label contains one of these")
     made.add_argument("--plot", metavar="FILE", help="draw it too (.png, .svg, .pdf); needs the extra plots")
     made.add_argument("--all", action="store_true", help="also tables and rows of which nothing was "
                       "run; Markdown and JSON have them anyway")
@@ -29,7 +29,7 @@ def parser() -> Parser:
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
     group.add_argument("--fresh", action="store_true", help="train instead of reading what is recorded")
     group.add_argument("--scale", metavar="S", help="settings of the recipe (default: quick; of claims: each its own)")
-    group.add_argument("--seed", nargs="+", type=whole, metavar="S", help="default: 0 1 2")
+    group.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="default: 0 1 2")
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
     group.add_argument("--out", metavar="DIR", help="where the runs are or go (default: runs/NAME-SCALE)")
     group.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")

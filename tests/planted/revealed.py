@@ -1,9 +1,11 @@
-"""Which planted bugs each reference vector reveals: `python -m tests.planted.revealed` writes it into the package.
+"""Which planted bugs each reference vector reveals; the wheel has this table and not the bugs.
 
-The wheel has this table and not the bugs.
+    python -m tests.planted.revealed            writes it into the package; asks new vectors, and all for new bugs
+    python -m tests.planted.revealed --all      asks everything
 """
 
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -25,13 +27,23 @@ def reveals(bug, case, inputs, expected) -> bool:
                for n, x in expected.items())
 
 
-def table(bugs=BUGS) -> dict:
-    """{"mistakes": sentences, "revealed": {file: numbers of the sentences}}."""
-    return {"mistakes": [f"{bug.file}: {bug.sentence}" for bug in bugs],
-            "revealed": {file: [i for i, bug in enumerate(bugs) if reveals(bug, case, inputs, found)]
+def table(bugs=BUGS, known=None) -> dict:
+    """{"mistakes": sentences, "revealed": {file: numbers of the sentences}}; a pair that is in `known` is not asked."""
+    mistakes, before = [f"{bug.file}: {bug.sentence}" for bug in bugs], {}
+    if known is not None:
+        asked = known["mistakes"]
+        before = {(file, words): words in {asked[i] for i in numbers} for file, numbers in known["revealed"].items()
+                  for words in asked}
+
+    def is_revealed(file, words, *asked):
+        return before[file, words] if (file, words) in before else reveals(*asked)
+    return {"mistakes": mistakes,
+            "revealed": {file: [i for i, (words, bug) in enumerate(zip(mistakes, bugs, strict=True))
+                                if is_revealed(file, words, bug, case, inputs, found)]
                          for file, case, inputs, _, found in vectors.arrays()}}
 
 
 if __name__ == "__main__":
-    text = json.dumps(table()).replace("], ", "],\n").replace('", ', '",\n')
+    kept = None if "--all" in sys.argv else json.loads(vectors.REVEALED.read_text(encoding="utf-8"))
+    text = json.dumps(table(known=kept)).replace("], ", "],\n").replace('", ', '",\n')
     vectors.REVEALED.write_text(text + "\n", encoding="utf-8")

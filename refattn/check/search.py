@@ -1,0 +1,145 @@
+"""The mistakes of the grammar, held against a kernel's answers to all probes."""
+
+from itertools import chain
+
+import numpy as np
+
+from ..verification import rounding
+from ..verification.rounding import UNIT
+from .formulas import start
+from .grammar import mutants, scaled
+from .running import FUNCTIONS, Runner
+from .upstream import first_lines
+
+__all__ = ["Search"]
+
+
+class Search:
+    """The mistakes of the grammar against the kernel's answers."""
+    def __init__(self, of, part, names, asked, dtype, naive):
+        self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
+        self.dtype, self.naive, self.loose = dtype, naive, UNIT[dtype] * (8 if UNIT[dtype] > 1e-5 else 256)
+        order = sorted(asked, key=lambda p: (not asked[p].wrong, asked[p].theirs["o"].size))   # telling and cheap first
+        self.asked = {p: asked[p] for p in order}
+        self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
+        self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
+        self.sizes = {n[2:]: x for n, x in self.envs[order[0]].items() if n.startswith("n_")}
+        self.first, self.close = order[0], []
+        a = self.asked[self.first]
+        self.scale = {n: np.abs(x).max() or 1.0 for n, x in a.ours.items()}
+        self.difference = self.flat(a, a.theirs)
+
+    def flat(self, a, results):
+        """How far results are from the page, every array relative to its largest entry, in one vector."""
+        x = np.concatenate([((results[n] - a.ours[n]) / self.scale[n]).ravel() for n in self.names
+                            if n in a.theirs and np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
+        return np.where(np.isfinite(x), x, 0)
+
+    def found(self, p, env) -> dict:
+        """The compared results, in the shapes that the kernel's have."""
+        ours, xs = self.asked[p].ours, {n: env[n] for n in self.names if n in self.asked[p].theirs}
+        return {n: x.reshape(ours[n].shape) if x.size == ours[n].size else x for n, x in xs.items()}
+
+    def misfit(self, p, m):
+        """Root mean square error of a mistake at a probe in error bars of the right page; inf where it cannot be it."""
+        a, square, count = self.asked[p], 0.0, 0
+        try:
+            found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part))
+        except (ValueError, TypeError, IndexError, AttributeError, NameError):
+            return np.inf
+        off = False
+        for n, y in found.items():
+            x, finite = a.theirs[n], np.isfinite(y)
+            if x.shape != y.shape or (np.isfinite(x) != finite).any():
+                return np.inf
+            x, y = np.where(finite, x, 0), np.where(finite, y, 0)
+            top = np.abs(y).max(initial=0)
+            growth = max(1.0, top / (np.abs(a.ours[n]).max(initial=0) or 1.0))
+            r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
+            off, square, count = off or r.max(initial=0) > 1, square + (r * r).sum(), count + r.size
+        if off and p == self.first:
+            y = self.flat(a, found)
+            norm = np.linalg.norm(y) * np.linalg.norm(self.difference)
+            if norm > 0:
+                self.close.append((abs(y @ self.difference) / norm, (y @ self.difference) / (y @ y), m))
+        return np.inf if off else (square / max(1, count)) ** 0.5
+
+    def strictly(self, m):
+        """(root mean square, largest) error of a mistake in error bars of its own, over all probes."""
+        rms, largest = 0.0, 0.0
+        for p, a in self.asked.items():
+            def run(xp, start=self.starts[p], p=p):
+                env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start.items()}
+                if any("_no_" in name for code in m.codes.values() for name in code.co_names):
+                    env |= self.runner.shadows(env)
+                return self.found(p, self.runner.run(env, m.codes, self.part if self.part == 0 else None, whole=True))
+            exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
+            for n, y in exact.items():
+                judged = np.isfinite(y) & np.isfinite(bars[n])
+                r = np.abs(a.theirs[n] - y)[judged] / np.maximum(bars[n][judged], 1e-300)
+                rms, largest = max(rms, ((r * r).sum() / max(1, r.size)) ** 0.5), max(largest, r.max(initial=0))
+        return float(rms), float(largest)
+
+    def fits(self, costs):
+        """(rms, largest, mistake) of those that explain every answer."""
+        near, wrong, lines = [], {n for n in self.names if any(n in a.wrong for a in self.asked.values())}, None
+        if 0 not in costs:                                      # many: only where all that is wrong comes from
+            lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
+        found = [mutants(self.of, self.part, self.sizes, costs, lines)]
+        if self.part and 0 in costs:                            # what the backward makes again
+            found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
+                         for m in mutants(self.of, 0, self.sizes, costs))
+        for m in chain(*found):
+            worst = 0.0
+            for p in self.asked:
+                worst = max(worst, self.misfit(p, m))
+                if worst == np.inf:
+                    break
+            else:
+                near.append((worst, m))
+        near.sort(key=lambda x: (x[0], x[1].cost))
+        return [(*self.strictly(m), m) for _, m in near[:16]]
+
+    def factors(self):
+        """(rms, largest, mistake) of a value that is off by a factor which one probe gives and the others confirm."""
+        for m in scaled(self.of, self.part):
+            factor = 1.0
+            for _ in range(12):                                        # Gauss and Newton, in one unknown
+                here, there = (self.flat(self.asked[self.first], self.found(self.first, self.runner.run(
+                    self.envs[self.first] | {"FACTOR": f}, m.codes, self.part))) for f in (factor, factor + 1e-4))
+                slope = (there - here) / 1e-4
+                step = (slope @ (self.difference - here)) / ((slope @ slope) or 1)
+                factor += np.clip(step, -0.5, 0.5)
+            for env in (*self.starts.values(), *self.envs.values()):
+                env["FACTOR"] = factor
+            if max(self.misfit(p, m) for p in self.asked) < np.inf:
+                yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
+
+    def alike(self, m) -> list:
+        """Lines that nobody can tell from a mistake's own.
+
+        The others that change; those where an option enters that it leaves out or brings in; the one that makes a value
+        which is misread in one line only; the only one that reads a value that is made wrongly.
+        """
+        lines, uses = self.of.lines, self.runner.uses
+        mine = [i for i, line in enumerate(lines) if line.part == self.part]
+        used = {name for code in m.codes.values() for name in code.co_names}
+        left_out = {tuple(name.rsplit("_no_", 1)) for name in used if "_no_" in name}
+        brought = {x for x in ("keep", "dropout") if x in used and not any(x in uses[i] for i in m.codes)}
+        found = [*m.codes, *(i for i in mine for x, option in left_out
+                             if option in uses[i] and x in self.runner.reached(i, [x]))]
+        found += [i for i in mine if brought & uses[i]]
+        value = m.line.name if m.whole else m.misread
+        readers = {lines[i].tag for i in mine if value in uses[i]}
+        if len(readers) == 1:
+            found += [i for i in mine if (value in uses[i] if m.whole else lines[i].name == value)]
+        return [lines[i] for i in found]
+
+    def first_lines(self) -> tuple:
+        """The first lines whose value alone would explain the answers to one probe, the smallest that tells."""
+        wrong = [p for p, a in self.asked.items() if a.wrong]
+        p = "one sequence" if "one sequence" in wrong else wrong[0]
+        a = self.asked[p]
+        theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}
+        bars = {n: 4 * a.bars[n] + self.loose * np.abs(a.ours[n]).max(initial=0) for n in theirs}
+        return first_lines(self.of, self.part, self.envs[p], theirs, bars)

@@ -1,0 +1,82 @@
+"""What a run and a comparison say while they are under way, and what a run leaves behind that was killed."""
+
+import json
+
+import pytest
+
+from refattn.recipes import recipe
+from refattn.train import fit, progress, record, runs
+from tests.tiny import disturbed, tiny
+
+
+class Clock:
+    """A clock that goes only when it is told to."""
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_a_run_says_how_long_the_steps_that_are_left_will_take(monkeypatch, capsys):
+    clock = Clock()
+
+    def a_minute(step, batch):
+        clock.now += 60
+    monkeypatch.setattr(record, "time", clock)
+    fit(disturbed(a_minute), progress=True)
+    assert "about 10.0 minutes to go" in capsys.readouterr().err        # after 20 of 30 steps, a minute each
+
+
+def reach(path, step):
+    path.mkdir(exist_ok=True)
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": step, "loss": 0.5, "rate": 1e-3}) + "\n")
+
+
+def test_a_bar_of_all_runs_goes_where_they_are_and_says_once_how_long_they_take(tmp_path, monkeypatch, capsys):
+    clock, jobs = Clock(), [(tmp_path / str(seed), tiny(seed=seed, steps=200)) for seed in (0, 1)]
+    monkeypatch.setattr(progress, "time", clock)
+    reach(jobs[1][0], 10)                                   # one was resumed
+    bars = progress.Bars(jobs, True)
+    bar = bars.bars[0]
+    assert (bar.total, bar.n) == (400, 10) and bars.single
+    for now, steps in (60, (20, 30)), (120, (60, 70)), (180, (100, 110)):
+        clock.now = now
+        for (path, _), step in zip(jobs, steps, strict=True):
+            reach(path, step)
+        bars.look()
+        bars.look()                                         # nothing new: nothing moves
+        assert bar.n == sum(steps)
+    bars.close()
+    said = capsys.readouterr().err
+    # first seen at step 30 of 400; told as soon as 40 more are done, at 90: 310 to go at 60 a minute
+    assert said.count("minutes to go") == 1 and "about 5.2 minutes to go" in said
+    assert said.startswith("2 runs, 400 steps together; parameters: hyla-seed0 ")
+
+
+def test_without_progress_nothing_is_said(tmp_path, capsys):
+    bars = progress.Bars([(tmp_path, tiny())], False)
+    reach(tmp_path, 5)
+    bars.look()
+    bars.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_killed_writer_left_is_put_away(tmp_path, capsys):
+    for step in (1, 2, 3):
+        reach(tmp_path, step)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write("{not a line}\n" + json.dumps({"step": 4, "loss": 0.5, "rate": 1e-3}) + "\n{\"step\": 5, \"lo")
+    (tmp_path / "checkpoint.npz.123.tmp").write_bytes(b"half")
+    runs.tidy(tmp_path, 3)
+    assert [line["step"] for line in runs.lines(tmp_path)] == [1, 2, 3]
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+    assert "metrics.jsonl, line 4: damaged and left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("fields", "name"), [
+    ({"problem": "rmts", "hold_out": 85, "attention": "softmax", "seed": 2}, "rmts-85-softmax-seed2"),
+    ({"problem": "rmts", "hold_out": 85, "attention": "compositional", "retrievals": 4},
+     "rmts-85-compositional-4-seed0")])
+def test_runs_that_are_compared_have_names_of_their_own(fields, name):
+    assert recipe("esbn", **fields).name == name
