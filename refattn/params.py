@@ -62,8 +62,7 @@ class Views:
 
     def __setattr__(self, name, value):
         if value is not self.__dict__.get(name):
-            raise AttributeError(f"{name} cannot be bound to another array; allowed: writing into it, as in "
-                                 f"p.{name}[...] = x")
+            raise AttributeError(f"{name} cannot be bound to another array; allowed: p.{name}[...] = x")
 
     def __getitem__(self, name):
         return self.__dict__[name]

@@ -122,10 +122,8 @@ def write_attention(p, layer: SlidingDilated, n: int) -> None:
         p.wv[:size, j - 1] = np.eye(size)
         p.wo[j - 1, :, j * size:(j + 1) * size] = np.eye(size)
         for other in range(chunk):                      # no entry is 0, which the released code takes for a mask
-            if layer.out_of_range == "pad":
-                far = 1
-            else:                                       # of the keys that there are the farthest wins
-                far = j - other if other < j else chunk
+            far = j - other if other < j else chunk     # of the keys that there are the farthest wins
+            far = 1 if layer.out_of_range == "pad" else far
             p.offset_bias[j - 1, other] = 1 if other == j else 1 - SATURATED * far
     if layer.out_of_range == "pad":
         p.pad[:size] = np.eye(n).ravel()

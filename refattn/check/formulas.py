@@ -30,6 +30,17 @@ PARTED = "-----\n"
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 
 
+JOINED = {                     # gradients of the selector: the sum over retrievals after the product, not before it
+    "dselector bqsc = dot('bqs,c->bqsc', dsame, wc)":
+    "each bqsrc = dot('bqsr,c->bqsrc', dl, wc)\n5 dselector bqsc = total(each, 'r')",
+    "dwc c = dot('bqs,bqsc->c', dsame, selector)":
+    "every rc = dot('bqsr,bqsc->rc', dl, selector)\n5 dwc c = total(every, 'r')",
+    "dselector bqsc = dot('bqsf,cf->bqsc', dsame, wc)":
+    "each bqsrc = dot('bqsrf,cf->bqsrc', dz, wc)\n5 dselector bqsc = total(each, 'r')",
+    "dwc cf = dot('bqsc,bqsf->cf', selector, dsame)":
+    "every rcf = dot('bqsc,bqsrf->rcf', selector, dz)\n5 dwc cf = total(every, 'r')"}
+
+
 class Line(NamedTuple):
     part: int                  # 0 forward, 1 backward
     tag: str
@@ -102,6 +113,8 @@ def _page(of, fused):
     if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
         text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
             PARTED, f"{PARTED}{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
+    for apart, joined in JOINED.items() if fused else ():
+        text = text.replace(apart, joined)
     return text, inputs, code, words, 2
 
 

@@ -32,7 +32,7 @@ TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
 MISTAKES = {kind: [(*(part.strip() for part in row.split(" | ")), set(re.findall(r"{(\w+)", row)))
                    for row in rows.splitlines()]
             for kind, rows in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TABLE, re.MULTILINE)}
-EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "1e-05", "0.0001", "0.001", "0.01"
+EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
 EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
 FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
 POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
@@ -100,7 +100,8 @@ class Changes:
         self.exponent = exps[0] if exps and "keep" in of.letters else None
         self.names = {each.name: each for each in of.lines}
         self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
-                       "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:])}
+                       "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
+                       "tile": one("tile", keys if of.code[-1] == "k" else ())}
 
     def rows(self, kind, ranges=None, **fields):
         """`rows` with what the page gives."""
@@ -224,8 +225,12 @@ class Changes:
             for letter in dict.fromkeys((words, *words)):
                 size = " * ".join(f"n_{n}" for n in letter)
                 yield 0, f"mean over {letter} in place of sum", f"{text} / ({size})"
+        if call == "mean" and len(words) == 1:
+            yield from self.rows("mean over one", **fields)
         if call == "mean" and "h" in words and self.of.code.startswith("bh"):
             yield from self.rows("mean over heads", **fields)
+        if call == "sum" and self.line.part and letters == self.of.code and words == letters[-1]:
+            yield from self.rows("sum of a softmax", h=letters[1], **fields)
 
 
 # ----------------------------------------------------------------------------------------------------- all of one page

@@ -71,6 +71,15 @@ def _alive(keep, axis=-1):
     return np.where(keep.any(axis, keepdims=True), keep, 1.0)
 
 
+def _causal(keep, how, tile):
+    """A causal keep as kernels get it wrong that go through tiles, or chunks with a state."""
+    q, k = keep.shape[-2:]
+    row, key = np.arange(q)[:, None], np.arange(k)
+    here, there = (row + k - q) // tile, key // tile
+    return {"twice": keep + (here == there), "lost": keep * (there >= here - 1), "whole": 1.0 * (there <= here),
+            "first": keep * (key <= row // tile * tile + k - q)}[how]
+
+
 def _drift(s, keep, tile):
     """exp(largest score - largest so far), tile of keys by tile: what a running sum lacks that is never rescaled."""
     s = np.where(keep > 0, s, -np.inf)
@@ -88,7 +97,7 @@ def _placed(at, late=0, dilation=2, edge=None):
 
 
 FUNCTIONS = KNOWN | {
-    "drift": _drift,
+    "drift": _drift, "causal": _causal, "power_of_two": lambda n: 1 << (n - 1).bit_length(),
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),

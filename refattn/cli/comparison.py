@@ -67,8 +67,7 @@ def fitted(rows, right, limit: int | None) -> list[list[str]]:
         return [[*label, *(f"  {line}" for line in part)] for label, part in zip(labels, below, strict=True)]
     for least in body, word, [5] * len(widths):             # the last breaks words
         while limit and sum(widths) + gaps > limit:
-            wide = [i for i in places if widths[i] > least[i]]
-            if not wide:
+            if not (wide := [i for i in places if widths[i] > least[i]]):
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1
 

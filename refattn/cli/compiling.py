@@ -98,10 +98,8 @@ def report(machine, found, longest: int) -> str:
 def errors_of(by_length, first: int, most: int = 8) -> str:
     """How many errors, and at which lengths, of which the first has the number `first`; `most` of them are named."""
     wrong = np.flatnonzero(by_length)
-    if not wrong.size:
-        return "0"
     named = [f"{first + i:,}: {by_length[i]}" for i in wrong[:most]] + ["..."] * (wrong.size > most)
-    return f"{by_length.sum():,} (at length {', '.join(named)})"
+    return f"{by_length.sum():,} (at length {', '.join(named)})" if named else "0"
 
 
 class Plan(NamedTuple):

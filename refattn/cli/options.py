@@ -151,8 +151,7 @@ def save(file: str, draw) -> None:
     try:
         figure = draw()
     except ImportError as error:
-        raise Usage(f"--plot is {file!r}, but {error.name or error} is missing; allowed after: "
-                    f"pip install 'refattn[plots]'") from None
+        raise Usage(f"--plot: {error.name or error} is missing; allowed after: pip install 'refattn[plots]'") from None
     try:
         figure.savefig(file, dpi=120)
     except (OSError, ValueError) as error:

@@ -78,8 +78,7 @@ class Block:
         queries.  Raises ValueError where context and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
-            which = "missing, but cross is set" if context is None else "given, but cross is not set"
-            raise ValueError(f"context is {which}; allowed: both or neither")
+            raise ValueError(f"context is {'missing' if context is None else 'given'}; allowed: with a cross alone")
         norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])

@@ -52,8 +52,7 @@ class DecoderRecipe(Recipe):
         """With the scores and the stream of activations that every block keeps for its backward."""
         length, size = self.shape()[0], self.sizes()
         per_block = size["heads"] * length**2 + length * (size["width"] + size["hidden"] * max(1, self.experts))
-        whole = self.layers - 1 if self.read else self.layers   # the last block keeps little where little is read
-        return super().least_bytes() + 4 * self.batch * per_block * whole
+        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)   # the last keeps little
 
     def build(self):
         size, (length, inputs, outputs, _) = self.sizes(), self.shape()

@@ -97,8 +97,7 @@ class Ranks(Alone):
             self.world.Gatherv(self.stack, None)
         else:
             self.world.Gatherv(MPI.IN_PLACE, (self.stack, self.counts))
-        seconds = self.world.gather(time.process_time())    # None but at rank 0
-        self.seconds = sum(seconds) if seconds else 0.0
+        self.seconds = sum(self.world.gather(time.process_time()) or (0.0,))        # None but at rank 0
 
     def cpu_seconds(self):
         """Of all ranks, up to the last update."""

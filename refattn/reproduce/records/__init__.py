@@ -114,8 +114,7 @@ def merged(record: dict, found: list[dict]) -> dict:
     task, all_runs = record.get("task", found[0]["task"]), {}
     for run in [*record.get("runs", ()), *found]:
         if run["task"] != task:
-            raise ValueError(f"{run['name']} is a run of {run['task']}, but the record is of {task}; allowed: "
-                             f"another file")
+            raise ValueError(f"{run['name']} is of {run['task']}, but the record is of {task}; allowed: another file")
         for other in all_runs.values():
             for name in SETTINGS if other["name"] == run["name"] else ():
                 if run["fields"][name] != other["fields"][name]:
