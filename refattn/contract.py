@@ -41,15 +41,15 @@ def plan(spec: str, order: str | None = None) -> Plan:
     b, arrow, result = rest.partition("->")
     memory = order or result
     if not arrow or not f"{a}{b}{result}".isalpha():
-        raise ValueError(f"contract spec {spec!r} is not of the form 'ab,bc->ac'")
+        raise ValueError(f"contract spec is {spec!r}; allowed: letters in the form 'ab,bc->ac'")
     for letters in (a, b, result):
         if len(set(letters)) != len(letters):
-            raise ValueError(f"contract spec {spec!r} repeats a letter in {letters!r}")
+            raise ValueError(f"contract spec is {spec!r}; allowed: different letters in {letters!r}")
     if sorted(memory) != sorted(result):
-        raise ValueError(f"contract order {memory!r} does not have the letters of the result {result!r}")
+        raise ValueError(f"contract order is {memory!r}; allowed: the letters of the result, {result!r}")
     for x in {*a, *b, *result}:
         if (x in a) + (x in b) + (x in result) < 2:
-            raise ValueError(f"contract spec {spec!r}: the letter {x!r} must stand in two or three of the three places")
+            raise ValueError(f"contract spec is {spec!r}; allowed: a letter {x!r} in two or three of the three places")
     batch = "".join(x for x in memory if x in a and x in b)
     left = "".join(x for x in memory if x not in b)
     right = "".join(x for x in memory if x not in a)
@@ -102,7 +102,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     a = a.transpose(p.axes_a).reshape(*batch, left, inner)
     b = b.transpose(p.axes_b).reshape(*batch, inner, right)
     if out is not None and out.shape != tuple(size[x] for x in p.result):
-        raise ValueError(f"contract {spec!r}: out has shape {out.shape}, not {tuple(size[x] for x in p.result)}")
+        raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {tuple(size[x] for x in p.result)}")
     if out is not None or p.groups is None:         # letters interleave, or foreign memory: the product, then one copy
         c = (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
         if out is None:
@@ -186,7 +186,7 @@ def agree(**arrays) -> dict[str, int]:
     size, owner = {}, {}
     for name, (x, letters) in arrays.items():
         if len(letters) != len(x.shape):
-            raise ValueError(f"{name} has shape {x.shape}; {len(letters)} axes ({', '.join(letters)}) are needed")
+            raise ValueError(f"{name} has shape {x.shape}; allowed: {len(letters)} axes ({', '.join(letters)})")
         for letter, n in zip(letters, x.shape, strict=True):
             if size.setdefault(letter, n) != n:
                 raise ValueError(f"axis {letter} is {size[letter]} in {owner[letter]} but {n} in {name}")

@@ -213,7 +213,7 @@ def silu_backward(x, dy):
 def check_epsilon(epsilon) -> None:
     """Nothing, or a ValueError for what a root is not to be taken of."""
     if not 0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon is {epsilon!r}, allowed are numbers of at least 0")
+        raise ValueError(f"epsilon is {epsilon!r}; allowed: numbers of at least 0")
 
 
 def layer_norm(x, scale, shift, epsilon: float = 1e-6):

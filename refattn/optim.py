@@ -75,7 +75,7 @@ def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: fl
         raise ValueError(f"schedule length {length!r} is unknown; allowed: released, text")
     n = steps - (2 if length == "released" else 1) * warmup
     if n <= 0:
-        raise ValueError(f"warmup {warmup} leaves no step of {steps} for the cosine; steps must exceed {steps - n}")
+        raise ValueError(f"warmup is {warmup}, which leaves no step of {steps}; allowed: steps above {steps - n}")
     if count < warmup:
         return rate * count / warmup
     return rate * (floor + (1 - floor) * (1 + cos(pi * min(count - warmup, n) / n)) / 2)

@@ -40,15 +40,15 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
     """Makes the named values Python integers; a ValueError for the first that is no integer of at least `least`."""
     for name in names:
         if not isinstance(values[name], Integral) or isinstance(values[name], bool) or values[name] < least:
-            raise ValueError(f"{name} is {values[name]!r}; an integer of at least {least} is needed")
+            raise ValueError(f"{name} is {values[name]!r}; allowed: an integer of at least {least}")
         values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
 def check_views(p) -> None:
     """Nothing, or a TypeError where the flat array stands in place of its named views."""
     if hasattr(p, "dtype"):
-        raise TypeError(f"p is an array of shape {p.shape}; its named views, the second result of params.allocate, are "
-                        f"needed")
+        raise TypeError(f"p is an array of shape {p.shape}; allowed: its named views, the second result of "
+                        f"params.allocate")
 
 
 class Views:
@@ -62,7 +62,7 @@ class Views:
 
     def __setattr__(self, name, value):
         if value is not self.__dict__.get(name):
-            raise AttributeError(f"{name} cannot be bound to another array; write into it, as in p.{name}[...] = x")
+            raise AttributeError(f"{name} cannot be bound to another array; allowed: p.{name}[...] = x")
 
     def __getitem__(self, name):
         return self.__dict__[name]
@@ -95,7 +95,7 @@ def count(parameters) -> int:
 def view(flat, parameters) -> Views:
     """Views into an existing flat array.  Raises ValueError when its size does not fit the list."""
     if flat.shape != (count(parameters),):
-        raise ValueError(f"the flat array has shape {flat.shape}; the parameters need ({count(parameters)},)")
+        raise ValueError(f"the flat array has shape {flat.shape}; allowed: ({count(parameters)},)")
     position = 0
 
     def build(node):
@@ -116,7 +116,7 @@ def allocate(parameters, dtype=np.float32, xp=np):
     Raises ValueError for a dtype that is not floating point.
     """
     if np.dtype(dtype).kind not in "fc":
-        raise ValueError(f"dtype is {np.dtype(dtype)}; floating point is needed")
+        raise ValueError(f"dtype is {np.dtype(dtype)}; allowed: floating point")
     flat = xp.zeros(count(parameters), dtype=dtype)
     return flat, view(flat, parameters)
 
@@ -205,11 +205,11 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     if scheme not in SCHEMES:
         raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
     if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng is a {type(rng).__name__}; a numpy.random.Generator is needed")
+        raise TypeError(f"rng is a {type(rng).__name__}; allowed: a numpy.random.Generator")
     names, places, values = [name for name, _ in entries(parameters)], places or {}, []
     for pattern in places:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(f"pattern {pattern!r} fits no parameter; allowed are patterns of: {', '.join(names)}")
+            raise ValueError(f"pattern {pattern!r} fits no parameter; allowed: patterns of: {', '.join(names)}")
     for name, p in entries(parameters):
         found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
         value = found.draw(rng, p) if isinstance(found, Init) else found(rng, p) if callable(found) else np.full(
@@ -289,5 +289,5 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     if parameters is not None:
         for theirs, ours in zip_longest(header["layout"], layout(parameters)):
             if theirs != ours:
-                raise ValueError(f"{path} was written for other parameters: it has {theirs} where {ours} is needed")
+                raise ValueError(f"{path} was written for other parameters: it has {theirs}; allowed: {ours}")
     return arrays, header["meta"]

@@ -29,7 +29,7 @@ def array_module(*arrays) -> ModuleType:
             continue
         module = sys.modules[type(x).__module__]
         if module is not found and found is not np:
-            raise TypeError(f"arrays of {found.__name__} and {module.__name__} are mixed; move them to one device")
+            raise TypeError(f"arrays of {found.__name__} and {module.__name__} are mixed; allowed: all of one device")
         found = module
     return found
 
@@ -41,16 +41,16 @@ def check_alike(**arrays) -> ModuleType:
         if x is None:
             continue
         if not hasattr(x, "dtype"):
-            raise TypeError(f"{name} is a {type(x).__name__}; an array of NumPy or CuPy is needed")
+            raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
         if x.dtype.kind not in "fc":
-            raise TypeError(f"{name} has dtype {x.dtype}; floating point is needed")
+            raise TypeError(f"{name} has dtype {x.dtype}; allowed: floating point")
         if first is None:
             first = name, x
         elif x.dtype.char.lower() != first[1].dtype.char.lower():               # complex goes with its real numbers
-            raise TypeError(f"{first[0]} is {first[1].dtype} but {name} is {x.dtype}; cast one of them")
+            raise TypeError(f"{first[0]} is {first[1].dtype} but {name} is {x.dtype}; allowed: one dtype")
         elif type(x) is not type(first[1]) and array_module(x) is not array_module(first[1]):
             raise TypeError(f"{first[0]} is an array of {array_module(first[1]).__name__} but {name} of "
-                            f"{array_module(x).__name__}; move one of them")
+                            f"{array_module(x).__name__}; allowed: all of one device")
     return array_module(first[1]) if first else np
 
 
@@ -79,10 +79,10 @@ def device(name: str) -> ModuleType:
         if float((ones @ ones).sum()) != 8.0:       # needs driver, headers, NVRTC and cuBLAS
             raise RuntimeError("a 2 x 2 product came out wrong")
     except ImportError as error:
-        raise RuntimeError(f"device gpu needs CuPy ({error}); install refattn[cuda12x] or refattn[cuda13x]") from error
+        raise RuntimeError(f"device is 'gpu', but CuPy is missing ({error}); allowed: cpu, or install it") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RuntimeError(f"device gpu does not answer ({reason}); use device cpu, or install a driver") from error
+        raise RuntimeError(f"device is 'gpu', which does not answer ({reason}); allowed: cpu, or a driver") from error
     return cupy
 
 

@@ -151,17 +151,17 @@ def test_arrays_instead_of_a_function():
     assert check.compare({**arrays, "o": o, "dq": dq, "dk": dk, "dv": dv}, "hyla", layout="bhtd").ok
     assert check.compare({**arrays, "o": o}, "hyla", layout="bhtd").ok
     assert not check.compare({**arrays, "dv": -dv}, "hyla", layout="bhtd").ok
-    for name, words in ("q", "finite numbers are needed"), ("bias", "finite numbers are needed, and keep for what is"):
+    for name, words in ("q", "allowed: finite numbers"), ("bias", "allowed: finite numbers, and keep for what is"):
         with pytest.raises(ValueError, match=f"theirs has {name} with NaN or infinite entries; {words}"):
             check.compare({**arrays, "o": o, name: np.full((2, 3, 5, 4 if name == "q" else 7), -np.inf)}, "hyla",
                           layout="bhtd")
-    with pytest.raises(ValueError, match="theirs is a mapping of arrays; diagnose asks a function"):
+    with pytest.raises(ValueError, match="theirs is a mapping of arrays; allowed: a function"):
         check.diagnose({**arrays, "o": o}, "hyla")
-    with pytest.raises(ValueError, match="theirs is a int; a function, or a mapping of arrays, is needed"):
+    with pytest.raises(ValueError, match="theirs is a int; allowed: a function, or a mapping of arrays"):
         check.compare(3, "hyla")
-    with pytest.raises(ValueError, match="theirs has q, o; q, k, v and at least one of o, dq, dk, dv are needed"):
+    with pytest.raises(ValueError, match="theirs has q, o; allowed: q, k, v and at least one of o, dq, dk, dv"):
         check.compare({"q": q, "o": o}, "hyla")
-    with pytest.raises(ValueError, match="theirs gave dbias; known here: o, dq, dk, dv"):
+    with pytest.raises(ValueError, match="theirs gave dbias; allowed: o, dq, dk, dv"):
         check.compare({**arrays, "o": o, "dbias": o}, "hyla", layout="bhtd")
 
 
@@ -185,7 +185,7 @@ def test_bad_options_get_one_line(options, words):
 
 
 def test_a_wrong_number_of_results_and_an_unknown_option():
-    with pytest.raises(ValueError, match="theirs returned 2 arrays; o alone, or o, dq, dk, dv, is needed"):
+    with pytest.raises(ValueError, match="theirs returned 2 arrays; allowed: o alone, or o, dq, dk, dv"):
         check.compare(lambda q, k, v, do: (do, q), "hyla")
     with pytest.raises(TypeError, match="unexpected keyword argument 'mask'"):
         check.diagnose(lambda q, k, v, do: do, "hyla", mask="qk")
@@ -193,11 +193,11 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
 
 @pytest.mark.parametrize("spoil, words", [
     (lambda q, k, v, do: 1 / 0, "theirs raised ZeroDivisionError: division by zero"),
-    (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; o alone, or o, dq, dk, dv, is needed"),
-    (lambda q, k, v, do: {"out": do}, "theirs returned out; known here: o, dq, dk, dv"),
+    (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; allowed: o alone, or o, dq, dk, dv"),
+    (lambda q, k, v, do: {"out": do}, "theirs returned out; allowed: o, dq, dk, dv"),
     (lambda q, k, v, do: (do, q.__imul__(2), k, v), "theirs changed its input q in place"),
     (lambda q, k, v, do: np.random.default_rng().standard_normal(do.shape), "theirs answers differently when asked ag"),
-    (lambda q, k, v, do: "no", "theirs gave o as <U2, which is no array of numbers"),
+    (lambda q, k, v, do: "no", "theirs gave o as <U2; allowed: numbers"),
 ])
 def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
     for ask in check.compare, check.diagnose:

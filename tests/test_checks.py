@@ -136,5 +136,5 @@ def test_strategies_are_what_they_say(data):
         x = data.draw(draw(size))
         assert np.broadcast_shapes(x.shape, target) == target
     assert data.draw(strategies.masks(size, empty_rows=False)).any(axis=-1).all()
-    with pytest.raises(ValueError, match="6 axes need different sizes; those from 1 to 5 are too few"):
+    with pytest.raises(ValueError, match="largest is 5; allowed: room for 6 different sizes from 1 on"):
         data.draw(strategies.sizes(largest=5))

@@ -68,7 +68,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
     ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
     ("train --step 5", ["--step ", "did you mean --steps?"]),                           # no abbreviations
-    ("train --qqq=3", ["--qqq is not an option; refattn train fuzzy_logic --help lists"]),
+    ("train --qqq=3", ["--qqq is not an option; allowed: what refattn train fuzzy_logic"]),
     ("train fuzzy_logic extra", ["'extra'", "one argument too many"]),
     ("train --attention hila", ["--attention is 'hila'", "softmax, linear, hyla", "did you mean hyla?"]),
     ("train --attention softmax nonsense", ["--attention is 'nonsense'", "softmax, linear, hyla"]),
@@ -80,7 +80,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --steps many", ["--steps", "'many' is not a whole number"]),
     ("train --steps 1.5", ["--steps", "'1.5' is not a whole number"]),
     ("train --steps 99999999999999999999", ["--steps is 99999999999999999999", "1,000,000,000"]),
-    ("train --steps {digits}", ["--steps is 100000000000000000...0000000000000000000, allowed are whole numbers"]),
+    ("train --steps {digits}", ["--steps is 100000000000000000...0000000000000000000; allowed: whole numbers"]),
     ("train --steps {digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}{digits}",
      ["--steps: '100000000000...0000000000000' is not a whole number"]),
     ("train --seed {digits}", ["--seed is 1", "from 0 to"]),
@@ -121,7 +121,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --resume {finished} --steps 9", ["--steps cannot go with --resume", "--out, --device, --max-seconds"]),
     ("train fuzzy_logic --resume {finished}", ["TASK 'fuzzy_logic' cannot go with --resume"]),
     ("train --resume {finished} --out {finished}", ["--out is", "holds softmax-seed0 already"]),
-    ("train --layers 1024 --width 16384 --hidden 65536", ["needs at least 42,266", "GiB of this machine", "--width"]),
+    ("train --layers 1024 --width 16384 --hidden 65536", ["takes at least 42,266", "GiB of this machine", "--width"]),
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
     ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
     ("verify --seed -1", ["--seed is -1", "at least 0"]),
@@ -153,11 +153,11 @@ def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, c
 
 def test_a_device_that_is_not_there(capsys, monkeypatch, tmp_path):
     def no_device(name):
-        raise RuntimeError("device gpu needs CuPy (No module named 'cupy'); install refattn[cuda12x]")
+        raise RuntimeError("device is 'gpu', but CuPy is missing (No module named 'cupy'); allowed: cpu")
     monkeypatch.setattr(xp, "device", no_device)
     assert cli.main(["train", "--device", "gpu", "--out", str(tmp_path / "new")]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "--device is 'gpu'" in said and "allowed here: cpu" in said
+    assert said.count("\n") == 1 and "--device is 'gpu'" in said and "allowed: cpu" in said
     assert not (tmp_path / "new").exists()
 
 
@@ -262,13 +262,13 @@ HEADERS = {
     "meta null": (lambda header: header.update(meta=None), "its layout is no list, or its meta no object"),
     "layout null": (lambda header: header.update(layout=None), "its layout is no list, or its meta no object"),
     "no layout": (lambda header: header.pop("layout"), "is not a complete refattn checkpoint (KeyError: 'layout')"),
-    "layout of numbers": (lambda header: header.update(layout=[1]), "it has 1 where"),
+    "layout of numbers": (lambda header: header.update(layout=[1]), "it has 1; allowed: "),
     "recipe a string": (lambda header: header["meta"].update(recipe="hyla"), "was written by another recipe"),
-    "seconds a string": (lambda header: header["meta"].update(seconds="x"), "has seconds 'x'; allowed are numbers"),
-    "seconds below 0": (lambda header: header["meta"].update(seconds=-0.5), "has seconds -0.5; allowed are numbers"),
+    "seconds a string": (lambda header: header["meta"].update(seconds="x"), "has seconds 'x'; allowed: numbers"),
+    "seconds below 0": (lambda header: header["meta"].update(seconds=-0.5), "has seconds -0.5; allowed: numbers"),
     "seconds not a number": (lambda header: header["meta"].update(cpu_seconds=math.nan), "has cpu_seconds nan"),
-    "step true": (lambda header: header["meta"].update(step=True), "is of step True; allowed are steps from 0 to 30"),
-    "step -1": (lambda header: header["meta"].update(step=-1), "is of step -1; allowed are steps from 0 to 30"),
+    "step true": (lambda header: header["meta"].update(step=True), "is of step True; allowed: steps from 0 to 30"),
+    "step -1": (lambda header: header["meta"].update(step=-1), "is of step -1; allowed: steps from 0 to 30"),
 }
 
 
@@ -408,7 +408,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("minus infinity as a mask", page(bias=np.full((3, 6), -np.inf)), ValueError,
      ["bias has entries that are not finite", "keep for a mask"]),
     ("a bias that is no number", page(bias=np.full((3, 6), np.nan)), ValueError, ["bias has entries that are not"]),
-    ("a negative epsilon", page(epsilon=-1), ValueError, ["epsilon is -1, allowed are numbers of at least 0"]),
+    ("a negative epsilon", page(epsilon=-1), ValueError, ["epsilon is -1; allowed: numbers of at least 0"]),
     ("an epsilon that is no number", lambda: single(LayerNorm(6, math.nan), np.float64), ValueError,
      ["epsilon is nan"]),
     ("a variant near another", lambda: VARIANTS["hila"], KeyError,
@@ -417,7 +417,7 @@ BAD_CALLS = [                                               # call, exception, w
      ["'compositional' is no row of VARIANTS: refattn.attention.compositional has arguments of its own"]),
     ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
     *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,
-       ["p is an array of shape", "its named views, the second result of params.allocate, are needed"])
+       ["p is an array of shape", "allowed: its named views, the second result of params.allocate"])
       for kind, x in ((MultiHead(6, 2, 3), np.zeros((1, 2, 6))), (FeedForward(6, 4), np.zeros((2, 6))),
                       (decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))))),
     ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),
@@ -427,7 +427,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("x of another dtype", layer(np.zeros((2, 3, 6), np.float32)), TypeError, ["x is float32 but w is float64"]),
     ("a context of another dtype", layer((2, 3, 6), context=np.zeros((2, 4, 6), np.float32)), TypeError,
      ["x is float64 but context is float32"]),
-    ("a list as x", layer([[[1.0] * 6]]), TypeError, ["x is a list; an array"]),
+    ("a list as x", layer([[[1.0] * 6]]), TypeError, ["x is a list; allowed: an array"]),
     ("whole numbers as x", layer(np.zeros((2, 3, 6), int)), TypeError, ["x has dtype int64"]),
     ("a position for a slice", layer((2, 3, 6), read=-1), ValueError, ["read is -1", "slices"]),
     ("a position for a slice of a network", network(read=-1), ValueError, ["read is -1", "slices"]),
@@ -458,7 +458,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("an unknown decay rule", lambda: params.decay_mask(LISTED, "some"), ValueError,
      ["'some'", "released, text, none"]),
     ("a schedule without steps", lambda: optim.warmup_cosine(0, rate=1.0, steps=10, warmup=5), ValueError,
-     ["warmup 5", "10", "must exceed 10"]),
+     ["warmup is 5", "10", "allowed: steps above 10"]),
     ("an unknown device", lambda: fit(tiny(), device="tpu"), ValueError, ["'tpu'", "cpu, gpu"]),
     ("no time", lambda: fit(tiny(), max_seconds=0), ValueError, ["max_seconds is 0", "above 0"]),
     ("an unknown split", lambda: evaluate(tiny(), tiny().build(), np.zeros(1), "test"), ValueError,
@@ -492,7 +492,7 @@ def test_a_run_where_none_may_be_is_refused_and_left_alone(finished):
     before = snapshot(finished)
     with pytest.raises(ValueError, match="holds a run already; allowed: another directory, or resuming it"):
         fit(tiny(), finished / "hyla-seed0", progress=False)
-    with pytest.raises(ValueError, match="heads is 4, but 2 in the run in .*; a resumed run keeps its recipe"):
+    with pytest.raises(ValueError, match="heads is 4, but a resumed run keeps its recipe; allowed in .*: 2"):
         fit(tiny(heads=4), finished / "hyla-seed0", resume=True, progress=False)
     assert snapshot(finished) == before
 

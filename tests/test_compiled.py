@@ -148,7 +148,7 @@ def test_an_automaton_too_large_for_the_memory_is_refused_before_anything_is_all
     big = random_automaton(np.random.default_rng(0), 60, 2)
     with pytest.raises(MemoryError) as error:
         compiled(big)
-    assert str(error.value).startswith("223,200 hidden units at width 7,200 need 24.4 GiB in float64, at hand are 1.0;")
+    assert str(error.value).startswith("223,200 hidden units at width 7,200 take 24.4 GiB in float64, but at hand")
 
 
 def test_the_memory_at_hand_is_some():
@@ -156,8 +156,8 @@ def test_the_memory_at_hand_is_some():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"chunk": 1}, "chunk is 1, allowed are whole numbers of at least 2"),
-    ({"activation": "tanh"}, "activation is 'tanh', allowed are relu, gelu, gelu_exact"),
+    ({"chunk": 1}, "chunk is 1; allowed: whole numbers of at least 2"),
+    ({"activation": "tanh"}, "activation is 'tanh'; allowed: relu, gelu, gelu_exact"),
     ({"norm": "both"}, "norm is 'both'; allowed: pre, post, none"),
     ({"out_of_range": "clamp"}, "out_of_range is 'clamp'; allowed: mask, pad"),
 ])
@@ -178,7 +178,7 @@ def test_a_language_becomes_a_checkpoint_that_load_reads(tmp_path, capsys):
         recipe, model, p = refattn.load(out)
         assert isinstance(model, RegularGPT) and p.readout.w.dtype == (np.float64 if number == 2 else np.float32)
         assert evaluate(recipe, model, p, "words", tasks=12) == {"errors": 0, "accuracy": 1.0}
-        with pytest.raises(ValueError, match="split is 'train', allowed are words"):
+        with pytest.raises(ValueError, match="split is 'train'; allowed: words"):
             evaluate(recipe, model, p, "train")
         done = runs.result(out)
         assert done["metrics"]["words"]["errors"] == 0 and done["parameters"] == params.count(model.parameters())
@@ -245,7 +245,7 @@ def test_a_loaded_checkpoint_is_asked_about_a_word_and_by_exactness(edge, tmp_pa
 
 def test_a_reset_is_put_before_tokens_only():
     machine = compiled(PARITY, out_of_range="mask")
-    with pytest.raises(ValueError, match=r"x has shape \(1, 3, 8\); \(b, t\) tokens are needed"):
+    with pytest.raises(ValueError, match=r"x has shape \(1, 3, 8\); allowed: \(b, t\) tokens"):
         module.WithReset(**vars(machine.model)).forward(machine.parameters, np.zeros((1, 3, 8)))
 
 
@@ -277,14 +277,14 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ([], "no automaton given; exactly one of --language, --table, --regex is needed"),
-    (["--language", "parity", "--regex", "a"], "--language and --regex given; exactly one"),
+    ([], "no automaton given; allowed: exactly one of --language, --table, --regex"),
+    (["--language", "parity", "--regex", "a"], "--language and --regex given; allowed: exactly one"),
     (["--language", "party"], "--language 'party' is unknown, did you mean parity?"),
-    (["--language", "parity", "--alphabet", "ab"], "--alphabet is 'ab', allowed with --regex only"),
-    (["--language", "parity", "--chunk", "1"], "--chunk is 1, allowed are whole numbers from 2 to 64"),
-    (["--language", "parity", "--words", "0"], "--words is 0, allowed are whole numbers from 1 to 65,536"),
-    (["--language", "parity", "--max-length", "0"], "--max-length is 0, allowed"),
-    (["--language", "parity", "--seed", "-1"], "--seed is -1, allowed"),
+    (["--language", "parity", "--alphabet", "ab"], "--alphabet is 'ab', but there is no --regex; allowed: both"),
+    (["--language", "parity", "--chunk", "1"], "--chunk is 1; allowed: whole numbers from 2 to 64"),
+    (["--language", "parity", "--words", "0"], "--words is 0; allowed: whole numbers from 1 to 65,536"),
+    (["--language", "parity", "--max-length", "0"], "--max-length is 0; allowed"),
+    (["--language", "parity", "--seed", "-1"], "--seed is -1; allowed"),
     (["--language", "d12", "--chunk", "9"], "d12 has 14 states"),
     (["--language", "parity", "--out", "/proc/none"], "--out is '/proc/none', which cannot be written"),
     (["--table", "/nowhere"], "--table is '/nowhere', which cannot be read (No such file or directory)"),
@@ -292,8 +292,8 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
     (["--regex", "(a"], "--regex: regular expression '(a' cannot be read"),
     (["--regex", "(ab)*"], "it names 'a', 'b', to which no symbol of the alphabet '01' belongs"),
     (["--regex", "a", "--alphabet", "aa"], "--regex: alphabet is 'aa'"),
-    (["--regex", "a", "--alphabet", "a#"], "--regex: symbol '#' is not allowed"),
-    (["--langauge", "parity"], "--langauge is not an option; did you mean --language?"),
+    (["--regex", "a", "--alphabet", "a#"], "--regex: symbol '#' fits no table"),
+    (["--langauge", "parity"], "--langauge is not an option, did you mean --language?"),
 ])
 def test_bad_input_is_one_line_and_writes_nothing(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -84,10 +84,10 @@ LAYER = {"width": 8, "searches": 2, "retrievals": 4, "search_width": 3, "retriev
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"searches": 0}, "searches is 0; an integer of at least 1 is needed"),
-    ({"retrievals": 0}, "retrievals is 0; an integer"),
-    ({"retrievals": 1.5}, "retrievals is 1.5; an integer"),
-    ({"selector_width": -1}, "selector_width is -1; an integer"),
+    ({"searches": 0}, "searches is 0; allowed: an integer of at least 1"),
+    ({"retrievals": 0}, "retrievals is 0; allowed: an integer"),
+    ({"retrievals": 1.5}, "retrievals is 1.5; allowed: an integer"),
+    ({"selector_width": -1}, "selector_width is -1; allowed: an integer"),
     ({"scoring": "mlp"}, "scoring is 'mlp'; allowed: dot, linear, nonlinear"),
 ])
 def test_layers_are_refused(change, message):
@@ -111,13 +111,13 @@ def test_pages_refuse_arrays_that_do_not_fit(place, shape, message):
 
 def test_pages_refuse_masks_scorings_and_dtypes():
     given = arrays(np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"bias has shape \(4, 3, 5\), which does not broadcast"):
+    with pytest.raises(ValueError, match=r"bias has shape \(4, 3, 5\); allowed: what broadcasts"):
         compositional(*given, bias=np.zeros((4, 3, 5)))
     with pytest.raises(TypeError, match="keep .* booleans"):
         compositional(*given, keep=np.ones((3, 5)))
-    with pytest.raises(ValueError, match="scoring 'linear' got 1 arrays; wr, wc, br are needed"):
+    with pytest.raises(ValueError, match="scoring 'linear' got 1 arrays; allowed: wr, wc, br"):
         compositional(*given, scoring="linear")
-    with pytest.raises(ValueError, match="br of scoring 'linear' has 2 entries; 1 is needed"):
+    with pytest.raises(ValueError, match="br of scoring 'linear' has 2 entries; allowed: 1"):
         compositional(*given[:4], np.ones(6), np.ones(7), np.ones(2), scoring="linear")
     given[3] = given[3].astype(np.float32)
     with pytest.raises(TypeError, match="q is float64 but selector is float32"):
@@ -125,15 +125,15 @@ def test_pages_refuse_masks_scorings_and_dtypes():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"attention": "softmax", "heads": 5}, "width is 64, allowed are multiples of heads, 5"),
-    ({"searches": 3}, "width is 64, allowed are multiples of searches, 3"),
-    ({"retrievals": 5}, "width is 64, allowed are multiples of retrievals, 5"),
+    ({"attention": "softmax", "heads": 5}, "width is 64; allowed: multiples of heads, 5"),
+    ({"searches": 3}, "width is 64; allowed: multiples of searches, 3"),
+    ({"retrievals": 5}, "width is 64; allowed: multiples of retrievals, 5"),
     ({"retrievals": 1}, "leaves 0 to train on"),
     ({"searches": 5}, "allowed with the published alpha"),
-    ({"searches": 0}, "searches is 0, allowed are whole numbers from 1 to 64"),
-    ({"attention": "soft"}, "attention is 'soft', allowed are compositional, softmax"),
-    ({"scoring": "mlp"}, "scoring is 'mlp', allowed are dot, linear, nonlinear"),
-    ({"initialise": "random"}, "initialise is 'random', allowed are pytorch, lecun_normal"),
+    ({"searches": 0}, "searches is 0; allowed: whole numbers from 1 to 64"),
+    ({"attention": "soft"}, "attention is 'soft', did you mean softmax? allowed: compositional, softmax"),
+    ({"scoring": "mlp"}, "scoring is 'mlp'; allowed: dot, linear, nonlinear"),
+    ({"initialise": "random"}, "initialise is 'random'; allowed: pytorch, lecun_normal"),
 ])
 def test_recipes_are_refused(change, message):
     refused(message, recipe, "contextual_retrieval", "paper", **change)
@@ -142,7 +142,7 @@ def test_recipes_are_refused(change, message):
 @pytest.mark.parametrize(("change", "message"), [
     ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post, none"),
     ({"table": "rotary"}, "table is 'rotary'; allowed: none, image, interleaved, halves"),
-    ({"layers": 0}, "layers is 0; an integer of at least 1"),
+    ({"layers": 0}, "layers is 0; allowed: an integer of at least 1"),
 ])
 def test_universal_transformers_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
@@ -150,9 +150,9 @@ def test_universal_transformers_are_refused(change, message):
 
 
 def test_networks_are_refused():
-    with pytest.raises(ValueError, match="inputs is 0; an integer of at least 1 is needed"):
+    with pytest.raises(ValueError, match="inputs is 0; allowed: an integer of at least 1"):
         RetrievalNetwork(0, MultiHead(8, 2, 4), 4)
-    with pytest.raises(ValueError, match="own_width is -1; an integer of at least 0 is needed"):
+    with pytest.raises(ValueError, match="own_width is -1; allowed: an integer of at least 0"):
         RetrievalNetwork(3, MultiHead(8, 2, 4), -1)
 
 

@@ -113,18 +113,18 @@ def test_a_batch_takes_less_than_five_milliseconds():
 # ---------------------------------------------------------------- refusals
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"searches": 0}, "searches is 0, allowed are whole numbers from 1 to 64"),
-    ({"searches": 2.0}, "searches is 2.0, allowed are"),
-    ({"searches": 5}, "allowed with the published alpha are whole numbers from 1 to 4; or give an alpha_seed"),
-    ({"retrievals": 0}, "retrievals is 0, allowed are whole numbers from 1"),
-    ({"retrievals": "4"}, "retrievals is '4', allowed are"),
-    ({"searches": 20, "retrievals": 16, "alpha_seed": 0}, "makes 16^20 tuples, allowed are at most 2^53"),
-    ({"objects": 1}, "objects is 1, allowed are whole numbers from 2"),
+    ({"searches": 0}, "searches is 0; allowed: whole numbers from 1 to 64"),
+    ({"searches": 2.0}, "searches is 2.0; allowed:"),
+    ({"searches": 5}, "allowed with the published alpha: whole numbers from 1 to 4; or give an alpha_seed"),
+    ({"retrievals": 0}, "retrievals is 0; allowed: whole numbers from 1"),
+    ({"retrievals": "4"}, "retrievals is '4'; allowed:"),
+    ({"searches": 20, "retrievals": 16, "alpha_seed": 0}, "makes 16^20 tuples; allowed: at most 2^53"),
+    ({"objects": 1}, "objects is 1; allowed: whole numbers from 2"),
     ({"objects": True}, "objects is True"),
-    ({"share": 1.0}, "share is 1.0, allowed are numbers from 0 up to, but not including, 1"),
+    ({"share": 1.0}, "share is 1.0; allowed: numbers from 0 up to, but not including, 1"),
     ({"share": -0.2}, "share is -0.2"),
     ({"share": math.nan}, "share is nan"),
-    ({"alpha_seed": -1}, "alpha_seed is -1, allowed are whole numbers of at least 0"),
+    ({"alpha_seed": -1}, "alpha_seed is -1; allowed: whole numbers of at least 0"),
 ])
 def test_settings_are_refused(change, message):
     refused(message, ContextualRetrieval, **change)
@@ -132,11 +132,11 @@ def test_settings_are_refused(change, message):
 
 def test_splits_and_batches_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="split is 'test', allowed are 'all', 'train', 'held_out'"):
+    with pytest.raises(ValueError, match="split is 'test'; allowed: 'all', 'train', 'held_out'"):
         SMALL.sample(rng, 4, "test")
-    with pytest.raises(ValueError, match="batch is 0, allowed are whole numbers of at least 1"):
+    with pytest.raises(ValueError, match="batch is 0; allowed: whole numbers of at least 1"):
         SMALL.sample(rng, 0)
     with pytest.raises(ValueError, match="split 'train' has no tuple: share 0.0 of 16 leaves 0 to train on"):
         ContextualRetrieval(share=0.0).sample(rng, 4, "train")
-    with pytest.raises(ValueError, match="has 1,048,576 tuples, allowed are at most 1,000,000"):
+    with pytest.raises(ValueError, match="has 1,048,576 tuples; allowed: at most 1,000,000"):
         ContextualRetrieval(4, 32).tuples("all")

@@ -22,9 +22,9 @@ def test_initial_values_have_the_fan_in_of_a_window():
 
 
 @pytest.mark.parametrize(("shape", "message"), [
-    ((1, 74, 75, 3), "the image has 74 rows, allowed are 15 + 15 n for windows of 15, stride 15, padding 0"),
-    ((1, 75, 10, 3), "the image has 10 columns, allowed are 15 + 15 n for windows"),
-    ((1, 75, 75, 1), "x has shape (1, 75, 75, 1); (b, g, j, i) with i = 3 channels is needed"),
+    ((1, 74, 75, 3), "the image has 74 rows; allowed: 15 + 15 n for windows of 15, stride 15, padding 0"),
+    ((1, 75, 10, 3), "the image has 10 columns; allowed: 15 + 15 n for windows"),
+    ((1, 75, 75, 1), "x has shape (1, 75, 75, 1); allowed: (b, g, j, i) with i = 3 channels"),
     ((75, 75, 3), "x has shape (75, 75, 3)"),
 ])
 def test_images_are_refused(shape, message):
@@ -33,9 +33,9 @@ def test_images_are_refused(shape, message):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ((3, 2, 0), "size is 0; an integer of at least 1"), ((3, 2, 4, 0), "stride is 0"),
+    ((3, 2, 0), "size is 0; allowed: an integer of at least 1"), ((3, 2, 4, 0), "stride is 0"),
     ((3, 2, 4, 2, -1), "padding is -1"),
-    ((3, 2, 4, 2, 4), "padding is 4, allowed are numbers below the size, 4"), ((0, 2, 4), "inputs is 0"),
+    ((3, 2, 4, 2, 4), "padding is 4; allowed: numbers below the size, 4"), ((0, 2, 4), "inputs is 0"),
 ])
 def test_settings_are_refused(settings, message):
     refused(message, Conv, *settings)

@@ -142,6 +142,6 @@ def test_a_device_is_asked_once_in_eight_tokens_whether_all_rows_have_ended():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="causal is False; only a causal model says one token after the other"):
+    with pytest.raises(ValueError, match="causal is False; allowed: True, to say one token after the other"):
         model = decoder(MultiHead(8, 2, 4), hidden=9, layers=1, vocabulary=5)
         model.begin(filled(model, np.random.default_rng(0)))

@@ -111,11 +111,11 @@ def test_pictures_are_the_published_ones_kin():
     ("same_different", 100, "2 to 98"), ("same_different", 1, "2 to 98"), ("rmts", 98, "5 to 95"),
     ("distribution_of_three", 97, "4 to 96"), ("identity_rules", -1, "4 to 96"), ("rmts", 50.0, "5 to 95")])
 def test_objects_that_are_too_few_are_refused(task, hold_out, most):
-    refused(f"hold_out is {hold_out}, allowed for {task} are 0 and whole numbers from {most}", Esbn, task, hold_out)
+    refused(f"hold_out is {hold_out}; allowed for {task}: 0 and whole numbers from {most}", Esbn, task, hold_out)
 
 
 def test_other_refusals():
-    refused("task is 'rtms', allowed are 'same_different', 'rmts', 'distribution_of_three', 'identity_rules'", Esbn,
+    refused("task is 'rtms'; allowed: 'same_different', 'rmts', 'distribution_of_three', 'identity_rules'", Esbn,
             "rtms")
-    refused("split is 'test', allowed are 'train', 'held_out'", Esbn().size, "test")
-    refused("seed is -1, allowed are whole numbers of at least 0", Esbn, seed=-1)
+    refused("split is 'test'; allowed: 'train', 'held_out'", Esbn().size, "test")
+    refused("seed is -1; allowed: whole numbers of at least 0", Esbn, seed=-1)

@@ -36,34 +36,34 @@ def test_a_task_that_does_not_vary():
 
 @pytest.mark.parametrize("metric", METRICS.values())
 def test_a_column_of_predictions_is_refused(metric):
-    with pytest.raises(ValueError, match=r"prediction has the shape \(3, 1\), allowed is \(3,\)"):
+    with pytest.raises(ValueError, match=r"prediction has the shape \(3, 1\); allowed: \(3,\)"):
         metric(np.zeros((3, 1)), np.zeros((3, 4)))
 
 
 # ---------------------------------------------------------------- refusals
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"variables": 1}, "variables is 1, allowed are whole numbers from 2 to 10"),
-    ({"variables": "4"}, "variables is '4', allowed are"),
-    ({"variables": 64}, "variables is 64, allowed are"),
-    ({"terms": 0}, "terms is 0, allowed are whole numbers from 1 to 12"),
-    ({"terms": 13}, "terms is 13, allowed are"),
-    ({"terms": 2.0}, "terms is 2.0, allowed are"),
-    ({"variables": 8, "terms": 5}, "2,063,130,048 combinations of the 192 known terms, allowed are at most 1,000,000"),
-    ({"length": 1}, "length is 1, allowed are whole numbers from 2"),
-    ({"length": True}, "length is True, allowed are"),
-    ({"length": 10**12}, "length is 1000000000000, allowed are"),
-    ({"held_out": 1.0}, "held_out is 1.0, allowed are numbers from 0 up to, but not including, 1"),
+    ({"variables": 1}, "variables is 1; allowed: whole numbers from 2 to 10"),
+    ({"variables": "4"}, "variables is '4'; allowed:"),
+    ({"variables": 64}, "variables is 64; allowed:"),
+    ({"terms": 0}, "terms is 0; allowed: whole numbers from 1 to 12"),
+    ({"terms": 13}, "terms is 13; allowed:"),
+    ({"terms": 2.0}, "terms is 2.0; allowed:"),
+    ({"variables": 8, "terms": 5}, "2,063,130,048 combinations of the 192 known terms; allowed: at most 1,000,000"),
+    ({"length": 1}, "length is 1; allowed: whole numbers from 2"),
+    ({"length": True}, "length is True; allowed:"),
+    ({"length": 10**12}, "length is 1000000000000; allowed:"),
+    ({"held_out": 1.0}, "held_out is 1.0; allowed: numbers from 0 up to, but not including, 1"),
     ({"held_out": -0.1}, "held_out is -0.1"),
     ({"held_out": math.nan}, "held_out is nan"),
     ({"held_out": "0.5"}, "held_out is '0.5'"),
-    ({"seed": -1}, "seed is -1, allowed are whole numbers of at least 0"),
-    ({"cover_terms": "yes"}, "cover_terms is 'yes', allowed are True and False"),
+    ({"seed": -1}, "seed is -1; allowed: whole numbers of at least 0"),
+    ({"cover_terms": "yes"}, "cover_terms is 'yes'; allowed: True and False"),
     ({"cover_terms": True, "held_out": 0.95}, "held_out is 0.95, which leaves 4 combinations to train on"),
-    ({"released": 1}, "released is 1, allowed are True and False"),
-    ({"released": True, "seed": 3}, "seed 3, cover_terms False, allowed are 4, 2, a seed of 0, 1, 2, 2024, and False"),
+    ({"released": 1}, "released is 1; allowed: True and False"),
+    ({"released": True, "seed": 3}, "seed 3, cover_terms False; allowed: 4, 2, a seed of 0, 1, 2, 2024, and False"),
     ({"released": True, "variables": 5}, "released is True with variables 5"),
-    ({"released": True, "cover_terms": True}, "cover_terms True, allowed are"),
+    ({"released": True, "cover_terms": True}, "cover_terms True; allowed:"),
 ])
 def test_settings_that_are_refused(change, message):
     refused(message, FuzzyLogic, **change)
@@ -76,10 +76,10 @@ def test_a_cover_that_is_not_found_is_an_error():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"split": "test"}, "split is 'test', allowed are 'train', 'held_out', 'unseen_terms'"),
-    ({"batch": 0}, "batch is 0, allowed are whole numbers of at least 1"),
-    ({"context": np.zeros((32, 4))}, "context has the shape (32, 4), allowed is (31, 4)"),
-    ({"query": np.full(4, 1.5)}, "query has entries from 1.5 to 1.5, allowed are entries from 0 to 1"),
+    ({"split": "test"}, "split is 'test'; allowed: 'train', 'held_out', 'unseen_terms'"),
+    ({"batch": 0}, "batch is 0; allowed: whole numbers of at least 1"),
+    ({"context": np.zeros((32, 4))}, "context has the shape (32, 4); allowed: (31, 4)"),
+    ({"query": np.full(4, 1.5)}, "query has entries from 1.5 to 1.5; allowed: entries from 0 to 1"),
     ({"query": np.full(4, np.nan)}, "query has entries from nan to nan"),
 ])
 def test_samples_that_are_refused(arguments, message):

@@ -165,11 +165,11 @@ def test_published_figures_are_fractions_with_standard_errors():
 
 
 @pytest.mark.parametrize(("name", "change", "message"), [
-    ("sort_of_clevr", {"width": 33}, "width is 33, allowed are multiples of searches, 2"),
-    ("sort_of_clevr", {"attention": "softmax", "heads": 3}, "width is 32, allowed are multiples of heads, 3"),
-    ("sort_of_clevr", {"nearest": "paper"}, "nearest is 'paper', allowed are released, text"),
-    ("triangles", {"patch": 5}, "size is 32, allowed are multiples of patch, 5"),
-    ("multitask_images", {"first": "mnist"}, "first is 'mnist', allowed are cifar10"),
+    ("sort_of_clevr", {"width": 33}, "width is 33; allowed: multiples of searches, 2"),
+    ("sort_of_clevr", {"attention": "softmax", "heads": 3}, "width is 32; allowed: multiples of heads, 3"),
+    ("sort_of_clevr", {"nearest": "paper"}, "nearest is 'paper'; allowed: released, text"),
+    ("triangles", {"patch": 5}, "size is 32; allowed: multiples of patch, 5"),
+    ("multitask_images", {"first": "mnist"}, "first is 'mnist'; allowed: cifar10"),
 ])
 def test_settings_are_refused(name, change, message):
     refused(message, recipe, name, **change)
@@ -177,7 +177,7 @@ def test_settings_are_refused(name, change, message):
 
 def test_a_missing_archive_is_refused_before_training(tmp_path):
     r = recipe("multitask_images", first="cifar10", data=str(tmp_path))
-    refused("cifar-10-binary.tar.gz cannot be read (No such file or directory); allowed is", fit, r, progress=False)
+    refused("cifar-10-binary.tar.gz cannot be read (No such file or directory); allowed:", fit, r, progress=False)
 
 
 @pytest.mark.parametrize("name", ["sort_of_clevr", "triangles", "multitask_images"])

@@ -71,13 +71,13 @@ def test_what_is_kept_stays_and_rows_can_be_dropped():
 def test_refusals():
     layer = LAYERS["rotary"]
     p = filled(layer, np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"position is Rotary\(.*needs a layer without one"):
+    with pytest.raises(ValueError, match=r"position is Rotary\(.*; allowed: None"):
         layer.attend(p, np.ones((1, 1, 8)), layer.project_context(p, np.ones((1, 2, 8))))
-    with pytest.raises(ValueError, match=r"x has shape \(1, 1, 7\); \(b, t, m\) with m = 8 is needed"):
+    with pytest.raises(ValueError, match=r"x has shape \(1, 1, 7\); allowed: \(b, t, m\) with m = 8"):
         layer.extend(p, np.ones((1, 1, 7)))
     plain = LAYERS["softmax"]
     p = filled(plain, np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"x has shape \(1, 7\); \(b, t, m\) with m = 8 is needed"):
+    with pytest.raises(ValueError, match=r"x has shape \(1, 7\); allowed: \(b, t, m\) with m = 8"):
         plain.attend(p, np.ones((1, 7)), plain.project_context(p, np.ones((1, 2, 8))))
     with pytest.raises(ValueError, match="context has shape"):
         layer.project_context(p, np.ones((1, 8)))

@@ -67,14 +67,14 @@ def test_slopes_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic', allowed are 'log', 'power'"),
+    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: 'log', 'power'"),
     (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "position 3 is beyond the learned table"),
-    (lambda: recipe("text", width=30), "width is 30, allowed are multiples of heads, 4"),
-    (lambda: recipe("text", context=64), "context is 64, allowed are numbers below length, 64"),
-    (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi', allowed with"),
+    (lambda: recipe("text", width=30), "width is 30; allowed: multiples of heads, 4"),
+    (lambda: recipe("text", context=64), "context is 64; allowed: numbers below length, 64"),
+    (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi'; allowed with"),
     (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
-    (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere', allowed are documentation, library"),
-    (lambda: recipe("text", length=10**6).build(), "length is 1,000,000, allowed are numbers below the"),
+    (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere'; allowed: documentation, library"),
+    (lambda: recipe("text", length=10**6).build(), "length is 1,000,000; allowed: numbers below the"),
 ])
 def test_bad_input_gets_one_line(make, words):
     with pytest.raises(ValueError) as error:
@@ -168,8 +168,9 @@ def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
 
 @pytest.mark.parametrize("words, piece", [
     (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"), (["RUN"], "PROMPT"),
-    (["RUN", "x", "--temperature", "-1"], "temperature is -1.0, allowed are numbers from 0 on"),
-    (["RUN", "x", "--tokens", "-1"], "tokens -1"), (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
+    (["RUN", "x", "--temperature", "-1"], "temperature is -1.0; allowed: numbers from 0 on"),
+    (["RUN", "x", "--tokens", "-1"], "tokens is -1"),
+    (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
     (["RUN", "x", "--top-k", "many"], "'many' is not a whole number")])
 def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
     assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2

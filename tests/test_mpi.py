@@ -89,7 +89,7 @@ def test_several_runs_of_several_recipes(ranks, tmp_path):
 
 @real
 @pytest.mark.parametrize("words, expected", [
-    (["--shards", "1"], "--shards is 1, allowed with 2 ranks are numbers from 2 on"),
+    (["--shards", "1"], "--shards is 1; allowed with 2 ranks: numbers from 2 on"),
     (["--shards", "4", "--workers", "2"], "--workers is 2, but mpiexec says how many there are; allowed: no workers"),
     (["--shards", "x"], "argument --shards: 'x' is not a whole number")])
 def test_bad_input_has_one_line_of_one_rank(words, expected, tmp_path):
@@ -106,7 +106,7 @@ def test_ranks_with_other_command_lines_are_refused(tmp_path):
                           cwd=ROOT, capture_output=True, text=True, timeout=300)
     said = [line for line in done.stderr.splitlines() if line.startswith("refattn")]
     assert done.returncode and len(said) == 1 and "rank 1 of mpiexec was started as" in said[0], done.stderr
-    assert said[0].endswith("allowed is the same for all") and not (tmp_path / "out").exists()
+    assert said[0].endswith("allowed: the same for all") and not (tmp_path / "out").exists()
 
 
 FAILING = """
@@ -137,7 +137,7 @@ def test_without_mpi4py_rank_0_says_what_is_missing(monkeypatch, capsys, tmp_pat
     assert mpi.ranks() == 4
     assert cli.main(["train", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == (
-        "refattn train: mpiexec started 4 ranks, which needs the package mpi4py; allowed after: pip install "
+        "refattn train: mpiexec started 4 ranks, but the package mpi4py is missing; allowed after: pip install "
         "'refattn[mpi]', or without mpiexec\n")
     monkeypatch.setenv("PMI_RANK", "2")
     with pytest.raises(SystemExit) as left:

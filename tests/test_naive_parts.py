@@ -128,7 +128,7 @@ def test_schedule_as_released(c, steps, warmup, rate):
 def test_schedule_as_in_the_text():
     rate = partial(optim.schedule, rate=1.0, steps=1000, warmup=100, decay_length="text")
     assert math.isclose(rate(100 + 450), 0.55) and math.isclose(rate(1000), 0.1) and rate(999) > 0.1
-    with pytest.raises(ValueError, match="decay_length is 'paper', allowed are 'released', 'text'"):
+    with pytest.raises(ValueError, match="decay_length is 'paper'; allowed: 'released', 'text'"):
         optim.schedule(200, rate=1.0, steps=1000, warmup=100, decay_length="paper")
     with pytest.raises(ValueError, match="leave 0 steps of decay"):
         optim.schedule(20, rate=1.0, steps=20, warmup=10)

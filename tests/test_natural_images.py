@@ -86,7 +86,7 @@ def folder(path, classes=10, empty=()):
 def test_folders(tmp_path):
     found = images.load("folders", "test", folder(tmp_path / "a.zip"))
     same(found, PICTURES[np.arange(10) % 6], np.arange(10))
-    refused("it has 10 classes in test/, of which class3 without pictures); allowed are zips of train/CLASS/*.jpg",
+    refused("it has 10 classes in test/, of which class3 without pictures); allowed: zips of train/CLASS/*.jpg",
             images.load, "folders", "test", folder(tmp_path / "b.zip", empty=(3,)))
     refused("it has 9 classes in test/", images.load, "folders", "test", folder(tmp_path / "c.zip", classes=9))
     (tmp_path / "d.zip").write_bytes(b"PK no zip")
@@ -95,7 +95,7 @@ def test_folders(tmp_path):
 
 def test_archives_that_are_missing_or_damaged_are_refused_in_one_line(known, tmp_path):
     source = "from www.cs.toronto.edu/~kriz"
-    refused("cannot be read (No such file or directory); allowed is the file of 170,052,171 bytes and MD5 c32a1d4a",
+    refused("cannot be read (No such file or directory); allowed: the file of 170,052,171 bytes and MD5 c32a1d4a",
             images.load, "cifar10", "test", str(tmp_path))
     where = known("cifar-10-binary.tar.gz", cifar())
     content = bytearray(cifar())
@@ -103,16 +103,16 @@ def test_archives_that_are_missing_or_damaged_are_refused_in_one_line(known, tmp
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(content)
     refused(source, images.load, "cifar10", "test", where)
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(content[:-1])
-    refused(f"has {len(content) - 1:,} bytes; allowed is the file of {len(content):,} bytes", images.load, "cifar10",
+    refused(f"has {len(content) - 1:,} bytes; allowed: the file of {len(content):,} bytes", images.load, "cifar10",
             "test", where)
     where = known("cifar-10-binary.tar.gz", cifar(LABELS + 3))
-    refused("has labels from 3 to 12, allowed are 0 to 9", images.load, "cifar10", "test", where)
+    refused("has labels from 3 to 12; allowed: 0 to 9", images.load, "cifar10", "test", where)
 
 
 def test_unknown_sets_and_splits_are_refused():
-    refused("images is 'mnist', allowed are 'cifar10', 'fashion_mnist'", images.load, "mnist", "test")
-    refused("split is 'held_out', allowed are 'train', 'test'", images.load, "shapes", "held_out")
-    refused("has images of shape (1, 28, 28) and uint8 for 1 labels, allowed are (1, 32, 32, 3)", images.checked_images,
+    refused("images is 'mnist'; allowed: 'cifar10', 'fashion_mnist'", images.load, "mnist", "test")
+    refused("split is 'held_out'; allowed: 'train', 'test'", images.load, "shapes", "held_out")
+    refused("has images of shape (1, 28, 28) and uint8 for 1 labels; allowed: (1, 32, 32, 3)", images.checked_images,
             np.zeros((1, 28, 28), np.uint8), np.zeros(1, int), "mine")
 
 
@@ -120,7 +120,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
     for module, name, package in (("sklearn.datasets", "digits", "scikit-learn"), ("PIL.Image", "folders", "Pillow")):
         monkeypatch.setitem(sys.modules, module, None)
         images.load.cache_clear()
-        refused(f"images is {name!r}, for which {package} is missing, allowed without it are cifar10", images.load,
+        refused(f"images is {name!r}, for which {package} is missing; allowed without it: cifar10", images.load,
                 name, "train", str(tmp_path))
 
 

@@ -23,17 +23,17 @@ def test_views_are_the_flat_array():
 
 def test_dtypes_and_generators_are_refused():
     listed = {"a": params.Parameter("n", (2,), 1, "bias")}
-    with pytest.raises(ValueError, match="dtype is int64; floating point is needed"):
+    with pytest.raises(ValueError, match="dtype is int64; allowed: floating point"):
         params.allocate(listed, np.int64)
-    with pytest.raises(TypeError, match="rng is a int; a numpy.random.Generator is needed"):
+    with pytest.raises(TypeError, match="rng is a int; allowed: a numpy.random.Generator"):
         params.initialise(params.allocate(listed)[0], listed, 0)
 
 
 def test_rebinding_and_a_wrong_size_are_refused():
     flat, p = params.allocate(LIST)
-    with pytest.raises(AttributeError, match=r"w cannot be bound to another array; write into it, as in p.w\[...\]"):
+    with pytest.raises(AttributeError, match=r"bound to another array; allowed: p.w\[...\]"):
         p.embed.w = np.zeros(3)
-    with pytest.raises(ValueError, match=rf"the flat array has shape \(5,\); the parameters need \({flat.size},\)"):
+    with pytest.raises(ValueError, match=rf"the flat array has shape \(5,\); allowed: \({flat.size},\)"):
         params.view(flat[:5], LIST)
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_cut_off_or_foreign_is_refused_in_one_line(tmp_path
     with pytest.raises(ValueError, match="its format is 'other', not 'refattn-1'"):
         params.load(path)
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match="was written for other parameters: it has .* where .* is needed"):
+    with pytest.raises(ValueError, match="was written for other parameters: it has .*; allowed: "):
         params.load(path, MultiHead(8, 4, 2).parameters())
     with pytest.raises(FileNotFoundError):
         params.load(tmp_path / "none.npz")

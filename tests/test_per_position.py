@@ -88,11 +88,11 @@ def test_too_few_strings_and_other_languages_are_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="strings is 9, but 101,000 tries found 2 of Tomita 5 with 2 to 3 symbols"):
         strings(rng, "tomita5", 9, 2, 3)
-    with pytest.raises(ValueError, match="language is 'parity', allowed are d2, d3, d4, d12, tomita3"):
+    with pytest.raises(ValueError, match="language is 'parity'; allowed: d2, d3, d4, d12, tomita3"):
         strings(rng, "parity", 9, 2, 10)
-    with pytest.raises(ValueError, match="longest is 3, allowed are whole numbers of at least 4"):
+    with pytest.raises(ValueError, match="longest is 3; allowed: whole numbers of at least 4"):
         strings(rng, "d2", 9, 4, 3)
-    with pytest.raises(ValueError, match="strings is 0, allowed are whole numbers of at least 1"):
+    with pytest.raises(ValueError, match="strings is 0; allowed: whole numbers of at least 1"):
         strings(rng, "d2", 0, 2, 3)
 
 
@@ -169,11 +169,11 @@ def test_it_learns_tomita_4_and_reads_it_back(tmp_path):
 
 
 @pytest.mark.parametrize(("language", "changes", "message"), [
-    ("parity", {}, "protocol is 'per_position', allowed for parity is 'released'"),
-    ("cycle", {}, "protocol is 'per_position', allowed for cycle is 'released'"),
-    ("d2", {"far": 11}, "far is 11, allowed with protocol per_position are numbers from 12 on"),
-    ("d2", {"train_length": 1}, "train_length is 1, allowed with protocol per_position are numbers from 2 on"),
-    ("d2", {"protocol": "all"}, "protocol is 'all', allowed are released, per_position"),
+    ("parity", {}, "protocol is 'per_position'; allowed for parity: 'released'"),
+    ("cycle", {}, "protocol is 'per_position'; allowed for cycle: 'released'"),
+    ("d2", {"far": 11}, "far is 11; allowed with protocol per_position: numbers from 12 on"),
+    ("d2", {"train_length": 1}, "train_length is 1; allowed with protocol per_position: numbers from 2 on"),
+    ("d2", {"protocol": "all"}, "protocol is 'all'; allowed: released, per_position"),
 ])
 def test_settings_are_refused(language, changes, message):
     refused(message, tiny, language, **changes)
@@ -181,9 +181,9 @@ def test_settings_are_refused(language, changes, message):
 
 def test_samples_are_refused():
     r = tiny()
-    with pytest.raises(ValueError, match="tasks is 11, allowed are numbers up to 10"):
+    with pytest.raises(ValueError, match="tasks is 11; allowed: numbers up to 10"):
         list(r.batches("far", 11))
-    with pytest.raises(ValueError, match="split is 'held_out', allowed are train, longer, far"):
+    with pytest.raises(ValueError, match="split is 'held_out'; allowed: train, longer, far"):
         list(r.batches("held_out", 1))
 
 
@@ -199,4 +199,4 @@ def test_the_command_line(tmp_path, capsys):
         assert row["published"] is None
     assert cli.main(["train", "parity", "--protocol", "per_position", "--out", str(tmp_path / "no")]) == 2
     error = capsys.readouterr().err.strip()
-    assert error.endswith("protocol is 'per_position', allowed for parity is 'released'") and "\n" not in error
+    assert error.endswith("protocol is 'per_position'; allowed for parity: 'released'") and "\n" not in error

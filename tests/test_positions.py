@@ -67,7 +67,7 @@ def test_reading_is_slicing_whatever_the_lengths(position):
                 y = layer.forward(p, x, read=read, **options)[0]
                 np.testing.assert_allclose(y, layer.forward(p, x, **options)[0][:, read], rtol=1e-10)
             else:
-                with pytest.raises(ValueError, match=f"queries are read in steps of {read.step}; relative scores need"):
+                with pytest.raises(ValueError, match=f"queries are read in steps of {read.step}; allowed: neighbours"):
                     layer.forward(p, x, read=read, **options)
 
 
@@ -80,11 +80,11 @@ def test_the_pairings_are_the_same_up_to_the_order_of_features():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: Rotary(pairing="split"), "pairing 'split' is unknown; allowed: interleaved, half"),
-    (lambda: Rotary().forward(None, np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 3))), "head width 3 is odd"),
+    (lambda: Rotary().forward(None, np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 3))), "head width is 3; allowed: even"),
     (lambda: t5_buckets(2, 2, 1, 8), "1 buckets with max_distance 8 are too few"),
     (lambda: t5_buckets(2, 2, 8, 4), "8 buckets with max_distance 4 are too few"),
-    (lambda: t5_buckets(2, 2, 2, 8, bidirectional=True), "2 buckets with max_distance 8 are too few; at least 4"),
-    (lambda: sinusoidal(4, 3), "sinusoidal positions come in pairs; width 3 is odd"),
+    (lambda: t5_buckets(2, 2, 2, 8, bidirectional=True), "max_distance 8 are too few; allowed: at least 4"),
+    (lambda: sinusoidal(4, 3), "width is 3; allowed: even numbers"),
 ])
 def test_bad_settings(call, words):
     with pytest.raises(ValueError, match=words):

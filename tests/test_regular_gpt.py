@@ -79,14 +79,14 @@ def test_any_length_takes_the_same_weights():
 def test_refusals():
     model = released()
     _, p = params.allocate(model.parameters())
-    with pytest.raises(ValueError, match=r"x has shape \(2, 0\); \(b, t\) or \(b, t, m\) with at least one token"):
+    with pytest.raises(ValueError, match=r"has shape \(2, 0\); allowed: \(b, t\) or \(b, t, m\) with at least one"):
         model.forward(p, np.zeros((2, 0), int))
     with pytest.raises(ValueError, match="read is .*, but a tree has the last position only"):
         model.forward(p, np.zeros((2, 3), int), tree=True, read=slice(1))
     for number in 0, -1:
-        with pytest.raises(ValueError, match=f"levels is {number}; an integer of at least 1 is needed"):
+        with pytest.raises(ValueError, match=f"levels is {number}; allowed: an integer of at least 1"):
             model.forward(p, np.zeros((2, 3), int), levels=number)
     with pytest.raises(ValueError, match="norm is 'middle'; allowed: pre, post, none"):
         replace(model, norm="middle")
-    with pytest.raises(ValueError, match="thickness is 0; an integer of at least 1 is needed"):
+    with pytest.raises(ValueError, match="thickness is 0; allowed: an integer of at least 1"):
         replace(model, thickness=0)

@@ -219,12 +219,12 @@ def test_a_batch_is_drawn_in_a_millisecond_or_so():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"language": "d5"}, "language is 'd5', allowed are parity, even_pairs"),
-    ({"protocol": "all"}, "protocol is 'all', allowed are released, per_position"),
-    ({"protocol": "per_position"}, "protocol is 'per_position', allowed for parity is 'released'"),
-    ({"leading_plus": 1}, "leading_plus is 1, allowed are True and False"),
-    ({"ones": 1.5}, "ones is 1.5, allowed are 0.5, and for parity numbers from 0 to 1"),
-    ({"language": "d2", "ones": 0.4}, "ones is 0.4, allowed are 0.5"),
+    ({"language": "d5"}, "language is 'd5'; allowed: parity, even_pairs"),
+    ({"protocol": "all"}, "protocol is 'all'; allowed: released, per_position"),
+    ({"protocol": "per_position"}, "protocol is 'per_position'; allowed for parity: 'released'"),
+    ({"leading_plus": 1}, "leading_plus is 1; allowed: True and False"),
+    ({"ones": 1.5}, "ones is 1.5; allowed: 0.5, and for parity numbers from 0 to 1"),
+    ({"language": "d2", "ones": 0.4}, "ones is 0.4; allowed: 0.5"),
 ])
 def test_settings_are_refused(change, message):
     refused(message, RegularLanguages, **change)
@@ -232,11 +232,11 @@ def test_settings_are_refused(change, message):
 
 def test_samples_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="length is 0, allowed are whole numbers of at least 1"):
+    with pytest.raises(ValueError, match="length is 0; allowed: whole numbers of at least 1"):
         PRESETS["d2"].sample(rng, 4, 0)
-    with pytest.raises(ValueError, match="batch is 0, allowed"):
+    with pytest.raises(ValueError, match="batch is 0; allowed"):
         PRESETS["d2"].sample(rng, 0, 4)
-    with pytest.raises(ValueError, match="split is 'corrupted', allowed for parity are released"):
+    with pytest.raises(ValueError, match="split is 'corrupted'; allowed for parity: released"):
         PRESETS["parity"].sample(rng, 4, 4, "corrupted")
     with pytest.raises(ValueError, match="length is 5, at which D_2 has no members"):
         RegularLanguages("d2", protocol="per_position").sample(rng, 4, 5)

@@ -85,7 +85,7 @@ def test_lengths_asked_about():
     assert not [*tiny(attention="softmax").batches("far", 6)]
     wide = recipe("parity", "quick", attention="transformer_xl")
     assert max(size * 8 * more["length"]**2 for size, more in wide.batches("longer", 512)) <= 1 << 22
-    with pytest.raises(ValueError, match="split is 'held_out', allowed are train, longer, far"):
+    with pytest.raises(ValueError, match="split is 'held_out'; allowed: train, longer, far"):
         r.batches("held_out", 1)
 
 

@@ -12,7 +12,7 @@ from refattn import cli
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import published, records, statistics
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.published_table import Column, Row, Table
+from refattn.reproduce.table import Column, Row, Table
 from refattn.train import runs
 from refattn.train.compare import HANDED_OUT, compare, train_all
 from tests import readme_tables
@@ -124,7 +124,7 @@ def test_settings_that_are_not_the_papers_are_said_for_their_rows():
             "warmup 30 (100) for linear." in sheet.notes)
     assert "Settings are those of scale paper." in table.sheet(ours[:2]).notes
     assert "3 runs, seeds 0, 1, 6 seconds" in sheet.notes[0]
-    with pytest.raises(ValueError, match="softmax, loss have rate 0.001 and 0.003; allowed are runs that differ in"):
+    with pytest.raises(ValueError, match="softmax, loss have rate 0.001 and 0.003; allowed: runs that differ in"):
         table.sheet([*ours, run("softmax", 2, 1.0, rate=1e-3)])
     with pytest.raises(ValueError, match=r"have a seed twice: \[0, 1, 0\]"):
         table.sheet([*ours, run("softmax", 0, 1.0)])
@@ -152,7 +152,7 @@ def test_fresh_runs_are_trained_reused_and_put_beside_the_paper(tmp_path, capsys
     shutil.rmtree(found[0].parent)                                          # one is lost: only that one is trained
     says(capsys, *words)
     assert before[1:] == [file.stat().st_mtime_ns for file in found[1:]] and found[0].exists()
-    assert "steps is 7, but 6 in the run in" in says(capsys, *[w if w != "6" else "7" for w in words], status=2).err
+    assert "steps is 7, but a resumed run" in says(capsys, *[w if w != "6" else "7" for w in words], status=2).err
 
 
 def test_runs_that_are_not_complete_are_said(tmp_path, capsys):

@@ -97,14 +97,14 @@ def test_a_batch_takes_less_than_a_millisecond():
 
 @pytest.mark.parametrize("cutoff", [1, 48, 26.0, True])
 def test_cut_offs_that_leave_nothing_are_refused(cutoff):
-    refused(f"cutoff is {cutoff}, allowed are whole numbers from 2 to 47", Scan, cutoff)
+    refused(f"cutoff is {cutoff}; allowed: whole numbers from 2 to 47", Scan, cutoff)
 
 
 def test_other_refusals():
-    refused("split is 'test', allowed are 'train', 'held_out', 'longer'", Scan().size, "test")
-    refused("the command has the word 'jmp', allowed are after, and, around, jump, left, look, opposite, right, run, "
-            "thrice, turn, twice, walk; did you mean jump?", scan.tokens, "jmp left")
-    refused("the command has 0 words, allowed are 1 to 9", scan.tokens, "")
-    refused("the command has 10 words, allowed are 1 to 9", scan.tokens, "walk " * 10)
+    refused("split is 'test'; allowed: 'train', 'held_out', 'longer'", Scan().size, "test")
+    refused("the command has the word 'jmp', did you mean jump? allowed: after, and, around, jump, left, "
+            "look, opposite, right, run, thrice, turn, twice, walk", scan.tokens, "jmp left")
+    refused("the command has 0 words; allowed: 1 to 9", scan.tokens, "")
+    refused("the command has 10 words; allowed: 1 to 9", scan.tokens, "walk " * 10)
     assert len(scan.tokens("walk " * 9)) == 11
-    refused("batch is 0, allowed are whole numbers of at least 1", Scan().sample, np.random.default_rng(0), 0)
+    refused("batch is 0; allowed: whole numbers of at least 1", Scan().sample, np.random.default_rng(0), 0)

@@ -86,7 +86,7 @@ def test_an_epoch_sees_every_sample_once_and_epochs_differ(points):
     dropped = points(last_batch="drop")
     assert dropped.steps_per_epoch == 12 and len(dropped.draw(11).x) == 8
     np.testing.assert_array_equal(dropped.draw(12).x, r.draw(13).x)         # the second epoch of each
-    with pytest.raises(ValueError, match="batch is 200, allowed with last_batch drop are numbers up to the 103 "):
+    with pytest.raises(ValueError, match="batch is 200; allowed with last_batch drop: numbers up to the 103 "):
         points(last_batch="drop", batch=200).draw(0)
 
 
@@ -167,7 +167,7 @@ def test_initial_values_by_place(init, deviation, most):
     params.initialise(flat, listed, np.random.default_rng(0), "pytorch", {"w1": init, "b*": 0.25})
     assert abs(p.w1.std() / deviation - 1) < 0.01 and np.abs(p.w1).max() <= most * (1 + 1e-12)
     assert (p.b1 == 0.25).all() and (p.b2 == 0.25).all() and 0 < np.abs(p.w2).max() <= 200**-0.5
-    with pytest.raises(ValueError, match=r"pattern 'w3' fits no parameter; allowed are patterns of: w1, b1, w2, b2"):
+    with pytest.raises(ValueError, match=r"pattern 'w3' fits no parameter; allowed: patterns of: w1, b1, w2, b2"):
         params.initialise(flat, listed, np.random.default_rng(0), "pytorch", {"w3": init})
     with pytest.raises(ValueError, match="fan is 'both'; allowed: in, out, mean, none"):
         params.initialise(flat, listed, np.random.default_rng(0), "pytorch", {"w1": Init("normal", "both")})

@@ -174,7 +174,7 @@ def test_a_run_writes_the_actions_of_a_command(tmp_path, capsys):
     assert cli.main(["write", str(tmp_path / "run"), "jump twice", "--tokens", "5"]) == 0
     said = capsys.readouterr().out.split()
     assert len(said) <= 5 and set(said) <= set(task.ACTIONS)
-    for prompt, words in ("jump twce", "the word 'twce', allowed are after"), ("", "0 words, allowed are 1 to 9"):
+    for prompt, words in ("jump twce", "'twce', did you mean twice? allowed: after"), ("", "0 words; allowed: 1 to 9"):
         assert cli.main(["write", str(tmp_path / "run"), prompt]) == 2
         assert words in capsys.readouterr().err
     assert cli.main(["write", str(tmp_path / "run"), "jump", "--temperature", "2"]) == 2
@@ -189,10 +189,10 @@ def test_the_published_figures():
 
 
 def test_refusals():
-    refused("hold_out is 98, allowed for rmts are 0 and whole numbers from 5 to 95", recipe, "rmts", hold_out=98)
-    refused("hold_out is 100, allowed are whole numbers from 0 to 98", recipe, "rmts", hold_out=100)
-    refused("cutoff is 48, allowed are whole numbers from 2 to 47", recipe, "scan", cutoff=48)
+    refused("hold_out is 98; allowed for rmts: 0 and whole numbers from 5 to 95", recipe, "rmts", hold_out=98)
+    refused("hold_out is 100; allowed: whole numbers from 0 to 98", recipe, "rmts", hold_out=100)
+    refused("cutoff is 48; allowed: whole numbers from 2 to 47", recipe, "scan", cutoff=48)
     for name in "scan", "rmts":
-        refused("width is 100, allowed are even multiples of heads, 8", recipe, name, width=100)
-    refused("problem is 'x', allowed are same_different", recipe, "esbn", problem="x")
+        refused("width is 100; allowed: even multiples of heads, 8", recipe, name, width=100)
+    refused("problem is 'x'; allowed: same_different", recipe, "esbn", problem="x")
     refused("did you mean same_different?", recipe, "same_diferent")

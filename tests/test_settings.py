@@ -135,7 +135,7 @@ def test_a_recurrent_network_needs_a_token():
     model = Recurrent(6, 5, 2)
     p = filled(model, np.random.default_rng(0))
     for shape in (2, 0), (2, 3, 1), (2,):
-        with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}; (b, t) with at least one token")):
+        with pytest.raises(ValueError, match=re.escape(f"has shape {shape}; allowed: (b, t) with at least one")):
             model.forward(p, np.zeros(shape, int))
     assert model.forward(p, np.zeros((0, 3), int))[0].shape == (0, 3, 2)
 
@@ -164,7 +164,7 @@ def test_class_tokens_have_no_position():
 
 @pytest.mark.parametrize("name", ["evaluation", "probe", "batch", "steps", "log_every"])
 def test_counts_begin_at_one(name):
-    with pytest.raises(ValueError, match=f"{name} is 0, allowed are whole numbers from 1 to"):
+    with pytest.raises(ValueError, match=f"{name} is 0; allowed: whole numbers from 1 to"):
         recipe(**{name: 0, "warmup": 0})
     assert getattr(recipe(**{name: 1, "warmup": 0, "schedule_length": "text"}), name) == 1
 

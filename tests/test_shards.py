@@ -358,11 +358,11 @@ def test_runs_of_a_comparison_fork_their_workers(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words, expected", [
-    (["--workers", "0"], "--workers is 0, allowed are whole numbers from 1 on"),
-    (["--workers", "-3"], "--workers is -3, allowed are whole numbers from 1 on"),
+    (["--workers", "0"], "--workers is 0; allowed: whole numbers from 1 on"),
+    (["--workers", "-3"], "--workers is -3; allowed: whole numbers from 1 on"),
     (["--workers", "two"], "argument --workers: 'two' is not a whole number"),
-    (["--shards", "0"], "--shards is 0, allowed are whole numbers from 1 to 4,096"),
-    (["--shards", "5000"], "--shards is 5000, allowed are whole numbers from 1 to 4,096")])
+    (["--shards", "0"], "--shards is 0; allowed: whole numbers from 1 to 4,096"),
+    (["--shards", "5000"], "--shards is 5000; allowed: whole numbers from 1 to 4,096")])
 def test_bad_input_has_one_line(words, expected, capsys, tmp_path):
     assert cli.main(["train", *words, "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == f"refattn train: {expected}\n"
@@ -370,15 +370,15 @@ def test_bad_input_has_one_line(words, expected, capsys, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5, "2"])
 def test_bad_numbers_of_workers_are_refused(workers):
-    with pytest.raises(ValueError, match="workers is .*, allowed are whole numbers from 1 on"):
+    with pytest.raises(ValueError, match="workers is .*; allowed: whole numbers from 1 on"):
         fit(tiny(), workers=workers, progress=False)
-    with pytest.raises(ValueError, match="workers is 2, allowed with device gpu is 1"):
+    with pytest.raises(ValueError, match="workers is 2; allowed with device gpu: 1"):
         groups.group(2, 4, "gpu")
 
 
 def test_another_number_of_shards_is_another_recipe(tmp_path):
     fit(tiny(shards=2), tmp_path / "run", progress=False)
-    with pytest.raises(ValueError, match="shards is 4, but 2 in the run in"):
+    with pytest.raises(ValueError, match="shards is 4, but a resumed run keeps its recipe"):
         fit(tiny(shards=4), tmp_path / "run", resume=True, progress=False)
 
 

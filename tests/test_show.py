@@ -84,8 +84,8 @@ def test_runs_of_several_settings_are_several_tables(comparison, tmp_path, capsy
 
 @pytest.mark.parametrize(("words", "message"), [
     (["{empty}"], "which holds no run; allowed: a run, or a directory of runs"),
-    (["{runs}", "--kind", "shape"], "--kind is 'shape', allowed with --image only"),
-    (["{runs}", "--image", "x.png"], "DIR holds 4 runs; allowed with --image is one of them"),
+    (["{runs}", "--kind", "shape"], "--kind is 'shape', but there is no --image; allowed: both"),
+    (["{runs}", "--image", "x.png"], "DIR holds 4 runs; allowed with --image: one of them"),
     (["{runs}/hyla-seed0", "--image", "x.png"], "--image is given without --kind and --first"),
     (["{runs}/hyla-seed0", "--image", "x.png", "--kind", "shape", "--first", "red"], "was trained for fuzzy_logic"),
     (["{runs}", "--plot", "{empty}/no/where.png"], "which cannot be written"),

@@ -88,13 +88,13 @@ def test_the_code_of_a_step_has_no_square():
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
-    ({"dilation": 0}, ValueError, "dilation is 0; an integer of at least 1 is needed"),
+    ({"dilation": 0}, ValueError, "dilation is 0; allowed: an integer of at least 1"),
     ({"out_of_range": "clamp"}, ValueError, "out_of_range is 'clamp'; allowed: mask, pad"),
     ({"out_of_range": "pad"}, ValueError, "pad_k is missing, but out_of_range is 'pad'"),
-    ({"pad_v": np.zeros((3, 2))}, ValueError, "pad_v is given, but out_of_range is 'mask'; pads belong to 'pad'"),
+    ({"pad_v": np.zeros((3, 2))}, ValueError, "pad_v is given, but out_of_range is 'mask'; allowed: pads with 'pad'"),
     ({"read": slice(2, None)}, ValueError, r"read is slice\(2, None, None\), which gives 5 of 7 positions for 7"),
-    ({"read": slice(None, None, -1)}, ValueError, "as many, and steps of at least 1, are needed"),
-    ({"keep": np.ones((7, 7), bool)}, ValueError, r"keep has shape \(7, 7\), .* \(b, h, q, w\) = \(2, 3, 7, 3\)"),
+    ({"read": slice(None, None, -1)}, ValueError, "allowed: as many, and steps of at least 1"),
+    ({"keep": np.ones((7, 7), bool)}, ValueError, r"keep has shape \(7, 7\); .* \(b, h, q, w\) = \(2, 3, 7, 3\)"),
     ({"bias": np.zeros(3, np.float32)}, TypeError, "q is float64 but bias is float32"),
 ])
 def test_pages_refuse(change, error, message):
@@ -111,10 +111,10 @@ def test_pages_refuse_sizes_that_disagree():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"chunk": 1}, "chunk is 1; an integer of at least 2 is needed"),
-    ({"chunk": 2.0}, "chunk is 2.0; an integer"),
-    ({"heads": 0}, "heads is 0; an integer of at least 1"),
-    ({"dilation": 0}, "dilation is 0; an integer of at least 1"),
+    ({"chunk": 1}, "chunk is 1; allowed: an integer of at least 2"),
+    ({"chunk": 2.0}, "chunk is 2.0; allowed: an integer"),
+    ({"heads": 0}, "heads is 0; allowed: an integer of at least 1"),
+    ({"dilation": 0}, "dilation is 0; allowed: an integer of at least 1"),
     ({"out_of_range": "zero"}, "out_of_range is 'zero'; allowed: mask, pad"),
 ])
 def test_layers_are_refused(change, message):

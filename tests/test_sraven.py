@@ -149,19 +149,19 @@ def test_accuracies_against_loops():
 # ---------------------------------------------------------------- refusals
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"features": 0}, "features is 0, allowed are whole numbers of at least 1"),
-    ({"features": 2.0}, "features is 2.0, allowed are"),
-    ({"features": 21}, "features is 21, which makes 1,184,040 rule combinations, allowed are at most 1,000,000"),
+    ({"features": 0}, "features is 0; allowed: whole numbers of at least 1"),
+    ({"features": 2.0}, "features is 2.0; allowed:"),
+    ({"features": 21}, "features is 21, which makes 1,184,040 rule combinations; allowed: at most 1,000,000"),
     ({"features": 10**9}, "features is 1000000000, which makes"),
-    ({"symbols": 2}, 'symbols is 2, allowed are whole numbers from 3 to 1024 ("distribute three" needs three'),
-    ({"symbols": "8"}, "symbols is '8', allowed are"),
-    ({"held_out": 1.0}, "held_out is 1.0, allowed are numbers from 0 up to, but not including, 1"),
+    ({"symbols": 2}, 'symbols is 2; allowed: whole numbers from 3 to 1024 ("distribute three" takes three'),
+    ({"symbols": "8"}, "symbols is '8'; allowed:"),
+    ({"held_out": 1.0}, "held_out is 1.0; allowed: numbers from 0 up to, but not including, 1"),
     ({"held_out": math.nan}, "held_out is nan"),
-    ({"seed": -1}, "seed is -1, allowed are whole numbers of at least 0"),
-    ({"released": 1}, "released is 1, allowed are True and False"),
-    ({"released": True, "seed": 3}, "seed 3, allowed are 4, 0.25 and a seed of 0, 1, 2, 2024"),
+    ({"seed": -1}, "seed is -1; allowed: whole numbers of at least 0"),
+    ({"released": 1}, "released is 1; allowed: True and False"),
+    ({"released": True, "seed": 3}, "seed 3; allowed: 4, 0.25 and a seed of 0, 1, 2, 2024"),
     ({"released": True, "features": 3}, "released is True with features 3"),
-    ({"released": True, "held_out": 0.5}, "held_out 0.5, seed 0, allowed"),
+    ({"released": True, "held_out": 0.5}, "held_out 0.5, seed 0; allowed"),
 ])
 def test_settings_that_are_refused(change, message):
     refused(message, Sraven, **change)
@@ -169,9 +169,9 @@ def test_settings_that_are_refused(change, message):
 
 def test_samples_that_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="split is 'test', allowed are 'all', 'train', 'held_out'"):
+    with pytest.raises(ValueError, match="split is 'test'; allowed: 'all', 'train', 'held_out'"):
         Sraven().sample(rng, 4, "test")
-    with pytest.raises(ValueError, match="batch is 0, allowed are whole numbers of at least 1"):
+    with pytest.raises(ValueError, match="batch is 0; allowed: whole numbers of at least 1"):
         Sraven().sample(rng, 0)
     with pytest.raises(ValueError, match="split 'held_out' of Sraven.* has no rule combination"):
         Sraven(held_out=0.0).sample(rng, 4, "held_out")

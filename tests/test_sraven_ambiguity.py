@@ -74,7 +74,7 @@ def test_criteria_are_read_off_the_misses():
     misses = differing(panels, 4)
     np.testing.assert_array_equal(ambiguous(panels, 4, "released"), misses[:, 2])
     np.testing.assert_array_equal(ambiguous(panels, 4, "text"), misses[:, 1] | misses[:, 2])
-    with pytest.raises(ValueError, match="criterion is 'paper', allowed are 'released', 'text'"):
+    with pytest.raises(ValueError, match="criterion is 'paper'; allowed: 'released', 'text'"):
         ambiguous(panels, 4, "paper")
 
 
@@ -218,4 +218,4 @@ def test_a_record_that_cannot_be_made(words, capsys):
 
 
 def test_too_few_instances_are_refused():
-    refused("seed is 0 and instances 3, allowed are at least 0 and at least 10", ambiguity.count, 0, 3)
+    refused("seed is 0 and instances 3; allowed: at least 0 and at least 10", ambiguity.count, 0, 3)

@@ -126,15 +126,15 @@ def test_a_step_with_experts_never_waits_nor_transfers_nor_widens():
 # ---------------------------------------------------------------- refusals
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"symbols": 2}, "symbols is 2, allowed are whole numbers from 3 to 1,024"),
-    ({"features": 21}, "features is 21, allowed are whole numbers from 1 to 20"),
+    ({"symbols": 2}, "symbols is 2; allowed: whole numbers from 3 to 1,024"),
+    ({"features": 21}, "features is 21; allowed: whole numbers from 1 to 20"),
     ({"held_out": 0.0}, "held_out is 0.0, which leaves no rule combination in split 'held_out'"),
     ({"held_out": 0.01}, "held_out is 0.01, which leaves no rule combination"),
     ({"released_split": True}, "released is True with features 2"),
     ({"features": 12, "symbols": 8}, "features is 12 with 8 symbols, which is too many for the best answers"),
-    ({"experts": 1, "chosen": 2}, "chosen is 2, allowed are numbers from 1 to experts, 1"),
-    ({"experts": -1}, "experts is -1, allowed are"),
-    ({"wider_rule": "code"}, "wider_rule is 'code', allowed are released, text"),
+    ({"experts": 1, "chosen": 2}, "chosen is 2; allowed: numbers from 1 to experts, 1"),
+    ({"experts": -1}, "experts is -1; allowed:"),
+    ({"wider_rule": "code"}, "wider_rule is 'code'; allowed: released, text"),
 ])
 def test_settings_that_are_refused(change, message):
     refused(message, small, **change)

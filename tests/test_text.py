@@ -84,19 +84,19 @@ def test_samples_are_windows_of_the_text():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda d: text.corpus("nowhere.txt"), "text is 'nowhere.txt', allowed are documentation, library, or a file or"),
+    (lambda d: text.corpus("nowhere.txt"), "text is 'nowhere.txt'; allowed: documentation, library, or a file or"),
     (lambda d: text.corpus(write(d / "a", "")), "which is empty"),
     (lambda d: text.corpus(str(d / "none")), "a file or directory that exists"),
-    (lambda d: text.corpus(write(d / "a", b"\xff\xfe" * 9), "characters"), "not UTF-8 at byte 0; allowed are"),
-    (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters', allowed are 'bytes', 'characters', 'words'"),
+    (lambda d: text.corpus(write(d / "a", b"\xff\xfe" * 9), "characters"), "not UTF-8 at byte 0; allowed:"),
+    (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters'; allowed: 'bytes', 'characters', 'words'"),
     (lambda d: text.corpus(write(d / "a"), "bytes", "", 9), "vocabulary is 9, but unit is 'bytes'"),
-    (lambda d: text.corpus(write(d / "a"), "words", "", -1), "vocabulary is -1, allowed are whole"),
+    (lambda d: text.corpus(write(d / "a"), "words", "", -1), "vocabulary is -1; allowed: whole"),
     (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),
     (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
     (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
-    (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9, allowed are numbers"),
-    (lambda d: text_windows.windows(np.arange(9), 4, 4), "context is 4, allowed are whole numbers from 0 to 3"),
-    (lambda d: text_windows.windows(np.arange(9), 0), "length is 0, allowed are whole numbers of at least 1"),
+    (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9; allowed: numbers"),
+    (lambda d: text_windows.windows(np.arange(9), 4, 4), "context is 4; allowed: whole numbers from 0 to 3"),
+    (lambda d: text_windows.windows(np.arange(9), 0), "length is 0; allowed: whole numbers of at least 1"),
 ])
 def test_bad_input_gets_one_line(tmp_path, make, words):
     with pytest.raises(ValueError) as error:

@@ -68,5 +68,5 @@ def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="no theorem is called 'fermat'; `refattn list` names them all"):
+    with pytest.raises(ValueError, match="no theorem is called 'fermat'; allowed: those of `refattn list`"):
         next(theorems.verify(["fermat"]))

@@ -52,21 +52,21 @@ SMALL = ClassToken(Conv(1, 8, 4, 4), stack(8, 1, heads=2), 1)
 
 
 @pytest.mark.parametrize(("make", "arguments", "message"), [
-    (ClassToken, (Conv(3, 8, 4, 4), stack(8, 1, heads=2), 1, 5), "patches have width 8, the stack 8; half of it is"),
-    (ClassToken, (Conv(3, 4, 4, 4), stack(8, 1, heads=2), 1), "patches have width 4, the stack 8; one width is"),
-    (TaskTokens, (4, 3, stack(8, 1, heads=2), 0, 31), "tasks is 0; an integer of at least 1"),
+    (ClassToken, (Conv(3, 8, 4, 4), stack(8, 1, heads=2), 1, 5), "width 8, the stack 8; allowed: half of it"),
+    (ClassToken, (Conv(3, 4, 4, 4), stack(8, 1, heads=2), 1), "patches have width 4, the stack 8; allowed: one width"),
+    (TaskTokens, (4, 3, stack(8, 1, heads=2), 0, 31), "tasks is 0; allowed: an integer of at least 1"),
 ])
 def test_settings_are_refused(make, arguments, message):
     refused(message, make, *arguments)
 
 
 @pytest.mark.parametrize(("model", "shape", "options", "message"), [
-    (SMALL, (2, 30, 32, 1), {}, "the image has 30 rows, allowed are 4 + 4 n for windows of 4"),
-    (SMALL, (2, 32, 32, 3), {}, "i = 1 channels is needed"),
-    (SMALL, (2, 32, 32, 1), {"question": np.zeros((2, 18))}, "question is (2, 18); (2, 0) is needed"),
-    (clevr(32, heads=2), (2, 75, 75, 3), {}, "question is None; (2, 18) is needed"),
-    (multitask(8, heads=2), (2, 32, 32, 1), {"task": np.eye(4)[:2]}, "i = 3 channels is needed"),
-    (multitask(8, heads=2), (2, 32, 32, 3), {"task": np.eye(3)[:2]}, "task is (2, 3); (2, 4) is needed"),
+    (SMALL, (2, 30, 32, 1), {}, "the image has 30 rows; allowed: 4 + 4 n for windows of 4"),
+    (SMALL, (2, 32, 32, 3), {}, "allowed: (b, g, j, i) with i = 1 channels"),
+    (SMALL, (2, 32, 32, 1), {"question": np.zeros((2, 18))}, "question is (2, 18); allowed: (2, 0)"),
+    (clevr(32, heads=2), (2, 75, 75, 3), {}, "question is None; allowed: (2, 18)"),
+    (multitask(8, heads=2), (2, 32, 32, 1), {"task": np.eye(4)[:2]}, "allowed: (b, g, j, i) with i = 3 channels"),
+    (multitask(8, heads=2), (2, 32, 32, 3), {"task": np.eye(3)[:2]}, "task is (2, 3); allowed: (2, 4)"),
 ])
 def test_images_are_refused(model, shape, options, message):
     p = params.allocate(model.parameters())[1]

@@ -84,4 +84,4 @@ def leading_terms(*, heads: int | None = None, searches: int | None = None, retr
         return 3 * heads, 2 * heads
     if heads is None and searches is not None and retrievals is not None:
         return 2 * searches + retrievals, searches * (1 + retrievals)
-    raise ValueError("either heads, or searches and retrievals, are needed")
+    raise ValueError(f"heads is {heads}, searches {searches}, retrievals {retrievals}; allowed: heads or the others")

@@ -45,7 +45,7 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     Raises ValueError for a recipe of another task.
     """
     if recipe.TASK not in READERS:
-        raise ValueError(f"recipe is of {recipe.TASK}, allowed are {', '.join(READERS)}")
+        raise ValueError(f"recipe is of {recipe.TASK}; allowed: {', '.join(READERS)}")
     reader, parts = READERS[recipe.TASK], []
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
     for start in range(0, count, recipe.batch):
@@ -210,7 +210,7 @@ def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10
     """
     n = len(codes.code)
     if codes.terms is None:
-        raise ValueError("codes have no terms; allowed are codes of fuzzy logic")
+        raise ValueError("codes have no terms; allowed: codes of fuzzy logic")
     x = np.concatenate([codes.code.reshape(n, -1), np.ones((n, 1))], axis=1).astype(np.float64)
     signs = (codes.terms[:, :, None] >> np.arange(variables)[::-1] & 1).reshape(n, -1).astype(np.float64)
     fit, score = slice(None, n // 2), slice(n // 2, None)

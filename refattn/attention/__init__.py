@@ -5,13 +5,13 @@ recipes and the command line read this table.  `CONTRIBUTING.md` says how a row 
 """
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from .. import refusals
 from .ablations import Knobs, ablation, ablation_backward
 
 __all__ = ["AXES", "VARIANTS", "Knobs", "Variant", "of_page", "variant"]
@@ -98,9 +98,7 @@ def unknown(name) -> str:
     """The words of an error about a name that is none of the table's."""
     if Path(__file__).with_name(f"{name}.py").exists():
         return f"attention {name!r} is no row of VARIANTS: refattn.attention.{name} has arguments of its own"
-    near = get_close_matches(str(name), VARIANTS, n=1)
-    guess = f", did you mean {near[0]}?" if near else ";"
-    return f"attention {name!r} is unknown{guess} allowed: {', '.join(VARIANTS)}"
+    return refusals.unknown("attention", name, VARIANTS)
 
 
 def variant(name) -> Variant:

@@ -105,8 +105,8 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
     steps, over = NORMALISERS[Knobs(*knobs).check().normaliser]
     phi, uses = PHI[knobs.phi][0], knobs.code_uses
     if (wv2 is None) != (uses != 3):
-        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}; code_uses {uses} needs "
-                         f"{'it' if uses == 3 else 'none'}")
+        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; "
+                         f"allowed: wv2 with 3, None with 1 and 2")
     s = ops.scores(q, k, bias, over=over)                       # (1) eq. 1
     a, kept = normalise(s, keep, steps)                         # (2) eq. 1, sigma
     c = ops.drop(a, dropout)                                    # (3)

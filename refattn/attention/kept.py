@@ -88,7 +88,7 @@ class Keeping:
         """
         check_tokens(self.width, x=x)
         if getattr(self, "position", None) is not None:
-            raise ValueError(f"position is {self.position!r}; attending to a kept context needs a layer without one")
+            raise ValueError(f"position is {self.position!r}, but tokens do not say where they stand; allowed: None")
         of_queries, _ = self.maps()
         arrays = named(of_queries, ops.linears(x, *maps(p, of_queries)))
         return self.asked(p, arrays | kept.seen(), None, bias, keep, None)[0]

@@ -49,8 +49,8 @@ def linear_state(q, k, v, state=None):
     """
     check_inputs(q, k, v)
     if q.shape != k.shape or state is not None and state.shape != (q.shape[0], *k.shape[2:], v.shape[3]):
-        raise ValueError(f"q is {q.shape}, k {k.shape}, state {getattr(state, 'shape', None)}; a piece has as many "
-                         f"queries as keys, and a state of shape (b, h, d, e) before it")
+        raise ValueError(f"q is {q.shape}, k {k.shape}, state {getattr(state, 'shape', None)}; allowed: as many "
+                         f"queries as keys, and a state of shape (b, h, d, e)")
     s = ops.scores(q, k)                                                        # (1) eq. 1
     a = ops.dropped_to_zero(s, masks.causal(q.shape[1], xp=array_module(q)))    # (2)
     o = contract("bhqk,bkhe->bqhe", a, v)                                       # (3) eq. 3

@@ -21,7 +21,7 @@ def causal(queries: int, keys: int | None = None, xp=np):
 def window(queries: int, size: int, xp=np):
     """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.  Raises ValueError."""
     if size < 1:
-        raise ValueError(f"window size is {size}; at least 1 is needed")
+        raise ValueError(f"window size is {size}; allowed: at least 1")
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(queries, dtype=np.int32)
     return (k <= q) & (q - k < size)
 

@@ -15,10 +15,10 @@ def check_tokens(width, read=None, p=None, **inputs) -> None:
     check_views(p)
     check_alike(**inputs)
     if not isinstance(read, slice | None):
-        raise ValueError(f"read is {read!r}, allowed are None and slices, which keep the axis")
+        raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
     for name, x in inputs.items():
         if x is not None and (x.ndim != 3 or x.shape[-1] != width):
-            raise ValueError(f"{name} has shape {x.shape}; (b, t, m) with m = {width} is needed")
+            raise ValueError(f"{name} has shape {x.shape}; allowed: (b, t, m) with m = {width}")
 
 
 def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
@@ -30,7 +30,7 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
     xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
     if not size["d"]:
-        raise ValueError("axis d is 0 in q; at least 1 is needed, since scores are divided by sqrt(d)")
+        raise ValueError("axis d is 0 in q; allowed: at least 1, since scores are divided by sqrt(d)")
     check_pairs(xp, tuple(size[letter] for letter in "bhqk"), bias, keep, dropout)
 
 
@@ -40,12 +40,12 @@ def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, 
         return
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and not hasattr(x, "dtype"):
-            raise TypeError(f"{name} is a {type(x).__name__}; an array of {xp.__name__} is needed")
+            raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of {xp.__name__}")
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
-            raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to {axes} = {target}")
+            raise ValueError(f"{name} has shape {x.shape}; allowed: what broadcasts to {axes} = {target}")
     if isinstance(bias, np.ndarray) and not np.isfinite(bias).all():    # on a device this would wait for it
-        raise ValueError("bias has entries that are not finite; allowed are finite numbers, and keep for a mask")
+        raise ValueError("bias has entries that are not finite; allowed: finite numbers, and keep for a mask")
     if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):
-        raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; booleans of "
-                        f"{xp.__name__} are needed (True = may attend)")
+        raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; allowed: "
+                        f"booleans of {xp.__name__} (True = may attend)")

@@ -104,7 +104,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     for name, (x, _) in named.items():
         if (x is None) != (out_of_range == "mask"):
             raise ValueError(f"{name} is {'missing' if x is None else 'given'}, but out_of_range is {out_of_range!r}; "
-                             f"pads belong to 'pad'")
+                             f"allowed: pads with 'pad', None with 'mask'")
     check_integers({"dilation": dilation}, "dilation")
     xp = check_alike(q=q, k=k, v=v, offset_bias=offset_bias, pad_k=pad_k, pad_v=pad_v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
@@ -112,7 +112,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
-                         f"queries; as many, and steps of at least 1, are needed")
+                         f"queries; allowed: as many, and steps of at least 1")
     check_pairs(xp, tuple(size[letter] for letter in "bhqw"), bias, keep, dropout, "(b, h, q, w)")
     return xp, positions
 

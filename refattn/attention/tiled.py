@@ -62,7 +62,7 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
     """
     check_inputs(q, k, v, bias, keep, dropout)
     if tile < 1:
-        raise ValueError(f"tile is {tile}; at least 1 key is needed")
+        raise ValueError(f"tile is {tile}; allowed: at least 1 key")
     row = variant(page)
     if not row.tiles:
         allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)

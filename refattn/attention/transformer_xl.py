@@ -63,7 +63,7 @@ class TransformerXL:
 
     def __post_init__(self):
         if self.width % 2:
-            raise ValueError(f"width is {self.width}; sines and cosines need an even one")
+            raise ValueError(f"width is {self.width}; allowed: even numbers, since sines and cosines come in pairs")
 
     def parameters(self) -> dict:
         """u (h, d) and v (h, d), added to the query; wr (m, h, d), the map of distances."""
@@ -76,7 +76,7 @@ class TransformerXL:
         queries, keys = q.shape[1], k.shape[1]
         at = range(queries) if at is None else at
         if at.step != 1:
-            raise ValueError(f"queries are read in steps of {at.step}; relative scores need neighbours, steps of 1")
+            raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
         last = at.start + queries - 1
         table = _table(array_module(q), last, queries + keys, self.width, q.dtype.char.lower())
         relative = ops.linear(table, p.wr)                                              # (1)

@@ -55,9 +55,9 @@ def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activati
            out_of_range: str = "pad", embedding_scale: bool = False) -> RegularGPT:
     """The RegularGPT that holds the automaton: width C n^2, n^(C+1) + C n^2 hidden units.  Raises ValueError."""
     if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}, allowed are {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"activation is {activation!r}; allowed: {', '.join(ACTIVATIONS)}")
     if not isinstance(chunk, int) or chunk < 2:
-        raise ValueError(f"chunk is {chunk!r}, allowed are whole numbers of at least 2")
+        raise ValueError(f"chunk is {chunk!r}; allowed: whole numbers of at least 2")
     n = automaton.states
     width = chunk * n * n
     attention = SlidingDilated(width, chunk - 1, 1, chunk, out_of_range=out_of_range, biases=False, value_width=n * n)
@@ -72,7 +72,7 @@ class WithReset(RegularGPT):
     def forward(self, p, x, *, tree=False, read=None, levels=None):
         """y (b, q, o) of words (b, t), as `RegularGPT.forward`; the answer to the reset is left out."""
         if x.ndim != 2:
-            raise ValueError(f"x has shape {x.shape}; (b, t) tokens are needed, which a reset can be put before")
+            raise ValueError(f"x has shape {x.shape}; allowed: (b, t) tokens, which a reset can be put before")
         at = range(1, x.shape[1] + 1)[slice(None) if read is None else read]
         tokens = array_module(x).pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
         return super().forward(p, tokens, tree=tree, levels=levels,
@@ -122,7 +122,8 @@ def write_attention(p, layer: SlidingDilated, n: int) -> None:
         p.wv[:size, j - 1] = np.eye(size)
         p.wo[j - 1, :, j * size:(j + 1) * size] = np.eye(size)
         for other in range(chunk):                      # no entry is 0, which the released code takes for a mask
-            far = 1 if layer.out_of_range == "pad" else j - other if other < j else chunk
+            far = j - other if other < j else chunk     # of the keys that there are the farthest wins
+            far = 1 if layer.out_of_range == "pad" else far
             p.offset_bias[j - 1, other] = 1 if other == j else 1 - SATURATED * far
     if layer.out_of_range == "pad":
         p.pad[:size] = np.eye(n).ravel()
@@ -172,7 +173,8 @@ def memory_at_hand() -> float:
 def fits(model: RegularGPT, dtype) -> None:
     """Nothing, or a MemoryError, one line, when parameters and one tile of hidden units are more than can be had."""
     need = np.dtype(dtype).itemsize * (params.count(model.parameters()) + 3.0 * max(TILE, model.feed_forward.hidden))
-    if need > (have := memory_at_hand()):
-        raise MemoryError(f"{model.feed_forward.hidden:,} hidden units at width {model.attention.width:,} need "
-                          f"{need / 2**30:,.1f} GiB in {np.dtype(dtype)}, at hand are {have / 2**30:,.1f}; allowed are "
-                          f"automata and chunks with a smaller n^(C+1)")
+    have = memory_at_hand()
+    if need > have:
+        raise MemoryError(f"{model.feed_forward.hidden:,} hidden units at width {model.attention.width:,} take "
+                          f"{need / 2**30:,.1f} GiB in {np.dtype(dtype)}, but at hand are {have / 2**30:,.1f}; "
+                          f"allowed: automata and chunks with a smaller n^(C+1)")

@@ -98,12 +98,11 @@ def errors(machine, words, progress=None) -> Errors:
     ([0, 0, 0, 0, 0], [[0, 2], [1, 1], [0, 1]])
     """
     machine = as_compiled(machine)
-    automaton, whole = machine.automaton, words if isinstance(words, list) else None
-    longest = (words if whole is None else words[-1]).shape[1]
-    by_length, elsewhere, margin, answers, done = np.zeros(longest, dtype=np.int64), 0, np.inf, 0, 0
-    asked = []
+    automaton, longest = machine.automaton, (words[-1] if isinstance(words, list) else words).shape[1]
+    by_length, asked = np.zeros(longest, dtype=np.int64), []
+    elsewhere, margin, answers, done = 0, np.inf, 0, 0      # `done`: the longest of the pass before
     for at, (number, length) in enumerate(passes(machine, longest)):
-        tokens = words[:, :length] if whole is None else whole[at]
+        tokens = words[at] if isinstance(words, list) else words[:, :length]
         states = automaton.run(tokens)
         truth = automaton.output[states][..., None]
         y = to_host(logits(machine, tokens, number, progress))

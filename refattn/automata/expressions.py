@@ -60,9 +60,10 @@ class Places:
     def read(self, item, flags) -> list[int]:
         """The symbols that one character of the expression stands for; notes what it names and no symbol is."""
         operation, argument = item
-        for part in argument if operation is _parser.IN else [item] if operation is not _parser.ANY else []:
-            single = part if part[0] is not _parser.NOT_LITERAL else (_parser.LITERAL, part[1])
-            if single[0] is not _parser.NEGATE and not any(map(self.alone(single, flags), self.symbols[:-1])):
+        parts = argument if operation is _parser.IN else [item]
+        for kind, value in parts if operation is not _parser.ANY else ():      # . names nothing
+            single = (_parser.LITERAL if kind is _parser.NOT_LITERAL else kind), value
+            if kind is not _parser.NEGATE and not any(map(self.alone(single, flags), self.symbols[:-1])):
                 self.foreign[named(single)] = None
         match = self.alone(item, flags)
         return [i for i, symbol in enumerate(self.symbols[:-1]) if match(symbol)]
@@ -144,7 +145,7 @@ def from_regex(expression: str, alphabet: str) -> Automaton:
     [[0, 1, 0, 1], [0, 1, 0, 0]]
     """
     if not alphabet or len(set(alphabet)) != len(alphabet):
-        raise ValueError(f"alphabet is {alphabet!r}; allowed are one or more different characters")
+        raise ValueError(f"alphabet is {alphabet!r}; allowed: one or more different characters")
     for symbol in alphabet:
         check_name(symbol)
     try:
@@ -164,10 +165,11 @@ def determined(places: Places, alphabet: str) -> Automaton:
     v, rows = len(alphabet), []
     for before in range(v + 1):                             # symbols that no condition tells apart are one
         rows.append(tuple(tuple(condition[before]) for condition in places.conditions))
-    place_of = {(frozenset([0]), rows.index(rows[v]) if rows[v] in rows[:v] else v): 0}
+    place_of = {(frozenset([0]), rows.index(rows[v])): 0}
     table: list[list[int]] = []
     output: list[int] = []
-    for states, before in (queue := list(place_of)):
+    queue = list(place_of)
+    for states, before in queue:                            # which grows
         output.append(int(places.end in places.reached(states, before, v)))
         table.append([])
         for symbol in range(v):

@@ -40,7 +40,7 @@ class Automaton:
     [1, 1, 0, 1]
     >>> Automaton([[0, 1], [1, 2]], [0, 1])
     Traceback (most recent call last):
-    ValueError: transition has the state 2, allowed are states from 0 to 1
+    ValueError: transition has the state 2; allowed: states from 0 to 1
     """
 
     transition: Any
@@ -51,21 +51,21 @@ class Automaton:
     def __post_init__(self):
         table, output = np.array(self.transition), np.array(self.output)
         if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
-            raise ValueError(f"transition has shape {table.shape} and dtype {table.dtype}, allowed are integers "
+            raise ValueError(f"transition has shape {table.shape} and dtype {table.dtype}; allowed: integers "
                              f"(states, symbols), at least one of each")
         n, v = table.shape
         if output.shape != (n,) or output.dtype.kind not in "iu" or output.min() < 0:
-            raise ValueError(f"output is {self.output!r}, allowed are {n} whole numbers from 0, one for each state")
+            raise ValueError(f"output is {self.output!r}; allowed: {n} whole numbers from 0, one for each state")
         start = np.array([self.start])
         if start.dtype.kind not in "iu":
-            raise ValueError(f"start is {self.start!r}, allowed are states from 0 to {n - 1}")
+            raise ValueError(f"start is {self.start!r}; allowed: states from 0 to {n - 1}")
         for name, states in ("transition", table), ("start", start):
             wrong = states[(states < 0) | (states >= n)]
             if wrong.size:
-                raise ValueError(f"{name} has the state {wrong[0]}, allowed are states from 0 to {n - 1}")
+                raise ValueError(f"{name} has the state {wrong[0]}; allowed: states from 0 to {n - 1}")
         names = tuple(map(str, range(v) if self.symbols is None else self.symbols))
         if len(set(names)) != v or len(names) != v:
-            raise ValueError(f"symbols are {', '.join(names)}; allowed are {v} different names")
+            raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names")
         for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
             object.__setattr__(self, name, value)
 
@@ -89,8 +89,8 @@ class Automaton:
         """
         tokens = np.asarray(tokens)
         if tokens.dtype.kind not in "iu" or (tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocabulary):
-            raise ValueError(f"tokens are {tokens.dtype} from {tokens.min(initial=0)} to {tokens.max(initial=0)}, "
-                             f"allowed are integers from 0 to {self.vocabulary - 1}")
+            raise ValueError(f"tokens are {tokens.dtype} from {tokens.min(initial=0)} to {tokens.max(initial=0)}; "
+                             f"allowed: integers from 0 to {self.vocabulary - 1}")
         flat, next_state = self.transition.ravel(), np.full(tokens.shape[:-1], self.start)
         states = np.empty((tokens.shape[-1], *tokens.shape[:-1]), dtype=np.int64)      # positions outermost
         for i in range(len(states)):
@@ -122,7 +122,7 @@ class Automaton:
         parts = text.split() if max(map(len, names)) > 1 else "".join(text.split())
         for part in parts:
             if part not in names:
-                raise ValueError(f"symbol {part!r} is unknown, allowed are {', '.join(names)}")
+                raise ValueError(f"symbol {part!r} is unknown; allowed: {', '.join(names)}")
         return np.array([names[part] for part in parts], dtype=np.int64)
 
     def minimal(self) -> "Automaton":
@@ -155,7 +155,7 @@ class Automaton:
                     words.append(word)
                     fresh += [(self.transition[map_, token], (*word, token)) for token in range(self.vocabulary)]
             if len(words) > most:
-                raise ValueError(f"the monoid has more than {most:,} state maps; allowed with most= a larger number")
+                raise ValueError(f"the monoid has more than {most:,} state maps; allowed: a larger most")
         maps = np.array([np.frombuffer(key, dtype=self.transition.dtype) for key in found])
         return Monoid(maps, tuple(words), np.array([found[map_.tobytes()] for map_ in self.transition.T]))
 

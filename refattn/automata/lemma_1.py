@@ -60,7 +60,7 @@ def lemma_1(a, b):
     """
     xp = check_alike(a=a, b=b)
     if a.shape != b.shape or a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"a has shape {a.shape} and b {b.shape}; two arrays of the same square matrices are needed")
+        raise ValueError(f"a has shape {a.shape} and b {b.shape}; allowed: two arrays of the same square matrices")
     n, shape = a.shape[-1], a.shape
     w1, w2 = _weights(n, a.dtype, xp)
     x = xp.concatenate([a.reshape(-1, n * n), b.reshape(-1, n * n)], axis=1)        # (1) the left factor first

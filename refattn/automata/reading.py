@@ -30,24 +30,24 @@ def from_table(text: str, source: str = "the table") -> Automaton:
     lines = [(number, words) for number, words in lines if words]
     if not lines or lines[0][1][:2] != ["state", "output"] or len(lines[0][1]) < 3:
         given = " ".join(lines[0][1])[:60] if lines else "empty"
-        raise ValueError(f"{source} begins with {given!r}; a first line 'state output', then the symbols, is needed")
+        raise ValueError(f"{source} begins with {given!r}; allowed: a first line 'state output', then the symbols")
     (_, (_, _, *symbols)), *rows = lines
     if not rows:
-        raise ValueError(f"{source} has no states; a line for each is needed, the start first")
+        raise ValueError(f"{source} has no states; allowed: a line for each, the start first")
     if len(set(symbols)) != len(symbols):
-        raise ValueError(f"{source}: the symbols {' '.join(symbols)} are not all different")
+        raise ValueError(f"{source} has the symbols {' '.join(symbols)}; allowed: different ones")
     place = {}
     for number, (name, *_) in rows:
         if name in place:
-            raise ValueError(f"{source}, line {number}: state {name!r} has a line already; one for each is allowed")
+            raise ValueError(f"{source}, line {number}: state {name!r} has a line already; allowed: one for each")
         place[name] = len(place)
     table, output = [], []
     for number, (name, *rest) in rows:
         if len(rest) != len(symbols) + 1:
             raise ValueError(f"{source}, line {number}: state {name!r} has {max(len(rest) - 1, 0)} next states; "
-                             f"{len(symbols)} are needed, for the symbols {' '.join(symbols)}")
+                             f"allowed: {len(symbols)}, for the symbols {' '.join(symbols)}")
         if not rest[0].isdecimal() or int(rest[0]) >= MOST_CLASSES:
-            raise ValueError(f"{source}, line {number}: the output is {rest[0]!r}; allowed are whole numbers from 0 to "
+            raise ValueError(f"{source}, line {number}: the output is {rest[0]!r}; allowed: whole numbers from 0 to "
                              f"{MOST_CLASSES - 1}")
         for other in rest[1:]:
             if other not in place:
@@ -77,7 +77,7 @@ def to_table(automaton: Automaton) -> str:
     q1 1 q1 q0
     """
     if automaton.start != 0:
-        raise ValueError(f"start is {automaton.start}, allowed in a table is 0; `minimal()` has it there")
+        raise ValueError(f"start is {automaton.start}; allowed in a table: 0, where `minimal()` has it")
     for name in automaton.symbols:
         check_name(name)
     rows = [("state", "output", *automaton.symbols)]
@@ -89,4 +89,4 @@ def to_table(automaton: Automaton) -> str:
 def check_name(name: str) -> None:
     """Nothing, or a ValueError for a symbol that no table can name."""
     if not name or name.split() != [name] or "#" in name:
-        raise ValueError(f"symbol {name!r} is not allowed; allowed are names without blanks and #")
+        raise ValueError(f"symbol {name!r} fits no table; allowed: names without blanks and #")

@@ -47,7 +47,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if not callable(theirs):
-        raise ValueError("theirs is a mapping of arrays; diagnose asks a function again and again, compare takes them")
+        raise ValueError("theirs is a mapping of arrays; allowed: a function, to be asked again, or compare for arrays")
     asked = {}
     for name, inputs in probes(call, sizes, seed).items():
         try:

@@ -134,7 +134,7 @@ class Call:
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
         if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping)):
-            raise ValueError(f"theirs is a {type(theirs).__name__}; a function, or a mapping of arrays, is needed")
+            raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function, or a mapping of arrays")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]
@@ -176,7 +176,7 @@ class Call:
                 raise ValueError(f"theirs raised {type(error).__name__}: {' '.join(str(error).split())}") from error
             for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
                 if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
-                    raise ValueError(f"theirs changed its input {n} in place; it must leave its inputs as they are")
+                    raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
             found.append(self.named(results, inputs))
         for n, x in found[0].items() if twice else ():
             y, size = found[1][n], np.abs(x[np.isfinite(x)]).max(initial=0)
@@ -190,11 +190,11 @@ class Call:
         if isinstance(results, Mapping):
             unknown = [n for n in results if n not in (*names, "lse")]
             if unknown or not results:
-                raise ValueError(f"theirs returned {', '.join(unknown) or 'nothing'}; known here: {', '.join(names)}")
+                raise ValueError(f"theirs returned {', '.join(unknown) or 'nothing'}; allowed: {', '.join(names)}")
         else:
             results = [x for x in (results if isinstance(results, tuple | list) else (results,)) if x is not None]
             if len(results) not in (1, len(names)):
-                raise ValueError(f"theirs returned {len(results)} arrays; o alone, or {', '.join(names)}, is needed")
+                raise ValueError(f"theirs returned {len(results)} arrays; allowed: o alone, or {', '.join(names)}")
             results = dict(zip(names, results, strict=False))
         return {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in results.items()}
 
@@ -202,12 +202,12 @@ class Call:
         """Inputs and results from a mapping that has both."""
         theirs = {n: x for n, x in self.theirs.items() if x is not None}
         if not {"q", "k", "v"} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
-            raise ValueError(f"theirs has {', '.join(theirs)}; q, k, v and at least one of o, dq, dk, dv are needed")
+            raise ValueError(f"theirs has {', '.join(theirs)}; allowed: q, k, v and at least one of o, dq, dk, dv")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
         for n, x in inputs.items():
             if not np.isfinite(x).all():
-                raise ValueError(f"theirs has {n} with NaN or infinite entries; finite numbers are needed"
+                raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers"
                                  f"{', and keep for what is not attended to' * (n == 'bias')}")
         return inputs, {n: x for n, x in arrays.items() if n not in inputs}
 
@@ -236,7 +236,7 @@ class Call:
         entries = []
         for name, x in results.items():
             if name not in ours:
-                raise ValueError(f"theirs gave {name}; known here: {', '.join(ours)} (gradients need do, dbias a bias)")
+                raise ValueError(f"theirs gave {name}; allowed: {', '.join(ours)} (gradients with do, dbias with bias)")
             entries.append(_entry(self.of, name, x, ours[name], bars[name]))
         return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words)
 
@@ -265,5 +265,5 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        raise ValueError(f"theirs gave {name} as {x.dtype}, which is no array of numbers")
+        raise ValueError(f"theirs gave {name} as {x.dtype}; allowed: numbers")
     return x if x.dtype == bool else x.astype(np.float64)

@@ -97,7 +97,7 @@ def _of_case(case) -> Subject:
 
     def draw(forms, size, rng):
         if forms:
-            raise ValueError(f"{', '.join(forms)} cannot be chosen for {case.name}: its row draws its own inputs")
+            raise ValueError(f"{', '.join(forms)} cannot be chosen for {case.name}; allowed: inputs as its row draws")
         inputs = {n: x for n, x in case.make(rng).items() if x is not None}
         inputs |= cut(inputs.pop("parameters", None))
         return inputs | {"do": rng.standard_normal(np.shape(run(inputs)["o"]))}

@@ -8,10 +8,10 @@ import json
 import os
 import sys
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 
 from .. import __version__
+from ..refusals import unknown
 from .options import Parser, Usage, whole, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
@@ -50,7 +50,7 @@ def verify(argv) -> int:
     options = parser.parse(argv)
     names, seed = options.get("names", ()), options.get("seed", 0)
     if seed < 0:
-        raise Usage(f"--seed is {seed}, allowed are whole numbers of at least 0")
+        raise Usage(f"--seed is {seed}; allowed: whole numbers of at least 0")
     from tqdm import tqdm
 
     from ..train.json_files import plain
@@ -60,9 +60,9 @@ def verify(argv) -> int:
     with tqdm(total=len(asked), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
               mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
         bar.set_postfix_str(asked[0])
-        for result in theorems.verify(names, seed):
+        for result, following in zip(theorems.verify(names, seed), [*asked[1:], ""], strict=True):
             results.append(result)
-            bar.set_postfix_str(" ".join(asked[len(results):][:1]), refresh=False)
+            bar.set_postfix_str(following, refresh=False)
             bar.update()
             if "json" not in options and not (result.ok and "quiet" in options):
                 said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "
@@ -132,7 +132,7 @@ def vectors(argv) -> int:
     parser.add_argument("--out", required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
     if not options["out"]:
-        raise Usage("--out is '', allowed: the name of a directory")
+        raise Usage("--out is ''; allowed: the name of a directory")
     writable(Path(options["out"]))
     from ..verification import vectors as module
     module.write(options["out"])
@@ -197,9 +197,7 @@ def status_of(argv) -> int:
     name, *rest = argv
     try:
         if name not in COMMANDS:
-            near = get_close_matches(name, COMMANDS, n=1)
-            raise Usage(f"command {name!r} is unknown{f', did you mean {near[0]}?' if near else ';'} allowed: "
-                        f"{', '.join(COMMANDS)}")
+            raise Usage(unknown("command", name, COMMANDS))
         return COMMANDS[name](rest)
     except BrokenPipeError:
         raise

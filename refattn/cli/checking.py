@@ -17,7 +17,7 @@ def function(text: str):
     """The function of MODULE:FUNCTION, looked for in the current directory too."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
-        raise Usage(f"MODULE:FUNCTION is {text!r}, allowed are a module, a colon and a name, such as mine:kernel")
+        raise Usage(f"MODULE:FUNCTION is {text!r}; allowed: a module, a colon and a name, such as mine:kernel")
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module)
@@ -27,7 +27,7 @@ def function(text: str):
         sys.path.pop(0)
     if not callable(getattr(found, name, None)):
         near = get_close_matches(name, [n for n in vars(found) if callable(getattr(found, n))], n=1)
-        raise Usage(f"{module!r} has no function {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+        raise Usage(f"{module!r} has no function {name!r}{f', did you mean {near[0]}?' if near else ''}")
     return getattr(found, name)
 
 
@@ -48,7 +48,7 @@ def of_file(path: str, variant: str):
     name = getattr(page_of, "func", page_of).__name__
     pair = [getattr(found, f"{name}{ending}", None) for ending in ("", "_backward")]
     if None in pair:
-        raise Usage(f"{path} has neither kernel nor {name} and {name}_backward; one of the two is needed")
+        raise Usage(f"{path} has neither kernel nor {name} and {name}_backward; allowed: one of the two")
 
     def kernel(*arrays, do, **options):
         o, saved = pair[0](*arrays, **getattr(page_of, "keywords", {}), **options)

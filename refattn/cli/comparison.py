@@ -5,13 +5,13 @@ import re
 import shutil
 import sys
 from itertools import zip_longest
-from operator import gt
 
-from ..reproduce.finished_table import shown
 from ..reproduce.published import figures_for
+from ..reproduce.sheet import shown
 from ..reproduce.statistics import mean
 
 LABEL = 28                     # characters of the first column, at least, beside the others
+FIRST = 40                     # of them that it keeps until no other column can give any
 PART = "(?:± )?[^ _/]*[ _/]*"  # what no line is broken in
 
 
@@ -48,18 +48,28 @@ def fitted(rows, right, limit: int | None) -> list[list[str]]:
     places = range(len(rows[0]))
     widths = [max(len(row[i]) for row in rows) for i in places]
     hang = [0 if i in right else 2 for i in places]
-    word, head = ([max(len(part.rstrip()) for row in some for part in re.findall(PART, row[i])) for i in places]
-                  for some in (rows, rows[:1]))
-    body = [max([head[i], *(len(row[i]) for row in rows[1:])]) if i in right else
-            min(widths[i], max(word[i] + 2, 40 * (i == 0))) for i in places]
+
+    def longest_part(some, i):
+        return max(len(part.rstrip()) for row in some for part in re.findall(PART, row[i]))
+
+    word = [longest_part(rows, i) for i in places]
+
+    def body_of(i):                                         # numbers are not broken, their headings may be
+        if i in right:
+            return max([longest_part(rows[:1], i), *(len(row[i]) for row in rows[1:])])
+        return min(widths[i], max(word[i] + 2, FIRST if i == 0 else 0))
+
+    body = [body_of(i) for i in places]
     gaps = 2 * len(places) - 2
     if limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
         below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2)
         labels = [[], [], *(lines(row[0], limit) for row in rows[1:])]
         return [[*label, *(f"  {line}" for line in part)] for label, part in zip(labels, below, strict=True)]
     for least in body, word, [5] * len(widths):             # the last breaks words
-        while limit and sum(widths) + gaps > limit and any(map(gt, widths, least)):
-            widths[max((i for i in places if widths[i] > least[i]), key=widths.__getitem__)] -= 1
+        while limit and sum(widths) + gaps > limit:
+            if not (wide := [i for i in places if widths[i] > least[i]]):
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
 
     def aligned(line):
         return "  ".join(text.rjust(width) if i in right else text.ljust(width)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..refusals import unknown
 from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, flag, whole, writable
 
@@ -45,14 +46,13 @@ def source(options):
     """(name, automaton) that the options ask for."""
     from ..automata.expressions import from_regex
     from ..automata.reading import read_table
-    from ..recipes import unknown
     from ..tasks.languages import LANGUAGES
     given = [name for name in ("language", "table", "regex") if name in options]
     if len(given) != 1:
-        raise Usage(f"{'--' + ' and --'.join(given) if given else 'no automaton'} given; exactly one of --language, "
-                    f"--table, --regex is needed")
+        raise Usage(f"{'--' + ' and --'.join(given) if given else 'no automaton'} given; allowed: exactly one of "
+                    f"--language, --table, --regex")
     if "alphabet" in options and "regex" not in options:
-        raise Usage(f"--alphabet is {options['alphabet']!r}, allowed with --regex only")
+        raise Usage(f"--alphabet is {options['alphabet']!r}, but there is no --regex; allowed: both")
     if "language" in options:
         name = options["language"].replace("-", "_")
         if name not in LANGUAGES:
@@ -72,7 +72,7 @@ def number(options, name, default, least, most):
     """A whole number of the options.  Raises Usage."""
     value = options.get(name, default)
     if not least <= value <= most:
-        raise Usage(f"{flag(name)} is {value}, allowed are whole numbers from {least:,} to {most:,}")
+        raise Usage(f"{flag(name)} is {value}; allowed: whole numbers from {least:,} to {most:,}")
     return value
 
 
@@ -84,18 +84,22 @@ def report(machine, found, longest: int) -> str:
     there, known = reached(automaton, longest), np.eye(automaton.classes, dtype=int)[automaton.output]
     rows = [("lengths", "levels", "states", f"answers {'/'.join(map(str, range(automaton.classes)))}", "errors")]
     for (levels, length), asked in zip(passes(machine, longest), found.asked, strict=True):
-        part = found.by_length[done:length]
-        wrong = [f"{done + 1 + i:,}: {part[i]}" for i in np.flatnonzero(part)[:8]]
         rows.append((f"{done + 1:,} to {length:,}", str(levels),
                      f"{(asked > 0).sum()} of {there[done + 1:length + 1].any(axis=0).sum()}",
-                     "/".join(map(str, asked @ known)), f"{part.sum():,}" + (
-            f" (at length {', '.join(wrong)}{', ...' if (part > 0).sum() > 8 else ''})" if wrong else "")))
+                     "/".join(map(str, asked @ known)), errors_of(found.by_length[done:length], done + 1)))
         done = length
     asked, there = found.asked.sum(axis=0), there[1:].any(axis=0)
     answers = ", ".join(f"{number}: {count:,}" for number, count in enumerate(asked @ known))
     said = (f"asked about {(asked > 0).sum()} of the {there.sum()} states that these words can end in, each at least "
             f"{asked[there].min():,} times; answers {answers}")
     return f"{columns(rows, {1}, room())}\n{wrapped(said)}"
+
+
+def errors_of(by_length, first: int, most: int = 8) -> str:
+    """How many errors, and at which lengths, of which the first has the number `first`; `most` of them are named."""
+    wrong = np.flatnonzero(by_length)
+    named = [f"{first + i:,}: {by_length[i]}" for i in wrong[:most]] + ["..."] * (wrong.size > most)
+    return f"{by_length.sum():,} (at length {', '.join(named)})" if named else "0"
 
 
 class Plan(NamedTuple):

@@ -32,10 +32,10 @@ class Parser(argparse.ArgumentParser):
             near = get_close_matches(name, self._option_string_actions, n=1)
             before = argv[argv.index(text) - 1] if text in argv[1:] else None
             if getattr(self._option_string_actions.get(before), "nargs", None) == 0:
-                raise Usage(f"{before} takes no value, but {text!r} follows it; it is a switch")
+                raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
             what = f"{name} is not an option" if name.startswith("-") else f"{name!r} is one argument too many"
-            guess = f"; did you mean {near[0]}?" if near else ";"
-            raise Usage(f"{what}{guess} {self.prog} --help lists what is allowed")
+            guess = f", did you mean {near[0]}?" if near else ";"
+            raise Usage(f"{what}{guess} allowed: what {self.prog} --help lists")
         return vars(args)
 
 
@@ -58,7 +58,7 @@ def number(text: str) -> float:
 def positive(text: str) -> float:
     """The text as a finite float above 0; argparse's error names the text."""
     if not 0 < number(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; numbers above 0 are")
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range; allowed: numbers above 0")
     return number(text)
 
 
@@ -130,8 +130,7 @@ def train_parser(kind) -> Parser:
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
         else:
-            parse = {int: whole, float: number}.get(f.type, str)
-            group.add_argument(flag(f.name), type=parse, metavar=f.type.__name__.upper(), help=text)
+            group.add_argument(flag(f.name), type=kinds[f.name], metavar=f.type.__name__.upper(), help=text)
     return parser
 
 
@@ -152,7 +151,7 @@ def save(file: str, draw) -> None:
     try:
         figure = draw()
     except ImportError as error:
-        raise Usage(f"--plot needs {error.name or error}; allowed: after pip install 'refattn[plots]'") from None
+        raise Usage(f"--plot: {error.name or error} is missing; allowed after: pip install 'refattn[plots]'") from None
     try:
         figure.savefig(file, dpi=120)
     except (OSError, ValueError) as error:
@@ -166,7 +165,7 @@ def answers(device: str) -> None:
     try:
         xp.device(device)
     except RuntimeError as error:
-        raise Usage(f"--device is {device!r}, but {error}; allowed here: cpu") from None
+        raise Usage(as_option(error, {"device"})) from None
 
 
 def fits(recipe) -> None:
@@ -176,5 +175,5 @@ def fits(recipe) -> None:
         have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         need = recipe.least_bytes()
         if need > have:
-            raise Usage(f"training {recipe.name} needs at least {need / 2**30:,.0f} GiB of memory, allowed are the "
-                        f"{have / 2**30:,.0f} GiB of this machine; smaller --batch, --length, --width help")
+            raise Usage(f"training {recipe.name} takes at least {need / 2**30:,.0f} GiB of memory, but there are the "
+                        f"{have / 2**30:,.0f} GiB of this machine; allowed: smaller --batch, --length, --width")

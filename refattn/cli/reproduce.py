@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
+from ..refusals import unknown
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
@@ -45,14 +46,13 @@ def parser() -> Parser:
 
 def run(argv) -> int:
     """Print a published table beside ours; 1 if a fresh run met a bad number."""
-    from ..recipes import unknown
     from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
     if "record" in options:
         return record(options)
     for other in "what", "codes":
         if other in options:
-            raise Usage(f"--{other} is given without --record; allowed with it only")
+            raise Usage(f"--{other} is given, but there is no --record; allowed: both")
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:
         if set(options) - {"format", "json", "all"}:
@@ -73,8 +73,9 @@ def run(argv) -> int:
         return 1
     form = "json" if "json" in options else options.get("format", "text")
     whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
-    print(FORMATS[form](sheet if whole else sheet.run()))
-    if not whole and len(sheet.run().rows) < len(sheet.rows):
+    shown = sheet if whole else sheet.without_empty_rows()
+    print(FORMATS[form](shown))
+    if len(shown.rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
@@ -95,18 +96,19 @@ def record(options) -> int:
     from ..reproduce import ambiguity, codes, records
     file, *sources = options.pop("record")
     counting = options.pop("name", None)
-    allowed = ("seed",) if counting else ("codes",) if "codes" in options else ("what",)
-    if odd := [name for name in options if name not in allowed]:
-        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' * ('codes' in options)}; allowed: "
-                    f"{', '.join(map(flag, allowed))}")
-    if counting not in (None, "table-a2") or bool(counting) == bool(sources) or not file.endswith(".json"):
-        raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' * bool(counting)}; allowed: "
-                    f"a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
+    of_codes = "codes" in options
+    allowed = "seed" if counting else "codes" if of_codes else "what"
+    if odd := [name for name in options if name != allowed]:
+        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' if of_codes else ''}; allowed: {flag(allowed)}")
+    from_what = bool(sources) if counting is None else counting == "table-a2" and not sources
+    if not from_what or not file.endswith(".json"):
+        raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' if counting else ''}; "
+                    f"allowed: a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
     try:
         if counting:
             write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))
             print(f"table A2 is recorded in {file}")
-        elif "codes" in options:
+        elif of_codes:
             print(f"the codes of {codes.collect(file, sources)} runs are recorded in {file}")
         else:
             done, rest = records.collect(file, sources, options.get("what"))

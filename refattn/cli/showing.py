@@ -119,7 +119,7 @@ def answer(one, options) -> int:
     from ..analysis import images
     from ..train import runs
     if not {"kind", "first"} <= set(options):
-        raise Usage("--image is given without --kind and --first; all three are needed")
+        raise Usage("--image is given without --kind and --first; allowed: all three")
     recipe, model, p = runs.load(one.path)
     found = images.ask(recipe, model, p, options["image"], options["kind"], options["first"], options.get("second"))
     for words, share in sorted(found.probability.items(), key=lambda pair: -pair[1]):
@@ -137,10 +137,10 @@ def run(argv) -> int:
         raise Usage(f"DIR is {options['directory']!r}, which holds no run; allowed: a run, or a directory of runs")
     if "image" in options:
         if len(found) != 1:
-            raise Usage(f"DIR holds {len(found)} runs; allowed with --image is one of them")
+            raise Usage(f"DIR holds {len(found)} runs; allowed with --image: one of them")
         return answer(found[0], options)
     if given := [name for name in ABOUT if name in options]:
-        raise Usage(f"--{given[0]} is {options[given[0]]!r}, allowed with --image only")
+        raise Usage(f"--{given[0]} is {options[given[0]]!r}, but there is no --image; allowed: both")
     trained = [one for one in found if hasattr(one.recipe, "TABLE")]
     made = groups(trained)
     if "plot" in options:                                   # first, since a reader may leave the tables early

@@ -8,7 +8,8 @@ import time
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
-from ..recipes import RECIPES, SHORT, recipe, unknown
+from ..recipes import RECIPES, SHORT, recipe
+from ..refusals import unknown
 from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
@@ -103,7 +104,7 @@ def train(argv, group=None) -> int:
     except ValueError as error:
         raise Usage(as_option(error, {"out"})) from None
     except MemoryError:
-        raise Usage("memory does not suffice for these sizes; allowed are smaller --batch, --length, --width") from None
+        raise Usage("memory does not suffice for these sizes; allowed: smaller --batch, --length, --width") from None
     except BrokenExecutor as error:
         what = error if isinstance(error, WorkerLost) else f"a run's process died; checkpoints are in {out}"
         print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)

@@ -27,10 +27,10 @@ def run(argv) -> int:
     try:
         path, *more = runs.find(path)
         if more:
-            raise Usage(f"RUN holds {len(more) + 1} runs; allowed is one of them, such as {path}")
+            raise Usage(f"RUN holds {len(more) + 1} runs; allowed: one of them, such as {path}")
         recipe, model, p = runs.load(path, best=not last and Path(path, runs.BEST).exists())
         if not hasattr(recipe, "write"):
-            raise Usage(f"RUN is of {recipe.TASK}, which says nothing; allowed are runs of recipes that write")
+            raise Usage(f"RUN is of {recipe.TASK}, which says nothing; allowed: runs of recipes that write")
         for name in options:
             if name not in signature(recipe.write).parameters:
                 raise Usage(f"{flag(name)} cannot go with {recipe.TASK}")

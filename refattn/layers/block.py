@@ -46,7 +46,7 @@ class Block:
         for name, layer, _ in self.sub_layers:
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:
-                    raise ValueError(f"{name} has width {width} in a block of width {self.width}; one width is needed")
+                    raise ValueError(f"{name} has width {width} in a block of width {self.width}; allowed: one width")
 
     @property
     def width(self) -> int:
@@ -78,16 +78,18 @@ class Block:
         queries.  Raises ValueError where context and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
-            raise ValueError(f"context is {'missing' if context is None else 'given'} but cross is "
-                             f"{'not ' * (self.cross is None)}set; allowed: both or neither")
+            raise ValueError(f"context is {'missing' if context is None else 'given'}; allowed: with a cross alone")
         norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": context_keep,
-                             "dropout": _read((context_dropout,), read, 1)[0]},
-                   "feed_forward": {} if hidden is None else {"dropout": _read((hidden,), read, 1)[0]}}
-        saved, norms, drops = {"cross": None}, [], _read(residual, read, len(self.sub_layers))
+                   "cross": {"context": context, "keep": context_keep, "dropout": _read(context_dropout, read)},
+                   "feed_forward": {} if hidden is None else {"dropout": _read(hidden, read)}}
+        layers = len(self.sub_layers)
+        drops = (None,) * layers if residual is None else tuple(_read(x, read) for x in residual)
+        if len(drops) != layers:
+            raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
+        saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
             y, saved[name] = layer.forward(p[name], n, **options[name])                         # (2)
@@ -148,11 +150,8 @@ class Block:
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)
 
 
-def _read(residual, read, layers: int) -> tuple:
-    """The dropout of each sub-layer at the positions that are read; None for each where there is none."""
-    if residual is None:
-        return (None,) * layers
-    if len(residual) != layers:
-        raise ValueError(f"residual has {len(residual)} arrays; one for each of {layers} sub-layers is needed")
-    whole = read is None
-    return tuple(x if whole or x is None or x.ndim < 2 or x.shape[-2] == 1 else x[..., read, :] for x in residual)
+def _read(dropout, read):
+    """A dropout (..., t, m) at the positions that are read; one that is the same at all positions as it is."""
+    if read is None or dropout is None or dropout.ndim < 2 or dropout.shape[-2] == 1:
+        return dropout
+    return dropout[..., read, :]

@@ -40,7 +40,7 @@ class ContextNorm:
         """y like x.  Returns y and Saved.  Raises ValueError for positions that do not divide into such segments."""
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:
-            raise ValueError(f"x has {t} positions, allowed are multiples of segments, {self.segments}, two in each")
+            raise ValueError(f"x has {t} positions; allowed: multiples of segments, {self.segments}, two in each")
         x = x.reshape(b, self.segments, -1, m)
         c = x - x.mean(axis=2, keepdims=True)                                           # (1)
         variance = (c * c).sum(axis=2, keepdims=True) * (1 / (x.shape[2] - 1))          # (2)

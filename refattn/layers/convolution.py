@@ -27,7 +27,7 @@ def windows(length: int, size: int, stride: int, padding: int, name: str = "rows
     """
     room = length + 2 * padding - size
     if room < 0 or room % stride:
-        raise ValueError(f"the image has {length} {name}, allowed are {size - 2 * padding} + {stride} n for windows of "
+        raise ValueError(f"the image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of "
                          f"{size}, stride {stride}, padding {padding}")
     return room // stride + 1
 
@@ -105,7 +105,7 @@ class Conv:
         check_integers(vars(self), "inputs", "outputs", "size", "stride")
         check_integers(vars(self), "padding", least=0)
         if self.padding >= self.size:
-            raise ValueError(f"padding is {self.padding}, allowed are numbers below the size, {self.size}")
+            raise ValueError(f"padding is {self.padding}; allowed: numbers below the size, {self.size}")
 
     def parameters(self) -> dict:
         """k (u, w, i, o), the kernel's rows and columns first; b (o)."""
@@ -116,7 +116,7 @@ class Conv:
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
         if x.ndim != 4 or x.shape[3] != self.inputs:
-            raise ValueError(f"x has shape {x.shape}; (b, g, j, i) with i = {self.inputs} channels is needed")
+            raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.inputs} channels")
         windows = patches(x, self.size, self.stride, self.padding)              # (1)
         y = contract("bgjuwi,uwio->bgjo", windows, p.k)                         # (2)
         y += p.b                                                                # (3)

@@ -48,8 +48,8 @@ class Embedding:
 
     def __post_init__(self):
         if (self.inputs is None) == (self.vocabulary is None):
-            raise ValueError("exactly one of inputs (width of continuous tokens) and vocabulary must be given; "
-                             f"inputs is {self.inputs}, vocabulary {self.vocabulary}")
+            raise ValueError(f"inputs (width of continuous tokens) is {self.inputs}, and vocabulary {self.vocabulary}; "
+                             f"allowed: one of the two, None for the other")
         check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
         check_integers(vars(self), "unplaced", least=0)
         if self.table not in ("none", *TABLES):

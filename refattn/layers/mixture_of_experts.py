@@ -55,7 +55,7 @@ class MixtureOfExperts:
             raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
         check_integers(vars(self), "width", "hidden", "experts", "chosen")
         if self.chosen > self.experts:
-            raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
+            raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")
 
     def parameters(self) -> dict:
         """wg (m, x) of the gate; w1 (m, x, f), b1 (x, f), w2 (x, f, m), b2 (x, m) of the experts."""

@@ -30,8 +30,8 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     [[0, 3, 3]]
     """
     if buckets < (4 if bidirectional else 2) or max_distance <= buckets // (4 if bidirectional else 2):
-        raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; at least "
-                         f"{4 if bidirectional else 2}, and a distance beyond the exact half, are needed")
+        raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; allowed: at "
+                         f"least {4 if bidirectional else 2}, and a distance beyond the exact half")
     n = np.arange(queries)[:, None] - np.arange(keys)
     offset = np.zeros_like(n)
     if bidirectional:
@@ -100,7 +100,7 @@ class Rotary:
         """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; the queries stand at the range `at`."""
         xp, d = array_module(q), q.shape[-1]
         if d % 2:
-            raise ValueError(f"rotary positions turn pairs of features; head width {d} is odd")
+            raise ValueError(f"head width is {d}; allowed: even numbers, since pairs of features are turned")
         at = range(q.shape[1]) if at is None else at
         (cos_q, sin_q), (cos_k, sin_k) = (_angles(xp, places, d, self.base, q.dtype.char.lower())
                                           for places in (at, range(k.shape[1])))
@@ -133,7 +133,7 @@ def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
     Raises ValueError for an odd width.
     """
     if width % 2:
-        raise ValueError(f"sinusoidal positions come in pairs; width {width} is odd")
+        raise ValueError(f"width is {width}; allowed: even numbers, since sines and cosines come in pairs")
     angle = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width)
 
@@ -155,7 +155,7 @@ def halves_table(length: int, width: int, start: int = 2) -> np.ndarray:
     Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width or 2.
     """
     if width % 2 or width < 4:
-        raise ValueError(f"sines and cosines in halves need an even width of at least 4; width is {width}")
+        raise ValueError(f"width is {width}; allowed: even numbers from 4 on, for sines and cosines in halves")
     speed = 10000.0 ** (-np.arange(width // 2) / (width // 2 - 1))
     angle = np.arange(start, start + length)[:, None] * speed
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)

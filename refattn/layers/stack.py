@@ -66,11 +66,10 @@ class Stack:
         if schedule is None:
             schedule = ((self.block, n, read if n == self.layers - 1 else None) for n in range(self.layers))
         schedule, blocks = tuple(schedule), []
+        each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
         for n, (block, place, at) in enumerate(schedule):                                       # (1)
-            h, saved = self._layer(block).forward(
-                self._of(p, place), h, read=at, **options, **{name: x[n] for name, x in (
-                    ("dropout", dropout), ("context_dropout", context_dropout), ("residual", residual),
-                    ("hidden", hidden)) if x is not None})
+            own = {name: x[n] for name, x in each.items() if x is not None}
+            h, saved = self._layer(block).forward(self._of(p, place), h, read=at, **options, **own)
             blocks.append(saved)
         norm = None
         if self.final_norm:

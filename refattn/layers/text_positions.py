@@ -86,7 +86,7 @@ class Kerple:
     def __post_init__(self):
         check_integers(vars(self), "heads")
         if self.kernel not in ("log", "power"):
-            raise ValueError(f"kernel is {self.kernel!r}, allowed are 'log', 'power'")
+            raise ValueError(f"kernel is {self.kernel!r}; allowed: 'log', 'power'")
 
     def parameters(self) -> dict:
         a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
@@ -133,7 +133,7 @@ class LearnedTable:
         """y (b, t, m) from x (b, t, m), and the positions.  Raises ValueError beyond the table."""
         at = slice(start, start + x.shape[1])
         if at.stop > self.length:
-            raise ValueError(f"position {at.stop - 1} is beyond the learned table; allowed are positions up to "
+            raise ValueError(f"position {at.stop - 1} is beyond the learned table; allowed: positions up to "
                              f"{self.length - 1}")
         return x + p.table[at], at
 

@@ -52,7 +52,7 @@ class RelationNetwork:
     def __post_init__(self):
         check_integers(vars(self), "answers", "segments", "hidden", "features", "channels", "size")
         if self.size % 8:
-            raise ValueError(f"size is {self.size}, allowed are multiples of 8: each of three convolutions halves it")
+            raise ValueError(f"size is {self.size}; allowed: multiples of 8: each of three convolutions halves it")
 
     @property
     def _parts(self):

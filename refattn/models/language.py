@@ -63,7 +63,7 @@ class Language:
         check_integers(vars(self), "length")
         if self.embedding.vocabulary is None or self.embedding.width != self.stack.width:
             raise ValueError(f"the embedding has vocabulary {self.embedding.vocabulary} and width "
-                             f"{self.embedding.width}; token ids, and the stack's width {self.stack.width}, are needed")
+                             f"{self.embedding.width}; allowed: token ids, and the stack's width {self.stack.width}")
 
     @property
     def positions(self) -> LearnedTable:

@@ -44,9 +44,9 @@ class Recurrent:
     def forward(self, p, x, *, read=None) -> tuple[Any, Saved]:
         """y (b, q, o) at the positions `read`, at all unless given.  Returns y and Saved, whose `states` has all h."""
         if x.ndim != 2 or x.shape[1] == 0:
-            raise ValueError(f"x has shape {x.shape}; (b, t) with at least one token is needed")
+            raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
         if not isinstance(read, slice | None):
-            raise ValueError(f"read is {read!r}, allowed are None and slices, which keep the axis")
+            raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
         xp = array_module(p.wi)
         z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
         h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)

@@ -94,7 +94,7 @@ class RegularGPT:
         """
         check_views(p)
         if x.ndim not in (2, 3) or x.shape[1] == 0:
-            raise ValueError(f"x has shape {x.shape}; (b, t) or (b, t, m) with at least one token is needed")
+            raise ValueError(f"x has shape {x.shape}; allowed: (b, t) or (b, t, m) with at least one token")
         if tree and read is not None:
             raise ValueError(f"read is {read}, but a tree has the last position only; allowed: None")
         h, embedding = self.embedding.forward(p.embed, x)                                       # (1)

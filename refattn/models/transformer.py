@@ -52,11 +52,11 @@ class Transformer:
     def __post_init__(self):
         for name in "embedding", "readout":
             if getattr(self, name).width != self.stack.width:
-                raise ValueError(f"{name} has width {getattr(self, name).width}, the stack {self.stack.width}; one "
-                                 f"width is needed")
+                raise ValueError(f"{name} has width {getattr(self, name).width}, the stack {self.stack.width}; "
+                                 f"allowed: one width")
         if self.readout.tied and self.readout.outputs != self.embedding.vocabulary:
             raise ValueError(f"tied is True, but outputs are {self.readout.outputs} and the vocabulary "
-                             f"{self.embedding.vocabulary}; a read-out is tied to a table of as many token ids")
+                             f"{self.embedding.vocabulary}; allowed: as many of both")
 
     def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""
@@ -80,7 +80,7 @@ class Transformer:
     def begin(self, p) -> tuple:
         """What `extend` needs before the first token.  Raises ValueError for a model whose positions see later ones."""
         if not self.causal:
-            raise ValueError("causal is False; only a causal model says one token after the other")
+            raise ValueError("causal is False; allowed: True, to say one token after the other")
         return self.stack.keep_context(p), 0
 
     def extend(self, p, x, state):
@@ -106,7 +106,7 @@ def decoder(attention, *, hidden: int, layers: int, buckets: int | None = None, 
 
     `tied`, with a vocabulary: the read-out is the transposed embedding over sqrt(m), as in H's language model.
     """
-    m, rows = attention.width, outputs if vocabulary is None or not tied else vocabulary
+    m, rows = attention.width, vocabulary if tied and vocabulary is not None else outputs
     position = None if buckets is None else T5(attention.heads, buckets, buckets)
     block = Block(attention, feed_forward or FeedForward(m, hidden), position, epsilon=1e-6)
     return Transformer(Embedding(m, inputs, vocabulary), Stack(block, layers, final_norm=True),

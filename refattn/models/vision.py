@@ -37,7 +37,7 @@ def with_tokens(tokens, h):
 
 def _need(name, value, expected):
     if value is None or value.shape != expected:
-        raise ValueError(f"{name} is {None if value is None else value.shape}; {expected} is needed")
+        raise ValueError(f"{name} is {None if value is None else value.shape}; allowed: {expected}")
 
 
 class Saved(NamedTuple):
@@ -65,7 +65,7 @@ class ClassToken:
         check_integers(vars(self), "question", least=0)
         if self.patch.outputs * (2 if self.question else 1) != self.stack.width:
             raise ValueError(f"patches have width {self.patch.outputs}, the stack {self.stack.width}; "
-                             f"{'half of it' if self.question else 'one width'} is needed")
+                             f"allowed: {'half of it' if self.question else 'one width'}")
 
     @property
     def readout(self) -> Readout:
@@ -160,7 +160,7 @@ class TaskTokens:
         """y (b, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and TaskSaved."""
         _need("task", task, (len(x), self.tasks))
         if x.ndim != 4 or x.shape[3] != self.channels:
-            raise ValueError(f"x has shape {x.shape}; (b, g, j, i) with i = {self.channels} channels is needed")
+            raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.channels} channels")
         rows = patches(x, self.size, self.size).reshape(len(x), -1, self.encoder.width)         # (1)
         h, encoder = self.encoder.forward(p.encoder, rows)                                      # (2)
         tokens, of_tokens = self.encoder.forward(p.encoder, p.tokens)                           # (3)

@@ -5,8 +5,8 @@ name it, `refattn list` shows it.
 """
 
 from dataclasses import fields
-from difflib import get_close_matches
 
+from ..refusals import unknown
 from ..tasks.esbn import TASKS
 from ..tasks.languages import LANGUAGES
 from .base import Recipe
@@ -31,13 +31,6 @@ RECIPES: dict[str, type[Recipe]] = {
     "text": TextRecipe}
 SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES} | {     # name -> (task, its fields)
     name: ("esbn", {"problem": name}) for name in TASKS}
-
-
-def unknown(what: str, name, allowed) -> str:
-    """The words of an error about a name that is none of the allowed ones, with the nearest of them."""
-    near = get_close_matches(str(name), allowed, n=1, cutoff=0.4)
-    guess = f", did you mean {near[0]}?" if near else ";"
-    return f"{what} {name!r} is unknown{guess} allowed: {', '.join(allowed)}"
 
 
 def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:

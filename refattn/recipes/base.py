@@ -4,12 +4,12 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from .. import refusals
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
 from ..train.evaluation import stream
@@ -23,18 +23,17 @@ def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tupl
 def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choices=()) -> None:
     """Raises ValueError naming the setting, its value and what is allowed."""
     if kind is bool:
-        ok, allowed = isinstance(value, bool), "True and False"
+        ok, end = isinstance(value, bool), "; allowed: True and False"
     elif kind is str:
-        ok, allowed = value in choices if choices else isinstance(value, str), ", ".join(choices) or "text"
-        near = get_close_matches(str(value), choices, n=1)
-        allowed += f"; did you mean {near[0]}?" if near else ""
+        ok = value in choices if choices else isinstance(value, str)
+        end = refusals.choices(value, choices or ["text"])
     else:
         number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
         ok = number and -math.inf < value < math.inf and least <= value <= most
         span = f"from {least:g} to {most:g}" if kind is float else f"from {least:,} to {most:,}"
-        allowed = f"{'whole ' if kind is int else ''}numbers {span}"
+        end = f"; allowed: {'whole ' if kind is int else ''}numbers {span}"
     if not ok:
-        raise ValueError(f"{name} is {reprlib.repr(value)}, allowed are {allowed}")
+        raise ValueError(f"{name} is {reprlib.repr(value)}{end}")
 
 
 def check_fields(made) -> None:
@@ -109,12 +108,12 @@ class Recipe:
     def __post_init__(self):
         check_fields(self)
         if self.evaluate_every % self.log_every:
-            raise ValueError(f"evaluate_every is {self.evaluate_every}, allowed are multiples of log_every, "
+            raise ValueError(f"evaluate_every is {self.evaluate_every}; allowed: multiples of log_every, "
                              f"{self.log_every}")
-        least = (2 if self.schedule_length == "released" else 1) * self.warmup + 1
-        if self.steps < least:
-            raise ValueError(f"warmup is {self.warmup}, which leaves no step of {self.steps} for the cosine; allowed "
-                             f"are numbers up to {(self.steps - 1) * self.warmup // (least - 1)}")
+        outside = 2 if self.schedule_length == "released" else 1        # lengths of a warm-up that are not the cosine's
+        if self.steps <= outside * self.warmup:
+            raise ValueError(f"warmup is {self.warmup}, which leaves no step of {self.steps} for the cosine; allowed: "
+                             f"numbers up to {(self.steps - 1) // outside}")
 
     def least_bytes(self) -> int:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
@@ -235,7 +234,7 @@ class FiniteRecipe(Recipe):
         whole, rest = divmod(self.size("train"), self.batch)
         number = whole + (rest > 0 and self.last_batch == "keep")
         if not number:
-            raise ValueError(f"batch is {self.batch}, allowed with last_batch drop are numbers up to the "
+            raise ValueError(f"batch is {self.batch}; allowed with last_batch drop: numbers up to the "
                              f"{self.size('train'):,} samples there are")
         return number
 

@@ -71,7 +71,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
             named = {"searches": self.searches, "retrievals": self.retrievals}
         for name, parts in named.items():
             if self.width % parts:
-                raise ValueError(f"width is {self.width}, allowed are multiples of {name}, {parts}")
+                raise ValueError(f"width is {self.width}; allowed: multiples of {name}, {parts}")
 
     @property
     def name(self) -> str:

@@ -38,7 +38,7 @@ class DecoderRecipe(Recipe):
     def __post_init__(self):
         super().__post_init__()
         if self.experts and self.chosen > self.experts:
-            raise ValueError(f"chosen is {self.chosen}, allowed are numbers from 1 to experts, {self.experts}")
+            raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class DecoderRecipe(Recipe):
         """With the scores and the stream of activations that every block keeps for its backward."""
         length, size = self.shape()[0], self.sizes()
         per_block = size["heads"] * length**2 + length * (size["width"] + size["hidden"] * max(1, self.experts))
-        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)
+        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)   # the last keeps little
 
     def build(self):
         size, (length, inputs, outputs, _) = self.sizes(), self.shape()

@@ -72,7 +72,7 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
     def __post_init__(self):
         super().__post_init__()
         if self.width % self.heads or self.width % 2:
-            raise ValueError(f"width is {self.width}, allowed are even multiples of heads, {self.heads}")
+            raise ValueError(f"width is {self.width}; allowed: even multiples of heads, {self.heads}")
         self.data()
 
     @classmethod

@@ -55,8 +55,8 @@ class FuzzyLogicRecipe(DecoderRecipe):
         super().__post_init__()
         for split in self.SPLITS:
             if not len(self.data().combinations(split)):
-                raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}, "
-                                 f"allowed are fractions that leave some on each side")
+                raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}; "
+                                 f"allowed: fractions that leave some on each side")
 
     def chance(self):
         """R² of the mean."""

@@ -58,10 +58,10 @@ class LanguageRecipe(Recipe):
     def __post_init__(self):
         super().__post_init__()
         if self.width % self.heads or self.attention == "compositional" and self.width % self.memories:
-            raise ValueError(f"width is {self.width}, allowed are multiples of heads, {self.heads}, and of retrievals, "
+            raise ValueError(f"width is {self.width}; allowed: multiples of heads, {self.heads}, and of retrievals, "
                              f"{self.memories}")
         if self.attention == "compositional" and self.position in IN_HEADS:
-            raise ValueError(f"position is {self.position!r}, allowed with compositional are "
+            raise ValueError(f"position is {self.position!r}; allowed with compositional: "
                              f"{', '.join(x for x in POSITIONS if x not in IN_HEADS)}")
 
     @property
@@ -98,27 +98,29 @@ class LanguageRecipe(Recipe):
         if self.attention != "compositional" or self.hidden:
             return self.model(hidden)
         wanted = count(replace(self, attention="softmax", hidden=hidden).build().parameters())
-        more, less = (count(self.model(n).parameters()) for n in (hidden, hidden - 1))
-        return self.model(max(1, hidden - round((more - wanted) / (more - less))))
+        given, narrower = (count(self.model(n).parameters()) for n in (hidden, hidden - 1))
+        return self.model(max(1, hidden - round((given - wanted) / (given - narrower))))
 
     def model(self, hidden: int) -> Language:
         """The model with this width of feed-forward layers."""
-        m, h, d, own = self.width, self.heads, self.width // self.heads, self.attention == "regular_gpt"
+        m, h, d = self.width, self.heads, self.width // self.heads
+        sliding = self.attention == "regular_gpt"
+        position = "none" if sliding else self.position
         layer: Attention
-        if own:
+        if sliding:
             layer = SlidingDilated(m, h, d, self.chunk, biases=self.biases, out_of_range="mask")
         elif self.attention == "compositional":
             layer = Compositional(m, h, self.memories, d, m // self.memories, self.selector, biases=self.biases)
         else:
-            position = IN_HEADS[self.position](h) if self.position in IN_HEADS else None
-            layer = MultiHead(m, h, d, variant=self.attention, position=position, biases=self.biases)
-        table = T5(h, 32, 128) if self.position == "t5" and not own else None
+            in_heads = IN_HEADS[position](h) if position in IN_HEADS else None
+            layer = MultiHead(m, h, d, variant=self.attention, position=in_heads, biases=self.biases)
+        table = T5(h, 32, 128) if position == "t5" else None                # sizes of Raffel et al. 2020
         rest = SwiGLU(m, hidden) if self.activation == "swiglu" else FeedForward(m, hidden, self.activation)
-        stack = Stack(Block(layer, rest, table, epsilon=1e-5), self.layers, self.shared and not own, True)
+        stack = Stack(Block(layer, rest, table, epsilon=1e-5), self.layers, self.shared and not sliding, True)
         embedding = Embedding(m, vocabulary=self.symbols(), scale=self.embedding_scale,
-                              table=self.position if self.position in TABLES and not own else "none")
-        return Language(embedding, stack, self.tied, self.scaled,
-                        self.length if self.position == "learned" and not own else 0, self.length)
+                              table=position if position in TABLES else "none")
+        return Language(embedding, stack, self.tied, self.scaled, self.length if position == "learned" else 0,
+                        self.length)
 
     def inputs(self, batch):
         """Token ids and targets; of a longer length the last token is asked about."""

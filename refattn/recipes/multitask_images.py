@@ -69,7 +69,7 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
         return max(len(each.label) for each in self.images(split))
 
     def build(self):
-        return TaskTokens(4, 3, self.stack(), len(COLUMNS), 31)
+        return TaskTokens(4, 3, self.stack(), len(COLUMNS), COLUMNS["triangles"].stop)
 
     def take(self, split, index):
         """One image of each set for every number; of training images cut out and mirrored anew, as triangles are."""
@@ -90,7 +90,7 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
         return x, {"pixels": False, "task": task}
 
     def dropouts(self, batch, rng, xp):
-        return self.dropped(rng, xp, batch.target.size, len(COLUMNS) + 64, len(COLUMNS))
+        return self.dropped(rng, xp, batch.target.size, len(COLUMNS) + 8 * 8, len(COLUMNS))    # tasks, and patches
 
     def loss(self, y, batch):
         """The sum over the four sets of their cross entropies."""

@@ -35,7 +35,7 @@ class PerPosition:
         """Raises ValueError naming the field when a window of lengths is empty."""
         for name, least in ("train_length", 2), ("far", self.recipe.max_length):
             if getattr(self.recipe, name) < least:
-                raise ValueError(f"{name} is {getattr(self.recipe, name)}, allowed with protocol per_position are "
+                raise ValueError(f"{name} is {getattr(self.recipe, name)}; allowed with protocol per_position: "
                                  f"numbers from {least} on")
 
     @property
@@ -70,7 +70,7 @@ class PerPosition:
     def batches(self, split, tasks):
         """(size, {"start": first string}) of each batch.  Raises ValueError for more tasks than there are strings."""
         if tasks > self.asked:
-            raise ValueError(f"tasks is {tasks:,}, allowed are numbers up to {self.asked:,}, of the strings drawn")
+            raise ValueError(f"tasks is {tasks:,}; allowed: numbers up to {self.asked:,}, of the strings drawn")
         first = self.recipe.strings if split == "train" else 0
         size = self.recipe.fitting(self.windows[split][1])
         for start in range(0, tasks, size):

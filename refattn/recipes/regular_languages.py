@@ -96,9 +96,9 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         super().__post_init__()
         self.data()
         if self.attention != "rnn" and self.width % self.heads:
-            raise ValueError(f"width is {self.width}, allowed are multiples of heads, {self.heads}")
+            raise ValueError(f"width is {self.width}; allowed: multiples of heads, {self.heads}")
         if self.max_length < self.train_length + 2:
-            raise ValueError(f"max_length is {self.max_length}, allowed are numbers from train_length + 2, "
+            raise ValueError(f"max_length is {self.max_length}; allowed: numbers from train_length + 2, "
                              f"{self.train_length + 2}, on")
         if self.protocol == "per_position":
             self.by_protocol.check()

@@ -90,7 +90,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     def __post_init__(self):
         super().__post_init__()
         if self.width % self.heads or self.width % 2:
-            raise ValueError(f"width is {self.width}, allowed are even multiples of heads, {self.heads}")
+            raise ValueError(f"width is {self.width}; allowed: even multiples of heads, {self.heads}")
 
     @property
     def name(self) -> str:
@@ -143,19 +143,20 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         """Of embeddings, sub-layers, hidden features and, as the fields say, pairs."""
         if not self.dropout:
             return {}
-        (b, s), t, n = batch.source.shape, batch.target.shape[1], self.layers
-        shapes: dict[str, dict] = {"source": {"": (b, s, self.width)}, "target": {"": (b, t, self.width)},
-                  "encoder": {"residual": (n, 2, b, s, self.width), "hidden": (n, b, s, self.hidden)},
-                  "decoder": {"residual": (n, 3, b, t, self.width), "hidden": (n, b, t, self.hidden)}}
+        (b, s), t, n, m, h = batch.source.shape, batch.target.shape[1], self.layers, self.width, self.heads
+        encoder = {"residual": (n, 2, b, s, m), "hidden": (n, b, s, self.hidden)}       # (applications, ...)
+        decoder = {"residual": (n, 3, b, t, m), "hidden": (n, b, t, self.hidden)}
         if self.attention != "compositional" and self.attention_dropout:
-            shapes["encoder"] |= {"dropout": (n, b, self.heads, s, s)}
-            shapes["decoder"] |= {"dropout": (n, b, self.heads, t, t), "context_dropout": (n, b, self.heads, t, s)}
-        drawn = iter(dropouts(rng, self.dropout, [x for part in shapes.values() for x in part.values()], xp))
-        found = {part: {name: next(drawn) for name in names} for part, names in shapes.items()}
-        for part in found["encoder"], found["decoder"]:     # (applications, sub-layers of residual, b, ...)
-            part |= {name: [list(each) if name == "residual" else each for each in x] for name, x in part.items()}
-        return {"source_dropout": found["source"][""], "target_dropout": found["target"][""],
-                "encoder": found["encoder"], "decoder": found["decoder"]}
+            encoder |= {"dropout": (n, b, h, s, s)}
+            decoder |= {"dropout": (n, b, h, t, t), "context_dropout": (n, b, h, t, s)}
+        shapes = [(b, s, m), (b, t, m), *encoder.values(), *decoder.values()]
+        source, target, *rest = dropouts(rng, self.dropout, shapes, xp)
+        drawn = iter(rest)
+        found = {"source_dropout": source, "target_dropout": target}
+        for part, names in ("encoder", encoder), ("decoder", decoder):
+            found[part] = {name: list(next(drawn)) for name in names}
+            found[part]["residual"] = [list(x) for x in found[part]["residual"]]        # an array for each sub-layer
+        return found
 
     def loss(self, y, batch):
         """Cross-entropy of the actions and of the first END, mean over all of them."""

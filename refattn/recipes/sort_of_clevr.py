@@ -104,7 +104,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
         return x, {"question": batch.question.reshape(len(x), -1), "pixels": False}
 
     def dropouts(self, batch, rng, xp):
-        return self.dropped(rng, xp, batch.target.size, 26, 1)
+        return self.dropped(rng, xp, batch.target.size, 1 + 5 * 5, 1)       # the class token, and patches
 
     def loss(self, y, batch):
         """Cross entropy of the answers."""

@@ -68,8 +68,8 @@ class SravenRecipe(DecoderRecipe):
         super().__post_init__()
         for split in self.SPLITS:
             if not len(self.data().combinations(split)):
-                raise ValueError(f"held_out is {self.held_out}, which leaves no rule combination in split {split!r}, "
-                                 f"allowed are fractions that leave some on each side")
+                raise ValueError(f"held_out is {self.held_out}, which leaves no rule combination in split {split!r}; "
+                                 f"allowed: fractions that leave some on each side")
         if self.ceiling:
             check_size(self.features, self.symbols)
 

@@ -88,10 +88,10 @@ class TextRecipe(LanguageRecipe):
     def __post_init__(self):
         super().__post_init__()
         if self.context >= self.length:
-            raise ValueError(f"context is {self.context:,}, allowed are numbers below length, {self.length:,}")
+            raise ValueError(f"context is {self.context:,}; allowed: numbers below length, {self.length:,}")
         if self.longest and self.position == "learned" and self.attention != "regular_gpt":
-            raise ValueError(f"longest is {self.longest:,}, but a learned table ends at {self.length:,}; allowed "
-                             f"are other positions")
+            raise ValueError(f"longest is {self.longest:,}, but a learned table ends at {self.length:,}; allowed: "
+                             f"other positions")
         object.__setattr__(self, "SPLITS", (*self.SPLITS, *self.lengths))
 
     @property
@@ -129,7 +129,7 @@ class TextRecipe(LanguageRecipe):
         """The tokens of the text.  Raises ValueError where it is too short for a window."""
         made = task.corpus(self.text, self.unit, self.test, self.vocabulary)
         if len(made.ids["train"]) <= self.length:
-            raise ValueError(f"length is {self.length:,}, allowed are numbers below the {len(made.ids['train']):,} "
+            raise ValueError(f"length is {self.length:,}; allowed: numbers below the {len(made.ids['train']):,} "
                              f"tokens of the training text")
         return made
 
@@ -151,9 +151,10 @@ class TextRecipe(LanguageRecipe):
         The latter only at the end, where there is time for all of them; of shorter ones as many as cost the same.
         """
         if split in self.lengths:
+            if tasks < self.chunks:                     # a probe
+                return
             own, longest = self.lengths[split], max(self.lengths.values())
             size, many = max(1, self.batch * self.length // own), self.chunks * (longest // own)
-            many *= tasks >= self.chunks
             yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
         step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
@@ -169,7 +170,7 @@ class TextRecipe(LanguageRecipe):
     def write(self, model, p, prompt, tokens=500, temperature=1.0, top_k=0, seed=0, stop=""):
         """The prompt, then its continuation piece by piece.  Raises ValueError for what cannot be."""
         if tokens < 0 or top_k < 0 or seed < 0:
-            raise ValueError(f"tokens {tokens}, top_k {top_k} and seed {seed} must be whole numbers from 0 on")
+            raise ValueError(f"tokens is {tokens}, top_k {top_k} and seed {seed}; allowed: whole numbers from 0 on")
         corpus = self.corpus()
         ids = corpus.encode(prompt)
         said = written(model, p, ids, tokens, temperature=temperature, top_k=top_k, seed=seed,
@@ -194,6 +195,7 @@ class TextRecipe(LanguageRecipe):
     def summary(self, scores) -> dict:
         nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in (
             "nats", "right", "unknown", "tokens"))
-        return {"bits": nats / tokens / math.log(2), "perplexity": math.exp(min(nats / tokens, 700)),
+        return {"bits": nats / tokens / math.log(2),
+                "perplexity": math.exp(min(nats / tokens, 700)),            # exp(710) overflows
                 "accuracy": right / tokens, "unknown": unknown / tokens}
 

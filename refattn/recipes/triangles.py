@@ -45,7 +45,7 @@ class TrianglesRecipe(VisionRecipe):
     def __post_init__(self):
         super().__post_init__()
         if self.size % self.patch:
-            raise ValueError(f"size is {self.size}, allowed are multiples of patch, {self.patch}")
+            raise ValueError(f"size is {self.size}; allowed: multiples of patch, {self.patch}")
 
     def chance(self):
         """Of a random answer."""

@@ -44,7 +44,7 @@ class VisionRecipe(ConstantRateRecipe):
         super().__post_init__()
         name = "searches" if self.attention == "compositional" else "heads"
         if self.width % getattr(self, name):
-            raise ValueError(f"width is {self.width}, allowed are multiples of {name}, {getattr(self, name)}")
+            raise ValueError(f"width is {self.width}; allowed: multiples of {name}, {getattr(self, name)}")
 
     @property
     def name(self) -> str:

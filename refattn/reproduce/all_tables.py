@@ -6,13 +6,13 @@ from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.json_files import read_json
 from .claims import Claims
 from .figures import FIGURES
-from .finished_table import NEVER, Sheet, chosen, shown
 from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
 from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
 from .published.compositional import fraction
-from .published_table import Column, Row, Table
 from .records import RECORDS
 from .sequences import ESBN, TABLE_4_OF_C
+from .sheet import NEVER, Sheet, chosen, shown
+from .table import Column, Row, Table
 
 HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± standard error over 3 seeds, best of a "
                 "grid of rates and decays")

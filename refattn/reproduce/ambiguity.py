@@ -23,7 +23,7 @@ SPLITS = "train", "held_out"
 def count(seed: int = 0, instances: int = 1_000_000) -> dict:
     """The record.  Raises ValueError for a seed below 0 or fewer than 10 instances."""
     if seed < 0 or instances < 10:
-        raise ValueError(f"seed is {seed} and instances {instances}, allowed are at least 0 and at least 10")
+        raise ValueError(f"seed is {seed} and instances {instances}; allowed: at least 0 and at least 10")
     begun, few, ceilings, free = time.process_time(), instances // 10, [], []
     rows = [row._asdict() for row in ambiguity_table(seed, instances)]
     seconds = time.process_time() - begun

@@ -13,10 +13,10 @@ from ..recipes import recipe
 from ..train.json_files import read_json
 from . import drawing, records, verdicts
 from .codes import read_codes
-from .finished_table import Sheet, chosen
-from .published_table import differing, homogeneous, made_of, matches
+from .sheet import Sheet, chosen
 from .statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
+from .table import differing, homogeneous, made_of, matches
 
 ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "released_split"
 # settings that say what is asked of a trained network, or whose numbers are random, but not how it is trained

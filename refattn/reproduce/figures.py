@@ -10,9 +10,9 @@ from ..tasks.sraven_ambiguity import instances, tasks
 from ..train import load, stream
 from . import drawing, records
 from .codes import POWERS
-from .finished_table import NEVER, Sheet, chosen, shown
-from .published_table import Column, Row, Table, matches
+from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
+from .table import Column, Row, Table, matches
 
 SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mittal et al. 2022, Compositional "
                       "Attention, {}", "Chi et al. 2023, RegularGPT, {}")

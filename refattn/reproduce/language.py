@@ -1,7 +1,7 @@
 """Published figures and tables of language models, on corpora that are at hand: only an order can be compared."""
 
 from .published import FIGURE_7, TABLE_3
-from .published_table import Column, Row, Table
+from .table import Column, Row, Table
 
 CHARACTERS = {"text": "tiny_shakespeare.txt", "unit": "characters"}
 WORDS = {"text": "wikitext2_valid.txt", "test": "wikitext2_test.txt", "unit": "words"}

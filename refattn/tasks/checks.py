@@ -8,38 +8,38 @@ def check_integer(name, value, least, most=None):
 
     >>> check_integer("length", 2.5, 2)
     Traceback (most recent call last):
-    ValueError: length is 2.5, allowed are whole numbers of at least 2
+    ValueError: length is 2.5; allowed: whole numbers of at least 2
     """
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not (whole and least <= value and (most is None or value <= most)):
         allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} is {value!r}, allowed are whole numbers {allowed}")
+        raise ValueError(f"{name} is {value!r}; allowed: whole numbers {allowed}")
 
 
 def check_fraction(name, value):
     """Nothing, or a ValueError unless value is a number with 0 <= value < 1."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0 <= value < 1):
-        raise ValueError(f"{name} is {value!r}, allowed are numbers from 0 up to, but not including, 1")
+        raise ValueError(f"{name} is {value!r}; allowed: numbers from 0 up to, but not including, 1")
 
 
 def check_switch(name, value):
     """Nothing, or a ValueError unless value is True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{name} is {value!r}, allowed are True and False")
+        raise ValueError(f"{name} is {value!r}; allowed: True and False")
 
 
 def check_choice(name, value, allowed):
     """Nothing, or a ValueError unless value is one of the allowed."""
     if value not in allowed:
-        raise ValueError(f"{name} is {value!r}, allowed are {', '.join(map(repr, allowed))}")
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
 def check_inputs(name, x, shape):
     """x in float32, or a ValueError unless it has that shape and lies in [0, 1]."""
     x = np.asarray(x, dtype=np.float32)
     if x.shape != shape:
-        raise ValueError(f"{name} has the shape {x.shape}, allowed is {shape}")
+        raise ValueError(f"{name} has the shape {x.shape}; allowed: {shape}")
     if not ((x >= 0) & (x <= 1)).all():
-        raise ValueError(f"{name} has entries from {x.min()} to {x.max()}, allowed are entries from 0 to 1")
+        raise ValueError(f"{name} has entries from {x.min()} to {x.max()}; allowed: entries from 0 to 1")
     return x

@@ -54,7 +54,7 @@ class ContextualRetrieval:
     True
     >>> ContextualRetrieval(searches=5)
     Traceback (most recent call last):
-    ValueError: searches is 5, allowed with the published alpha are whole numbers from 1 to 4; or give an alpha_seed
+    ValueError: searches is 5; allowed with the published alpha: whole numbers from 1 to 4; or give an alpha_seed
     """
 
     searches: int = 2
@@ -70,11 +70,11 @@ class ContextualRetrieval:
         if self.alpha_seed is not None:
             check_integer("alpha_seed", self.alpha_seed, 0)
         elif self.searches > len(ALPHA):
-            raise ValueError(f"searches is {self.searches}, allowed with the published alpha are whole numbers from 1 "
+            raise ValueError(f"searches is {self.searches}; allowed with the published alpha: whole numbers from 1 "
                              f"to {len(ALPHA)}; or give an alpha_seed")
         if self.retrievals**self.searches > 2**53:
-            raise ValueError(f"retrievals is {self.retrievals}, which makes {self.retrievals}^{self.searches} tuples, "
-                             f"allowed are at most 2^53")
+            raise ValueError(f"retrievals is {self.retrievals}, which makes {self.retrievals}^{self.searches} tuples; "
+                             f"allowed: at most 2^53")
 
     @property
     def width(self):
@@ -120,8 +120,8 @@ class ContextualRetrieval:
         count, train = self.division()
         size = {"all": count, "train": train, "held_out": count - train}[split]
         if not size:
-            raise ValueError(f"split {split!r} has no tuple: share {self.share} of {count} leaves {train} to train on, "
-                             f"allowed are shares and retrievals that leave at least 1 on each side")
+            raise ValueError(f"split {split!r} has no tuple: share {self.share} of {count} leaves {train} to train on; "
+                             f"allowed: shares and retrievals that leave at least 1 on each side")
         return size
 
     def tuples(self, split):
@@ -131,7 +131,7 @@ class ContextualRetrieval:
         [[0, 0], [0, 1], [1, 0]]
         """
         if self.size(split) > 1_000_000:
-            raise ValueError(f"split {split!r} has {self.size(split):,} tuples, allowed are at most 1,000,000")
+            raise ValueError(f"split {split!r} has {self.size(split):,} tuples; allowed: at most 1,000,000")
         return self.digits(np.sort(self.numbers(split, np.arange(self.size(split)))))
 
     def digits(self, numbers):

@@ -153,7 +153,7 @@ class Esbn:
     True
     >>> Esbn("rmts", 96)
     Traceback (most recent call last):
-    ValueError: hold_out is 96, allowed for rmts are 0 and whole numbers from 5 to 95
+    ValueError: hold_out is 96; allowed for rmts: 0 and whole numbers from 5 to 95
     """
 
     task: str = "same_different"
@@ -165,7 +165,7 @@ class Esbn:
         check_integer("seed", self.seed, 0)
         least = self.row.objects
         if type(self.hold_out) is not int or not (self.hold_out == 0 or least <= self.hold_out <= COUNT - least):
-            raise ValueError(f"hold_out is {self.hold_out!r}, allowed for {self.task} are 0 and whole numbers from "
+            raise ValueError(f"hold_out is {self.hold_out!r}; allowed for {self.task}: 0 and whole numbers from "
                              f"{least} to {COUNT - least}")
 
     @property

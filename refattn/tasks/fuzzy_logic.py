@@ -60,7 +60,7 @@ class FuzzyLogic:
     True
     >>> FuzzyLogic(held_out=1.5)
     Traceback (most recent call last):
-    ValueError: held_out is 1.5, allowed are numbers from 0 up to, but not including, 1
+    ValueError: held_out is 1.5; allowed: numbers from 0 up to, but not including, 1
     """
 
     variables: int = 4
@@ -120,7 +120,7 @@ class FuzzyLogic:
         tasks = self.combinations(split)
         check_integer("batch", batch, 1)
         if not len(tasks):
-            raise ValueError(f"split {split!r} of {self} has no combinations, allowed are splits that have some")
+            raise ValueError(f"split {split!r} of {self} has no combinations; allowed: splits that have some")
         x = rng.random((batch, self.length, self.variables), dtype=np.float32)
         terms = tasks[rng.integers(len(tasks), size=batch)]
         if context is not None:
@@ -180,15 +180,15 @@ def check_settings(task):
     count = math.comb(task.known_terms, task.terms)
     if count > 1_000_000:
         raise ValueError(f"terms is {task.terms}, which makes {count:,} combinations of the {task.known_terms} known "
-                         f"terms, allowed are at most 1,000,000")
+                         f"terms; allowed: at most 1,000,000")
     train = count - int(count * task.held_out)
     if task.cover_terms and train * task.terms < task.known_terms:
-        raise ValueError(f"held_out is {task.held_out}, which leaves {train} combinations to train on, allowed with "
-                         f"cover_terms are fractions that leave enough for {task.known_terms} known terms")
+        raise ValueError(f"held_out is {task.held_out}, which leaves {train} combinations to train on; allowed with "
+                         f"cover_terms: fractions that leave enough for {task.known_terms} known terms")
     if task.released and (task.variables, task.terms, task.seed in RELEASED, task.cover_terms) != (4, 2, True, False):
         seeds = ", ".join(map(str, RELEASED))
         raise ValueError(f"released is True with variables {task.variables}, terms {task.terms}, seed {task.seed}, "
-                         f"cover_terms {task.cover_terms}, allowed are 4, 2, a seed of {seeds}, and False")
+                         f"cover_terms {task.cover_terms}; allowed: 4, 2, a seed of {seeds}, and False")
 
 
 PRESETS = {"4/2": FuzzyLogic(), "5/3": FuzzyLogic(variables=5, terms=3), "3/2": FuzzyLogic(variables=3, terms=2)}

@@ -56,7 +56,7 @@ ARCHIVES = {
 def checked(directory, name):
     """The bytes of an archive.  Raises ValueError, one line with where it comes from, if it is missing or another."""
     path, wanted = os.path.join(directory, name), ARCHIVES[name]
-    should = f"allowed is the file of {wanted.size:,} bytes and MD5 {wanted.md5} from {wanted.source}"
+    should = f"allowed: the file of {wanted.size:,} bytes and MD5 {wanted.md5} from {wanted.source}"
     try:
         with open(path, "rb") as file:
             content = file.read(wanted.size + 1)
@@ -83,7 +83,7 @@ def needed(module, name, package):
         return importlib.import_module(module)
     except ImportError:
         others = ", ".join(x for x in SETS if x != name)
-        raise ValueError(f"images is {name!r}, for which {package} is missing, allowed without it are "
+        raise ValueError(f"images is {name!r}, for which {package} is missing; allowed without it: "
                          f"{others}") from None
 
 
@@ -128,7 +128,7 @@ def folders(path, split):
                     f", of which {', '.join(empty)} without pictures" if empty else ""))
             images = [np.asarray(pillow.open(archive.open(name)).convert("RGB")) for name in pictures]
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read ({error}); allowed are zips of train/CLASS/*.jpg and test/CLASS/*.jpg "
+        raise ValueError(f"{path} cannot be read ({error}); allowed: zips of train/CLASS/*.jpg and test/CLASS/*.jpg "
                          f"with {CLASSES} classes") from None
     return np.stack(images), np.array([classes.index(name.split("/")[1]) for name in pictures])
 
@@ -213,10 +213,10 @@ def load(name, split, directory=""):
 def checked_images(image, label, source):
     """Images of these arrays.  Raises ValueError naming the source for other shapes, or labels out of range."""
     if image.shape != (len(label), SIZE, SIZE, 3) or image.dtype != np.uint8 or not len(label):
-        raise ValueError(f"{source} has images of shape {image.shape} and {image.dtype} for {len(label)} labels, "
-                         f"allowed are ({len(label) or 'n'}, {SIZE}, {SIZE}, 3) and uint8")
+        raise ValueError(f"{source} has images of shape {image.shape} and {image.dtype} for {len(label)} labels; "
+                         f"allowed: ({len(label) or 'n'}, {SIZE}, {SIZE}, 3) and uint8")
     if label.min() < 0 or label.max() >= CLASSES:
-        raise ValueError(f"{source} has labels from {label.min()} to {label.max()}, allowed are 0 to {CLASSES - 1}")
+        raise ValueError(f"{source} has labels from {label.min()} to {label.max()}; allowed: 0 to {CLASSES - 1}")
     return Images(image, label)
 
 

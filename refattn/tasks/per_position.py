@@ -88,7 +88,7 @@ def strings(rng, language, number, shortest, longest) -> Strings:
     """
     allowed = [name for name, row in LANGUAGES.items() if row.members]
     if language not in allowed:
-        raise ValueError(f"protocol is 'per_position', for which language is {language!r}, allowed are "
+        raise ValueError(f"protocol is 'per_position', for which language is {language!r}; allowed: "
                          f"{', '.join(allowed)}")
     check_integer("strings", number, 1)
     check_integer("shortest", shortest, 1)
@@ -102,7 +102,7 @@ def strings(rng, language, number, shortest, longest) -> Strings:
         tries += b
         if len(found) < number and tries > TRIES * (number + ROUND):
             raise ValueError(f"strings is {number:,}, but {tries:,} tries found {len(found):,} of "
-                             f"{LANGUAGES[language].label} with {shortest} to {longest} symbols; allowed are fewer")
+                             f"{LANGUAGES[language].label} with {shortest} to {longest} symbols; allowed: fewer")
     keys = list(found)[:number]
     tokens, length = np.stack([found[key] for key in keys]), np.array([key[0] for key in keys])
     row = LANGUAGES[language]

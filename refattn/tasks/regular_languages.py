@@ -49,7 +49,7 @@ class RegularLanguages:
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")
     Traceback (most recent call last):
-    ValueError: language is 'dyck', allowed are parity, even_pairs, modular_arithmetic, cycle, d2, d3, d4, d12, \
+    ValueError: language is 'dyck'; allowed: parity, even_pairs, modular_arithmetic, cycle, d2, d3, d4, d12, \
 tomita3, tomita4, tomita5, tomita6
     """
 
@@ -61,13 +61,13 @@ tomita3, tomita4, tomita5, tomita6
     def __post_init__(self):
         for name, allowed in ("language", LANGUAGES), ("protocol", PROTOCOLS):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, allowed are {', '.join(allowed)}")
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
         check_switch("leading_plus", self.leading_plus)
         if not (isinstance(self.ones, float | int) and 0 <= self.ones <= 1) or (
                 self.ones != 0.5 and self.language != "parity"):
-            raise ValueError(f"ones is {self.ones!r}, allowed are 0.5, and for parity numbers from 0 to 1")
+            raise ValueError(f"ones is {self.ones!r}; allowed: 0.5, and for parity numbers from 0 to 1")
         if self.protocol == "per_position" and not self.row.members:
-            raise ValueError(f"protocol is 'per_position', allowed for {self.language} is 'released'")
+            raise ValueError(f"protocol is 'per_position'; allowed for {self.language}: 'released'")
 
     @property
     def row(self) -> languages.Language:
@@ -113,12 +113,12 @@ tomita3, tomita4, tomita5, tomita6
         check_integer("batch", batch, 1)
         check_integer("length", length, 1)
         if split not in SPLITS or (split == "corrupted" and not self.row.members):
-            raise ValueError(f"split is {split!r}, allowed for {self.language} are "
+            raise ValueError(f"split is {split!r}; allowed for {self.language}: "
                              f"{', '.join(SPLITS[:1 + self.row.members])}")
         row, t = self.row, self.tokens_at(length)
         if self.protocol == "per_position":
             if not row.has_members(t):
-                raise ValueError(f"length is {length}, at which {row.label} has no members")
+                raise ValueError(f"length is {length}, at which {row.label} has no members; allowed: other lengths")
             tokens = row.draw(rng, batch, t)
             return Batch(tokens, np.array(row.next_symbols)[row.automaton.run(tokens)])
         if not row.members:

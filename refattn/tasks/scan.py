@@ -13,7 +13,6 @@ Units: lengths in tokens.
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..refusals import choices
 from .checks import check_choice, check_integer
 
 WORDS = tuple("after and around jump left look opposite right run thrice turn twice walk".split())
@@ -68,17 +68,15 @@ def tokens(command):
     [14, 12, 11, 13]
     >>> tokens("fly left")
     Traceback (most recent call last):
-    ValueError: the command has the word 'fly', allowed are after, and, around, jump, left, look, opposite, right, \
+    ValueError: the command has the word 'fly'; allowed: after, and, around, jump, left, look, opposite, right, \
 run, thrice, turn, twice, walk
     """
     words = command.split()
     for word in words:
         if word not in WORDS:
-            near = get_close_matches(word, WORDS, n=1)
-            raise ValueError(f"the command has the word {word!r}, allowed are {', '.join(WORDS)}"
-                             + (f"; did you mean {near[0]}?" if near else ""))
+            raise ValueError(f"the command has the word {word!r}{choices(word, WORDS)}")
     if not 1 <= len(words) <= 9:
-        raise ValueError(f"the command has {len(words)} words, allowed are 1 to 9")
+        raise ValueError(f"the command has {len(words)} words; allowed: 1 to 9")
     return [START, *map(WORDS.index, words), STOP]
 
 

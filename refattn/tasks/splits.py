@@ -32,7 +32,7 @@ def hold_out(items, fraction, seed, must_have=0):
         if not must_have or len(np.unique(permuted[count:])) >= must_have:
             return permuted[:count], permuted[count:]
     raise ValueError(f"held_out is {fraction}, and {MOST_ATTEMPTS:,} random splits never left all {must_have} known "
-                     f"terms to train on, allowed with cover_terms are smaller fractions")
+                     f"terms to train on; allowed with cover_terms: smaller fractions")
 
 
 def read_only(splits):

@@ -72,7 +72,7 @@ class Sraven:
     True
     >>> Sraven(symbols=2)
     Traceback (most recent call last):
-    ValueError: symbols is 2, allowed are whole numbers from 3 to 1024 ("distribute three" needs three different ones)
+    ValueError: symbols is 2; allowed: whole numbers from 3 to 1024 ("distribute three" takes three different ones)
     """
 
     features: int = 4
@@ -108,7 +108,7 @@ class Sraven:
         combinations = self.combinations(split)
         check_integer("batch", batch, 1)
         if not len(combinations):
-            raise ValueError(f"split {split!r} of {self} has no rule combination, allowed are splits that have some")
+            raise ValueError(f"split {split!r} of {self} has no rule combination; allowed: splits that have some")
         m, k = self.features, self.symbols
         x, y = rng.integers(k, size=(2, batch, 3, m))
         three = different(rng, k, (batch, m))
@@ -186,20 +186,20 @@ def check_settings(task):
     """Nothing, or a ValueError about the first setting that is not allowed."""
     check_integer("features", task.features, 1)
     if (count := math.comb(len(RULES) + task.features - 1, task.features)) > 1_000_000:
-        raise ValueError(f"features is {task.features}, which makes {count:,} rule combinations, allowed are at most "
+        raise ValueError(f"features is {task.features}, which makes {count:,} rule combinations; allowed: at most "
                          f"1,000,000: 1 to 20 features")
     try:
         check_integer("symbols", task.symbols, 3, 1024)
     except ValueError as error:
-        raise ValueError(f'{error} ("distribute three" needs three different ones)') from None
+        raise ValueError(f'{error} ("distribute three" takes three different ones)') from None
     check_integer("seed", task.seed, 0)
     check_fraction("held_out", task.held_out)
     check_switch("released", task.released)
     if int(count * task.held_out) == count:
-        raise ValueError(f"held_out is {task.held_out}, which leaves none of {count} rule combinations to train on")
+        raise ValueError(f"held_out is {task.held_out}, which leaves none of {count} rules to train on; allowed: less")
     if task.released and (task.features, task.held_out, task.seed in RELEASED) != (4, 0.25, True):
-        raise ValueError(f"released is True with features {task.features}, held_out {task.held_out}, seed {task.seed}, "
-                         f"allowed are 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
+        raise ValueError(f"released is True with features {task.features}, held_out {task.held_out}, seed {task.seed}; "
+                         f"allowed: 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
 
 
 PRESETS = {"2/4": Sraven(2, 4), "4/4": Sraven(4, 4), "4/8": Sraven(), "4/16": Sraven(4, 16)}

@@ -65,7 +65,7 @@ def check_size(features, symbols):
     """Nothing, or a ValueError where rules and answer do not fit into one code of 63 bits."""
     if (features + 1)**len(RULES) * symbols**features >= 2**63:
         raise ValueError(f"features is {features} with {symbols} symbols, which is too many for the best answers; "
-                         f"allowed are M features and K symbols with (M + 1)^{len(RULES)} K^M below 2^63")
+                         f"allowed: M features and K symbols with (M + 1)^{len(RULES)} K^M below 2^63")
 
 
 def likelihood(symbols, last_row_only=False):

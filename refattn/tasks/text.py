@@ -51,8 +51,8 @@ class Corpus(NamedTuple):
         known = range(256) if self.unit == "bytes" else _numbers(self.symbols)
         for piece in pieces:
             if piece not in known:
-                raise ValueError(f"{piece!r} is not among the {self.vocabulary:,} {self.unit} of {self.words}; allowed "
-                                 f"are texts of these")
+                raise ValueError(f"{piece!r} is not among the {self.vocabulary:,} {self.unit} of {self.words}; "
+                                 f"allowed: texts of these")
         return np.array([known[piece] for piece in pieces], dtype=np.int64)
 
     def decode(self, ids) -> str:
@@ -87,7 +87,7 @@ def found(text: str) -> Path:
     for path in Path(text), Path(os.environ.get("REFATTN_DATA", "."), text):
         if path.exists():
             return path
-    raise ValueError(f"text is {text!r}, allowed are {', '.join(OWN)}, or a file or directory that exists, here or in "
+    raise ValueError(f"text is {text!r}; allowed: {', '.join(OWN)}, or a file or directory that exists, here or in "
                      f"the directory REFATTN_DATA")
 
 
@@ -105,7 +105,7 @@ def documents(text: str) -> dict[str, bytes]:
         paths = [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
     read = {p.relative_to(root).as_posix() if root.is_dir() else p.name: p.read_bytes() for p in sorted(paths)}
     if not any(read.values()):
-        raise ValueError(f"text is {text!r}, which is empty; allowed are files with text in them")
+        raise ValueError(f"text is {text!r}, which is empty; allowed: files with text in them")
     return read
 
 
@@ -127,7 +127,7 @@ def _read_text(split, content):
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed are unit bytes, or files of "
+        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed: unit bytes, or files of "
                          f"text") from None
 
 
@@ -190,7 +190,7 @@ def _tokens(text, test):
         except (OSError, ValueError, EOFError) as error:
             raise ValueError(f"text {name!r} is no file of numpy.save ({error})") from None
         if x.ndim != 1 or x.dtype.kind not in "iu" or not len(x) or x.min() < 0:
-            raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed is one axis of whole numbers "
+            raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of whole numbers "
                              f"from 0 on")
         whole[name] = x
     ids, n = whole[text], len(whole[text])
@@ -214,7 +214,7 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     check_choice("unit", unit, UNITS)
     check_integer("vocabulary", vocabulary, 0)
     if vocabulary and unit != "words":
-        raise ValueError(f"vocabulary is {vocabulary:,}, but unit is {unit!r}; only words are cut to a number")
+        raise ValueError(f"vocabulary is {vocabulary:,}, but unit is {unit!r}; allowed: 0, or unit words")
     if unit == "tokens":
         return _tokens(text, test)
     parts = divided(documents(text))

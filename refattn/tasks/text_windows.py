@@ -25,7 +25,7 @@ def sample(rng, ids, size: int, length: int) -> Windows:
     """
     check_integer("length", length, 1)
     if len(ids) <= length:
-        raise ValueError(f"length is {length:,}, allowed are numbers below the {len(ids):,} tokens of the split")
+        raise ValueError(f"length is {length:,}; allowed: numbers below the {len(ids):,} tokens of the split")
     rows = ids[rng.integers(len(ids) - length, size=size)[:, None] + np.arange(length + 1)].astype(np.int64)
     return Windows(rows[:, :-1], rows[:, 1:], np.ones((size, length), dtype=np.float32))
 

@@ -55,9 +55,10 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     ValueError for a foreign checkpoint, or a run where none may be.
     """
     xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
-    state = State(recipe, listed := model.parameters(), xp)
+    listed = model.parameters()
+    state = State(recipe, listed, xp)
     group = workers if isinstance(workers, groups.Alone) else groups.group(workers, recipe.shards, device)
-    shards, flat = Shards(recipe, model, state.flat, group), state.flat
+    flat, shards = state.flat, Shards(recipe, model, state.flat, group)
     mask, bounds = params.decay_mask(listed, recipe.decay_rule, xp=xp), params.bounds(listed, xp=xp)
     with (_opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"),
           group.at_work(shards)):
@@ -106,15 +107,19 @@ def _finish(recipe, model, state: State, out, **made_with) -> dict:
     metrics = {split: evaluate(recipe, model, state.parameters, split) for split in recipe.SPLITS}
     if out is not None:
         metrics |= recipe.read_off([*runs.lines(out), {"step": state.step, **metrics}])
-        best = {}
-        if Path(out, runs.BEST).exists():
-            arrays, meta = runs.load_checkpoint(out, recipe, model.parameters(), runs.BEST)
-            p = params.view(to_device(arrays["parameters"], array_module(state.flat)), model.parameters())
-            best = {"best": {"step": meta["step"], "metrics": {
-                split: evaluate(recipe, model, p, split) for split in recipe.SPLITS}}}
+        best = _best(recipe, model, out, array_module(state.flat))
         write_json(Path(out, "result.json"), {
-            **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics, **best,
-            "parameters": len(state.flat), "seconds": round(state.seconds, 1),
+            **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
+            **({"best": best} if best else {}), "parameters": len(state.flat), "seconds": round(state.seconds, 1),
             "cpu_seconds": round(state.cpu_seconds, 1), **made_with, **environment()})
         curves.draw(out, recipe)
     return metrics
+
+
+def _best(recipe, model, out, xp) -> dict | None:
+    """Step and metrics of the parameters in best.npz; None where there are none."""
+    if not Path(out, runs.BEST).exists():
+        return None
+    arrays, meta = runs.load_checkpoint(out, recipe, model.parameters(), runs.BEST)
+    p = params.view(to_device(arrays["parameters"], xp), model.parameters())
+    return {"step": meta["step"], "metrics": {split: evaluate(recipe, model, p, split) for split in recipe.SPLITS}}

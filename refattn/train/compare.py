@@ -48,7 +48,7 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
     """
     paths = {Path(out, recipe.name): recipe for recipe in recipes}
     if len(paths) != len(recipes):
-        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}, allowed are different "
+        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}; allowed: different "
                          f"ones")
     return train_all(paths, out, device=device, max_seconds=max_seconds, resume=resume, progress=progress,
                      executor=executor, workers=workers)
@@ -58,7 +58,7 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
               progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
     if max_seconds is not None and not max_seconds > 0:
-        raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
+        raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
     for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
         if not resume and Path(path, "recipe.json").exists():
             raise ValueError(f"out is {str(out)!r}, which holds the run {recipe.name} already; allowed: another "
@@ -178,23 +178,8 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     try:
         with _quiet_start():
             futures = {hand_out(path): path for path in jobs}
-        waiting, times, found = set(futures), dict.fromkeys(jobs, 1), {}
         try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
-                bars.look()
-                for future in done:
-                    path = futures.pop(future)
-                    error = CancelledError() if future.cancelled() else future.exception()
-                    if not worker_lost(error):
-                        found[path] = future.result()
-                        continue
-                    if times[path] == HANDED_OUT:
-                        raise BrokenExecutor(f"the worker of {path.name} was lost {HANDED_OUT} times")
-                    times[path] += 1
-                    again = hand_out(path)
-                    futures[again] = path
-                    waiting.add(again)
+            return _gathered(futures, hand_out, bars)
         except BaseException as error:                      # one that went wrong, or Ctrl-C
             stop_file.touch()
             running = [future for future in futures if not future.cancel()]
@@ -204,9 +189,29 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
                 raise
             wait(running)
             raise Interrupted(f"{len(futures)} runs stopped") from None
-        return found
     finally:
         bars.close()
         if own:
             executor.shutdown(wait=True, cancel_futures=True)
         stop_file.unlink(missing_ok=True)
+
+
+def _gathered(futures: dict, hand_out, bars) -> dict:
+    """{path: error or None} once all of {future: path} have ended; what has ended is taken out of `futures`."""
+    waiting, times, found = set(futures), dict.fromkeys(futures.values(), 1), {}
+    while waiting:
+        done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+        bars.look()
+        for future in done:
+            path = futures.pop(future)
+            error = CancelledError() if future.cancelled() else future.exception()
+            if not worker_lost(error):
+                found[path] = future.result()
+                continue
+            if times[path] == HANDED_OUT:
+                raise BrokenExecutor(f"the worker of {path.name} was lost {HANDED_OUT} times")
+            times[path] += 1
+            again = hand_out(path)
+            futures[again] = path
+            waiting.add(again)
+    return found

@@ -49,7 +49,7 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None)
     """
     xp, tasks = _module(parameters), recipe.evaluation if tasks is None else tasks
     if not isinstance(tasks, int) or tasks < 1:
-        raise ValueError(f"tasks is {tasks!r}, allowed are whole numbers of at least 1")
+        raise ValueError(f"tasks is {tasks!r}; allowed: whole numbers of at least 1")
     scores = {}
     for batch in recipe.asked(split, tasks):
         y = to_host(recipe.predict(model, parameters, moved(batch, xp)))

@@ -17,11 +17,11 @@ def executor(address: str | None):
     kind, _, place = address.partition("://")
     host, _, port = place.rpartition(":")
     if kind != "dask" or not host or not port.isdigit():
-        raise ValueError(f"executor is {address!r}, allowed are addresses like dask://127.0.0.1:8786")
+        raise ValueError(f"executor is {address!r}; allowed: addresses like dask://127.0.0.1:8786")
     try:
         from distributed import Client
     except ImportError:
-        raise ValueError(f"executor is {address!r}, which needs the package distributed; allowed after: "
+        raise ValueError(f"executor is {address!r}, but the package distributed is missing; allowed after: "
                          f"pip install 'refattn[cluster]'") from None
     try:
         client = Client(f"tcp://{place}", timeout=WAIT, set_as_default=False)

@@ -39,7 +39,7 @@ class Alone:
         self.why = why                                      # nobody helps, where one could wonder
 
     def __str__(self):
-        return f"1 worker{self.why and f' ({self.why})'}"
+        return f"1 worker ({self.why})" if self.why else "1 worker"
 
     def allocate(self, shards: int, numbers: int, xp, dtype):
         """One row for all shards."""
@@ -166,22 +166,22 @@ class Forked(Alone):
 
 def cores() -> int:
     """The physical cores that this process may use: threads that share one count once, where the system tells."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    threads = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     try:
-        return len({Path(siblings.format(n)).read_text(encoding="utf-8") for n in allowed})
+        return len({Path(siblings.format(n)).read_text(encoding="utf-8") for n in threads})
     except OSError:
-        return len(allowed)
+        return len(threads)
 
 
 def check(workers: int | None, device: str, ranks=None) -> None:
     """Raises ValueError for less than one worker, for several on a GPU, and for any number where ranks of MPI work."""
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise ValueError(f"workers is {workers!r}, allowed are whole numbers from 1 on")
+        raise ValueError(f"workers is {workers!r}; allowed: whole numbers from 1 on")
     if workers is not None and ranks is not None:
         raise ValueError(f"workers is {workers}, but mpiexec says how many there are; allowed: no workers")
     if device != "cpu" and (workers or 1) > 1:
-        raise ValueError(f"workers is {workers}, allowed with device {device} is 1")
+        raise ValueError(f"workers is {workers}; allowed with device {device}: 1")
 
 
 def group(workers: int | None, shards: int, device: str = "cpu") -> Alone:
@@ -190,11 +190,13 @@ def group(workers: int | None, shards: int, device: str = "cpu") -> Alone:
     Raises ValueError as `check` does.
     """
     check(workers, device)
-    several = 1 if device != "cpu" else cores() if workers is None else workers
-    if min(several, shards) == 1:
-        return Alone("more would need more shards" if several > 1 else "")
+    if device != "cpu":
+        return Alone()
+    workers = cores() if workers is None else workers
+    if workers == 1 or shards == 1:
+        return Alone("more would need more shards" if workers > 1 else "")
     if not hasattr(os, "fork") or sys.platform == "darwin":
         return Alone("this system does not fork safely")
     if threading.active_count() > 1:
         return Alone("this process has threads, and could not fork safely")
-    return Forked(min(several, shards))
+    return Forked(min(workers, shards))

@@ -42,9 +42,9 @@ class Ranks(Alone):
     def suits(self, shards: int, device: str) -> None:
         """Raises ValueError for more ranks than shards, and for a GPU."""
         if device != "cpu":
-            raise ValueError(f"device is {device!r}, allowed with {self.size} ranks is 'cpu'")
+            raise ValueError(f"device is {device!r}; allowed with {self.size} ranks: 'cpu'")
         if shards < self.size:
-            raise ValueError(f"shards is {shards}, allowed with {self.size} ranks are numbers from {self.size} on")
+            raise ValueError(f"shards is {shards}; allowed with {self.size} ranks: numbers from {self.size} on")
 
     def allocate(self, shards, numbers, xp, dtype):
         """Rank 0 has the rows of all shards, the others their own.  Raises ValueError as `suits` does."""
@@ -97,7 +97,7 @@ class Ranks(Alone):
             self.world.Gatherv(self.stack, None)
         else:
             self.world.Gatherv(MPI.IN_PLACE, (self.stack, self.counts))
-        self.seconds = sum(self.world.gather(time.process_time()) or (0.0,))
+        self.seconds = sum(self.world.gather(time.process_time()) or (0.0,))        # None but at rank 0
 
     def cpu_seconds(self):
         """Of all ranks, up to the last update."""
@@ -115,7 +115,7 @@ def joined(argv):
     except ImportError:
         if int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", 0))):
             sys.exit(2)                                     # rank 0 says why
-        raise ValueError(f"mpiexec started {ranks()} ranks, which needs the package mpi4py; allowed after: "
+        raise ValueError(f"mpiexec started {ranks()} ranks, but the package mpi4py is missing; allowed after: "
                          f"pip install 'refattn[mpi]', or without mpiexec") from None
     group = Ranks(MPI.COMM_WORLD)
     if group.rank:
@@ -127,7 +127,7 @@ def joined(argv):
         for rank, other in enumerate(said):
             if other != said[0]:
                 raise ValueError(f"rank {rank} of mpiexec was started as {' '.join(other[1])!r} by refattn {other[0]}, "
-                                 f"rank 0 as {' '.join(said[0][1])!r} by {said[0][0]}; allowed is the same for all")
+                                 f"rank 0 as {' '.join(said[0][1])!r} by {said[0][0]}; allowed: the same for all")
         yield group
     finally:
         group.world.bcast(None)

@@ -144,7 +144,8 @@ class Record:
             self.say(f"{recipe.name}: about {minutes:.1f} minutes to go")
         last = state.step == recipe.steps
         if state.step % recipe.log_every == 0 or last:
-            self.log(evaluating=state.step % recipe.evaluate_every == 0 and not last or last and recipe.CHOSEN_BY)
+            # all samples are asked after the last step: a probe of few is of use there only to choose the best by
+            self.log(evaluating=recipe.CHOSEN_BY is not None if last else state.step % recipe.evaluate_every == 0)
         if state.step % recipe.checkpoint_every == 0:
             self.checkpoint()
 

@@ -34,7 +34,7 @@ try:
 except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
-BEST = "best.npz"
+CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
@@ -66,7 +66,7 @@ def begin(path, recipe, resume: bool = False) -> None:
     for name, value in ours.items():
         other = theirs.get(name) if isinstance(theirs, dict) else None
         if other != value:
-            raise ValueError(f"{name} is {value!r}, but {other!r} in the run in {path}; a resumed run keeps its recipe")
+            raise ValueError(f"{name} is {value!r}, but a resumed run keeps its recipe; allowed in {path}: {other!r}")
 
 
 @contextmanager
@@ -149,13 +149,13 @@ def tidy(path, step: int) -> None:
 
 
 def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float,
-                    cpu_seconds: float = 0.0, name: str = "checkpoint.npz") -> None:
+                    cpu_seconds: float = 0.0, name: str = CHECKPOINT) -> None:
     """Replace checkpoint.npz (or `name`), or leave the old one as it is when that fails."""
     params.save(Path(path, name), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
                 recipe=describe(recipe))
 
 
-def load_checkpoint(path, recipe, parameters, which: str = "checkpoint.npz") -> tuple[dict, dict]:
+def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[dict, dict]:
     """(arrays, meta): the arrays of `ARRAYS` (parameters alone for 0 steps, and in best.npz), and step and seconds.
 
     Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
@@ -171,15 +171,15 @@ def load_checkpoint(path, recipe, parameters, which: str = "checkpoint.npz") -> 
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
             raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
         if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{file} has entries of {name} that are not finite; allowed are finite numbers")
+            raise ValueError(f"{file} has entries of {name} that are not finite; allowed: finite numbers")
     step, theirs = meta.get("step"), meta.get("recipe")
     if completed(recipe, theirs.get("fields") if isinstance(theirs, dict) else None) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
     if type(step) is not int or not 0 <= step <= recipe.steps:
-        raise ValueError(f"{file} is of step {step!r}; allowed are steps from 0 to {recipe.steps}")
+        raise ValueError(f"{file} is of step {step!r}; allowed: steps from 0 to {recipe.steps}")
     for name in "seconds", "cpu_seconds":
         if not number(meta.get(name, 0)) or meta.get(name, 0) < 0:
-            raise ValueError(f"{file} has {name} {meta[name]!r}; allowed are numbers from 0")
+            raise ValueError(f"{file} has {name} {meta[name]!r}; allowed: numbers from 0")
     return arrays, meta
 
 
@@ -243,8 +243,8 @@ def load(path, *, best: bool = False):
     model = recipe.build()
     listed = model.parameters()
     try:
-        arrays, _ = load_checkpoint(path, recipe, listed, *[BEST] * best)
+        arrays, _ = load_checkpoint(path, recipe, listed, BEST if best else CHECKPOINT)
     except FileNotFoundError:
-        raise ValueError(f"{str(path)!r} has no {BEST}; none of its evaluations was kept" if best else
-                         f"{str(path)!r} has no checkpoint.npz; the run has not started") from None
+        why = f"{BEST}; none of its evaluations was kept" if best else f"{CHECKPOINT}; the run has not started"
+        raise ValueError(f"{str(path)!r} has no {why}") from None
     return recipe, model, params.view(arrays["parameters"], listed)

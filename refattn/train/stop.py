@@ -19,7 +19,7 @@ class Stop:
 
     def __init__(self, max_seconds: float | None = None, file=None):
         if max_seconds is not None and not max_seconds > 0:
-            raise ValueError(f"max_seconds is {max_seconds!r}, allowed are numbers above 0")
+            raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
         self.deadline = None if max_seconds is None else time.monotonic() + max_seconds
         self.file, self.next_look = file, 0.0
         self.interrupted = False

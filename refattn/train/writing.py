@@ -36,9 +36,9 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
     Raises ValueError for an empty prompt, or a temperature below 0.
     """
     if not len(prompt):
-        raise ValueError("the prompt is empty; at least one token is needed")
+        raise ValueError("the prompt is empty; allowed: at least one token")
     if not 0 <= temperature < np.inf:
-        raise ValueError(f"temperature is {temperature}, allowed are numbers from 0 on")
+        raise ValueError(f"temperature is {temperature}; allowed: numbers from 0 on")
     return _written(model, p, prompt, tokens, temperature, top_k, seed, stop)
 
 

@@ -35,7 +35,7 @@ def generators():
 def sizes(draw, letters: str = "bqkhde", smallest: int = 1, largest: int = LIMIT) -> dict[str, int]:
     """{letter: size}, all sizes different.  Raises ValueError when there are fewer sizes than letters."""
     if largest - smallest + 1 < len(letters):
-        raise ValueError(f"{len(letters)} axes need different sizes; those from {smallest} to {largest} are too few")
+        raise ValueError(f"largest is {largest}; allowed: room for {len(letters)} different sizes from {smallest} on")
     chosen = draw(st.lists(st.integers(smallest, largest), min_size=len(letters), max_size=len(letters), unique=True))
     return dict(zip(letters, chosen, strict=True))
 

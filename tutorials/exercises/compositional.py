@@ -88,11 +88,11 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
     """Nothing, if the arrays fit together."""
     each = row(scoring)
     if len(score) != len(each.names):
-        raise ValueError(f"scoring {scoring!r} got {len(score)} arrays; {', '.join(each.names)} are needed")
+        raise ValueError(f"scoring {scoring!r} got {len(score)} arrays; allowed: {', '.join(each.names)}")
     xp = check_alike(q=q, k=k, v=v, selector=selector, bias=bias, dropout=dropout,
                      **dict(zip(each.names, score, strict=True)))
     size = agree(q=(q, "bqsd"), k=(k, "bksd"), v=(v, "bkre"), selector=(selector, "bqsc"),
                  **{name: (x, axes) for name, x, axes in zip(each.names, score, each.axes, strict=True)})
     if size.get("1", 1) != 1:
-        raise ValueError(f"{each.names[-1]} of scoring {scoring!r} has {size['1']} entries; 1 is needed")
+        raise ValueError(f"{each.names[-1]} of scoring {scoring!r} has {size['1']} entries; allowed: 1")
     check_pairs(xp, tuple(size[letter] for letter in "bsqk"), bias, keep, dropout)

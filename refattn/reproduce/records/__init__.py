@@ -79,7 +79,7 @@ def load(name) -> dict:
         raise ValueError(f"record {str(name)!r} does not exist; allowed: {', '.join(names())}, or the path of a file")
     record = read_json(path)
     if not _is_record(record):
-        raise ValueError(f"{path} is no record of runs; it needs a task, fields and runs")
+        raise ValueError(f"{path} is no record of runs; allowed: a task, fields and runs")
     task = record["task"]
     return {**record, "runs": [
         {"task": task, **run, "fields": all_fields(task, {**record["fields"], **run["fields"]}, path)}
@@ -114,7 +114,7 @@ def merged(record: dict, found: list[dict]) -> dict:
     task, all_runs = record.get("task", found[0]["task"]), {}
     for run in [*record.get("runs", ()), *found]:
         if run["task"] != task:
-            raise ValueError(f"{run['name']} is a run of {run['task']}, but the record is of {task}")
+            raise ValueError(f"{run['name']} is of {run['task']}, but the record is of {task}; allowed: another file")
         for other in all_runs.values():
             for name in SETTINGS if other["name"] == run["name"] else ():
                 if run["fields"][name] != other["fields"][name]:

@@ -88,9 +88,9 @@ def ablation(q, k, v, *, normaliser, code_uses, phi, wv2=None, bias=None, keep=N
         ("normaliser", normaliser, NORMALISERS), ("code_uses", code_uses, CODE_USES), ("phi", phi, PHIS)
     ):
         if given not in allowed:
-            raise ValueError(f"{name} is {given!r}, allowed are {', '.join(map(repr, allowed))}")
+            raise ValueError(f"{name} is {given!r}; allowed: {', '.join(map(repr, allowed))}")
     if (code_uses == 3) != (wv2 is not None):
-        raise ValueError(f"wv2 belongs to code_uses=3, and code_uses is {code_uses}")
+        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {code_uses}; allowed: both")
     wv2 = None if wv2 is None else exact(wv2)
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     if wv2 is not None:

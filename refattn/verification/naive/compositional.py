@@ -57,7 +57,7 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     7.0
     """
     if scoring not in SCORINGS:
-        raise ValueError(f"scoring is {scoring!r}, allowed are {', '.join(SCORINGS)}")
+        raise ValueError(f"scoring is {scoring!r}; allowed: {', '.join(SCORINGS)}")
     selector, score = exact(selector), [None if x is None else exact(x) for x in score]
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     o = o.astype(np.result_type(o, selector, *(x for x in score if x is not None)))

@@ -25,7 +25,7 @@ def attention(variant, q, k, v, **given):
         normaliser, code_uses, phi = variant
         return ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, **given)
     if isinstance(variant, str) and variant not in PAGES:
-        raise ValueError(f"variant is {variant!r}, allowed are {', '.join(PAGES)} or (normaliser, code_uses, phi)")
+        raise ValueError(f"variant is {variant!r}; allowed: {', '.join(PAGES)} or (normaliser, code_uses, phi)")
     return PAGES.get(variant, variant)(q, k, v, **given)
 
 

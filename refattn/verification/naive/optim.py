@@ -44,12 +44,12 @@ def schedule(c, *, rate, steps, warmup, floor=0.1, decay_length="released"):
     [0.0, 1e-05, 0.001, 0.00055, 0.0001, 0.0001]
     """
     if decay_length not in DECAY_LENGTHS:
-        raise ValueError(f"decay_length is {decay_length!r}, allowed are {', '.join(map(repr, DECAY_LENGTHS))}")
+        raise ValueError(f"decay_length is {decay_length!r}; allowed: {', '.join(map(repr, DECAY_LENGTHS))}")
     if c < warmup:
         return rate * c / warmup
     length = steps - 2 * warmup if decay_length == "released" else steps - warmup
     if length <= 0:
-        raise ValueError(f"steps {steps} and warmup {warmup} leave {length} steps of decay, allowed are 1 or more")
+        raise ValueError(f"steps {steps} and warmup {warmup} leave {length} steps of decay; allowed: 1 or more")
     u = min(c - warmup, length) / length
     return rate * (floor + (1 - floor) * (1 + math.cos(math.pi * u)) / 2)
 

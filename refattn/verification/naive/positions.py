@@ -68,7 +68,7 @@ def rotary(x, pairing="interleaved", base=10000.0, start=0):
     array([-3., -4.,  1.,  2.])
     """
     if pairing not in ("interleaved", "half"):
-        raise ValueError(f"pairing is {pairing!r}, allowed are 'interleaved', 'half'")
+        raise ValueError(f"pairing is {pairing!r}; allowed: 'interleaved', 'half'")
     x = exact(x)
     y = np.zeros_like(x)
     width = x.shape[-1]

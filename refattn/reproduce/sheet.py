@@ -1,4 +1,4 @@
-"""A finished table: texts for people, the same as data for programs."""
+"""A table as it is printed, the paper's figures beside ours: texts for people, the same as data for programs."""
 
 from itertools import compress
 from typing import NamedTuple
@@ -14,15 +14,19 @@ class Sheet(NamedTuple):
     notes: list[str]           # sentences below the table
     runs: int                  # that it is made of
 
-    def run(self) -> "Sheet":
+    def without_empty_rows(self) -> "Sheet":
         """Without the rows of which nothing was run; a note counts them."""
-        some = [any(ours not in (None, {}) for ours in (row[x] for row in data.get("cells", [data])
-                                                        for x in ("ours", "effect") if x in row)) for data in self.data]
+        some = [was_run(row) for row in self.data]
         if all(some):
             return self
         note = f"{some.count(False)} of {len(some)} rows were never run and are left out."
         return self._replace(rows=list(compress(self.rows, some)), data=list(compress(self.data, some)),
                              notes=[*self.notes, note])
+
+
+def was_run(row: dict) -> bool:
+    """Whether a row of `data` has a number of ours, or an effect."""
+    return any(cell.get(name) not in (None, {}) for cell in row.get("cells", [row]) for name in ("ours", "effect"))
 
 
 NEVER = "never run"            # a cell without a run is neither blank nor 0
@@ -36,7 +40,7 @@ def chosen(rows: dict, only=()) -> dict:
     found = {label: row for label, row in rows.items()
              if not only or any(part.lower() in label.lower() for part in only)}
     if not found:
-        raise ValueError(f"row is {', '.join(only)!r}, allowed are parts of: {'; '.join(rows)}")
+        raise ValueError(f"row is {', '.join(only)!r}; allowed: parts of: {'; '.join(rows)}")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..recipes import recipe
 from . import drawing, records
-from .finished_table import NEVER, Sheet, chosen, shown
+from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
 # Fields that do not change what a run ends with, or that tell runs of one cell apart.
@@ -149,11 +149,11 @@ def homogeneous(runs, cell: str) -> None:
     """Raises ValueError unless the runs of a cell differ in nothing but the seed."""
     for run in runs[1:]:
         for name, ours, theirs in differing(run["fields"], runs[0]["fields"]):
-            raise ValueError(f"the runs of {cell} have {name} {ours!r} and {theirs!r}; allowed are runs that differ in "
+            raise ValueError(f"the runs of {cell} have {name} {ours!r} and {theirs!r}; allowed: runs that differ in "
                              f"the seed alone")
     seeds = [run["fields"]["seed"] for run in runs]
     if len(set(seeds)) < len(seeds):
-        raise ValueError(f"the runs of {cell} have a seed twice: {seeds}; allowed is one run for each")
+        raise ValueError(f"the runs of {cell} have a seed twice: {seeds}; allowed: one run for each")
 
 
 def differing(fields: dict, reference: dict) -> tuple:
