@@ -79,7 +79,8 @@ def device(name: str) -> ModuleType:
         if float((ones @ ones).sum()) != 8.0:       # needs driver, headers, NVRTC and cuBLAS
             raise RuntimeError("a 2 x 2 product came out wrong")
     except ImportError as error:
-        raise RuntimeError(f"device is 'gpu', but CuPy is missing ({error}); allowed: cpu, or install it") from error
+        raise RuntimeError(f"device is 'gpu', but CuPy is missing ({error}); allowed: cpu, or gpu after pip install "
+                           f"'refattn[cuda12x]' or 'refattn[cuda13x]'") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RuntimeError(f"device is 'gpu', which does not answer ({reason}); allowed: cpu, or a driver") from error

@@ -78,7 +78,8 @@ class Block:
         queries.  Raises ValueError where context and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
-            raise ValueError(f"context is {'missing' if context is None else 'given'}; allowed: with a cross alone")
+            raise ValueError(f"context is {'missing' if context is None else 'given'}, but the block has "
+                             f"{'no' if self.cross is None else 'a'} cross-attention; allowed: both or neither")
         norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])

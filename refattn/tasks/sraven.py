@@ -196,7 +196,8 @@ def check_settings(task):
     check_fraction("held_out", task.held_out)
     check_switch("released", task.released)
     if int(count * task.held_out) == count:
-        raise ValueError(f"held_out is {task.held_out}, which leaves none of {count} rules to train on; allowed: less")
+        raise ValueError(f"held_out is {task.held_out}, which leaves none of {count} rule combinations to train on; "
+                         f"allowed: smaller fractions")
     if task.released and (task.features, task.held_out, task.seed in RELEASED) != (4, 0.25, True):
         raise ValueError(f"released is True with features {task.features}, held_out {task.held_out}, seed {task.seed}; "
                          f"allowed: 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
