@@ -9,7 +9,6 @@ cupy #2904); two operands lowered to transposes and one `matmul` cost the produc
 
 from functools import cache, lru_cache
 from math import prod
-from operator import itemgetter
 from typing import NamedTuple
 
 from .xp import array_module
@@ -55,8 +54,8 @@ def plan(spec: str, order: str | None = None) -> Plan:
     right = "".join(x for x in memory if x not in a)
     inner = "".join(x for x in a if x not in result)
     groups = None
-    if left in memory and right in memory:
-        groups = tuple(dict.fromkeys(left if x in left else right if x in right else x for x in memory))
+    if left in memory and right in memory:          # their letters are neighbours there
+        groups = tuple(dict.fromkeys(next((group for group in (left, right) if x in group), x) for x in memory))
 
     def axes(source, target):
         return tuple(map(source.index, target))
@@ -64,6 +63,11 @@ def plan(spec: str, order: str | None = None) -> Plan:
     return Plan(a, b, result, batch, left, right, inner, memory, axes(a, batch + left + inner),
                 axes(b, batch + inner + right), axes(batch + left + right, result), axes(memory, result),
                 groups, axes(groups, [x for x in (*batch, left, right) if x]) if groups else ())
+
+
+def _order(letters: str, strides) -> str:
+    """The letters of an array's axes, from the slowest in memory to the fastest."""
+    return "".join(letters[i] for i in sorted(range(len(letters)), key=lambda i: -strides[i]))
 
 
 def _sizes(spec: str, a: str, b: str, shape_a, shape_b) -> dict[str, int]:
@@ -89,8 +93,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     (2, 4)
     """
     if order is not None and type(order) is not str:
-        order = "".join(x for _, x in sorted(zip(order.strides, spec[-order.ndim:], strict=True),
-                                             key=itemgetter(0), reverse=True))
+        order = _order(spec[-order.ndim:], order.strides)
     p = plan(spec, order)
     size = _sizes(spec, p.a, p.b, a.shape, b.shape)
     if not p.inner:

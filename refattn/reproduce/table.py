@@ -72,25 +72,28 @@ class Table:
 
     def sheet(self, runs, only=()) -> Sheet:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""
-        rows, data, used, apart = {}, {}, {}, {}
+        cells: dict[str, list] = {}                         # of each row, by its label
+        used, apart = {}, {}
         for row, column, fields in self.cells(only):
             mine = [run for run in runs if matches(run, self.task, fields)]
             homogeneous(mine, f"{row.label}, {column.heading}")
             used.update({id(run): run for run in mine})
-            for run in mine[:1]:
+            if mine:
                 reference = asdict(recipe(self.task, self.scale, **fields))
-                apart.setdefault(differing(run["fields"], reference), []).append(row.label)
-            ours, theirs = measured(mine, column), row.paper[self.columns.index(column)]
-            rows.setdefault(row.label, [row.label]).extend(self.texts(column, ours, theirs))
-            data.setdefault(row.label, {"label": row.label, "cells": []})["cells"].append(
-                {"heading": column.heading, "ours": ours,
+                apart.setdefault(differing(mine[0]["fields"], reference), []).append(row.label)
+            theirs = row.paper[self.columns.index(column)]
+            cells.setdefault(row.label, []).append(
+                {"heading": column.heading, "ours": measured(mine, column),
                  "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
-        made = f"Ours: mean ± standard error over seeds, number of runs in brackets; {made_of(used.values())}." \
-            if used else f"No run of this table is recorded: every cell of ours is {NEVER}."
-        headings = [""]
-        for column in self.columns:
+        headings, texts = [""], [[label] for label in cells]
+        for at, column in enumerate(self.columns):
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
-        return Sheet(self.name, self.title, self.source, headings, list(rows.values()), list(data.values()),
+            for text, found in zip(texts, cells.values(), strict=True):
+                text += self.texts(column, found[at])
+        made = (f"Ours: mean ± standard error over seeds, number of runs in brackets; {made_of(used.values())}."
+                if used else f"No run of this table is recorded: every cell of ours is {NEVER}.")
+        return Sheet(self.name, self.title, self.source, headings, texts,
+                     [{"label": label, "cells": found} for label, found in cells.items()],
                      [made, *self.apart_notes(apart), *self.remarks], len(used))
 
     def plot(self, sheet):
@@ -102,12 +105,13 @@ class Table:
         at = self.columns.index(column)
         return any(row.paper[at] is not None for row in self.rows)
 
-    def texts(self, column, ours, theirs) -> list[str]:
+    def texts(self, column, cell) -> list[str]:
         """The texts of a cell: ours with n, and the paper's where the column has any."""
+        ours, theirs = cell["ours"], cell["paper"]
         text = NEVER if ours is None else f"{shown(ours['mean'], ours['standard_error'])} ({ours['n']})"
         if not self.prints(column):
             return [text]
-        return [text, shown(theirs[0], theirs[1], self.digits) if theirs else "not given"]
+        return [text, shown(theirs["mean"], theirs["standard_error"], self.digits) if theirs else "not given"]
 
     def apart_notes(self, apart) -> list[str]:
         """Which settings are not those of `scale`, and for which rows."""

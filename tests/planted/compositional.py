@@ -63,7 +63,7 @@ ROWS = (
      "                dropped = norm.backward(p[norm_name], kept, dy, grads[norm_name])  ",
      "post-LN: the gradient passes beside the norm"),
     (BLOCK, "dy if drop is None else dy * drop", "dy", "the dropout of the residual stream is missing backward"),
-    (STACK, "{name: x[n] for name, x in (", "{name: x[0] for name, x in (",
+    (STACK, "{name: x[n] for name, x in each", "{name: x[0] for name, x in each",
      "every application of a block sees the first's dropout"),
     (STACK, "zip(reversed(saved.schedule), reversed(saved.blocks), strict=True)", "zip(saved.schedule, saved.blocks)",
      "the applications of the blocks are undone in forward order"),

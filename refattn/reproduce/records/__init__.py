@@ -14,7 +14,6 @@ Anything else at the top of a file is kept as it is; a file without `runs` is no
 """
 
 import json
-import re
 from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -125,19 +124,22 @@ def merged(record: dict, found: list[dict]) -> dict:
 
 
 def write(path, record: dict) -> None:
-    """Write a record with whole runs: fields that all share move to its top; one line for each run."""
-    all_runs = record["runs"]
-    first = all_runs[0]["fields"]
-    shared = {name: value for name, value in first.items()
-              if name != "seed" and all(run["fields"].get(name) == value for run in all_runs)}
-    lines = []
-    for run in all_runs:
-        own = {name: value for name, value in run["fields"].items() if name not in shared}
-        lines.append("  " + json.dumps({**{k: v for k, v in run.items() if k != "task"}, "fields": own}))
-    top = json.dumps({**{k: v for k, v in record.items() if k not in ("runs", "fields")}, "fields": shared}, indent=1)
-    top = re.sub(r"\[[^][{}\"]*\]", lambda found: " ".join(found[0].split()), top)       # lists of numbers on one line
+    """Write a record with whole runs: fields that all share move to its top; one line for each field and each run."""
+    first, *rest = record["runs"]
+    shared = {name: value for name, value in first["fields"].items()
+              if name != "seed" and all(run["fields"].get(name) == value for run in rest)}
+    lines = [json.dumps({**{name: x for name, x in run.items() if name != "task"},
+                         "fields": {name: x for name, x in run["fields"].items() if name not in shared}})
+             for run in record["runs"]]
+    top = {name: value for name, value in record.items() if name not in ("runs", "fields")}
     with params.whole_file(path) as file:
-        file.write(top[:-2] + ',\n "runs": [\n' + ",\n".join(lines) + "\n ]\n}\n")
+        file.write("{\n" + entries(top, " ") + ',\n "fields": {\n' + entries(shared, "  ") + '\n },\n "runs": [\n  '
+                   + ",\n  ".join(lines) + "\n ]\n}\n")
+
+
+def entries(values: dict, indent: str) -> str:
+    """The inside of a JSON object, a line for each entry."""
+    return ",\n".join(f"{indent}{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
 
 
 def collect(file, sources, what: str | None = None) -> tuple[int, list[str]]:

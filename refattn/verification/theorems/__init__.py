@@ -8,34 +8,19 @@ claim of exactness has tolerance 0.
 
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
 
 from .. import cases, checks
-from . import hypernetwork
-
-# isort: split
-from . import variants
-
-# isort: split
-from . import experts
-
-# isort: split
-from . import compositional
-
-# isort: split
-from . import regular
-
-# isort: split
-from . import automata
-
-# isort: split
-from . import language
 from .statement import THEOREMS, Theorem, deviation, deviations, theorem
 
-__all__ = ["THEOREMS", "Result", "Theorem", "automata", "chosen", "compositional", "every", "experts", "deviation",
-           "deviations", "hypernetwork", "language", "regular", "theorem", "variants", "verify"]
+__all__ = ["THEOREMS", "Result", "Theorem", "chosen", "every", "deviation", "deviations", "theorem", "verify"]
+
+MODULES = "hypernetwork", "variants", "experts", "compositional", "regular", "automata", "language"   # in this order
+for _name in MODULES:
+    import_module(f".{_name}", __name__)
 
 
 class Result(NamedTuple):
