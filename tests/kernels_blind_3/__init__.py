@@ -14,21 +14,12 @@ the bank showed in general, in float64: 53 located, 44 named (81.5 %), none in o
 """
 
 import re
-from typing import NamedTuple
+
+from tests.kernels_blind_2 import Case
 
 from .kernels import ROWS
 
 LINE = re.compile(r"(?:forward|backward) \(\d+\)")
-
-
-class Case(NamedTuple):
-    name: str
-    as_: str
-    function: object
-    line: str                  # as in the first bank; several with spaces between
-    what: str
-    options: dict              # how the kernel is called
-
 
 CASES = [Case(row.name, row.variant, row.kernel, "" if row.right else " ".join(LINE.findall(f"{row.where} {row.also}")),
               row.what, row.options) for row in ROWS]
