@@ -1,0 +1,186 @@
+"""What people write in place of a line of a page's formulas, or of a part of it: the table mistakes.txt, applied.
+
+Factors are symbols (n_h, the number of heads, not 5), so a change means the same at every size.
+"""
+
+import ast
+import re
+from importlib.resources import files
+from itertools import combinations, product
+
+from .running import reduced, tiles, ways
+
+__all__ = ["OPTIONS", "Changes", "factors", "one", "rows"]
+
+OPTIONS = "bias", "keep", "dropout"
+TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
+MISTAKES = {kind: [(*(part.strip() for part in row.split(" | ")), set(re.findall(r"{(\w+)", row)))
+                   for row in rows.splitlines()]
+            for kind, rows in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TABLE, re.MULTILINE)}
+EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
+EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
+FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
+POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
+HEADS = {"bqhd", "bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"}
+
+
+def factors(letters) -> list:
+    """What values are multiplied by, and its words."""
+    return [{"w": w, "f": f} for w, f in FACTORS] + [
+        {"w": words.format(n), "f": f"n_{n} ** {power}"} for n in letters for words, power in POWERS]
+
+
+def one(name, values) -> list:
+    """Values of one field."""
+    return [{name: x} for x in values]
+
+
+def rows(kind, ranges, **fields):
+    """(cost, words, text) of a section of the table, its rows with every value of the ranges that they name."""
+    for cost, words, text, names in MISTAKES[kind]:
+        for values in product(*(ranges[name] for name in ranges if name in names)):
+            known = fields.copy()
+            for value in values:
+                known.update(value)
+            yield int(cost.format(**known)), words.format(**known), text.format(**known)
+
+
+class Changes:
+    """What may stand in one line of a page."""
+    def __init__(self, of, line, scope, sizes):
+        self.of, self.line, self.scope, self.sizes, keys = of, line, scope, sizes, tiles(sizes.get(of.code[-1], 1))
+        exps = [each.text.partition("(")[2].partition(")")[0] for each in of.lines if each.text.startswith("exp(")]
+        self.exponent = exps[0] if exps and "keep" in of.letters else None
+        self.names = {each.name: each for each in of.lines}
+        self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
+                       "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
+                       "tile": one("tile", keys if of.code[-1] == "k" else ())}
+
+    def rows(self, kind, ranges=None, **fields):
+        """`rows` with what the page gives."""
+        return rows(kind, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
+
+    def along(self, kind, letters, **fields):
+        """Every axis handled wrongly."""
+        for i, letter in enumerate(letters if letters != "bias" else ""):
+            if letter != "1":
+                hows = one("how", ways(self.sizes.get(letter, 1)))
+                cost = 2 + (letter in self.line.letters)
+                yield from self.rows(kind, {"how": hows}, i=i, letter=letter, cost=cost, **fields)
+
+    def of_line(self, x):
+        """Of the whole line, x in words that can be run."""
+        of, line = self.of, self.line
+        fields = {"x": x, "name": line.name}
+        yield from self.rows("line", {"f": factors(dict.fromkeys([*of.code, *self.sizes]))}, **fields)
+        if line.letters == of.code:
+            for letter in of.code[1::2]:
+                yield from self.rows("line of the code", i=of.code.index(letter), letter=letter, **fields)
+        if len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk":
+            yield from self.rows("line of heads", **fields)
+        if line.text.startswith("exp(") and "keep" in line.text:
+            yield from self.rows("line of exp", **fields)
+        yield from self.along("line along an axis", line.letters, **fields)
+
+    def of_node(self, node, twin):
+        """Of a part of the line; `twin` has letters for axes."""
+        if isinstance(node, ast.Name):
+            yield from self._of_name(node.id)
+        elif isinstance(node, ast.Call):
+            yield from self._of_call(node, twin)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            yield from self._of_sum(node, twin)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for left, right, word in (node.left, node.right, twin.right), (node.right, node.left, twin.left):
+                yield from self._of_factor(left, right, ast.unparse(word))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            yield from self.rows("power", x=ast.unparse(node.left))
+            if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
+                yield from self._of_root(node.left.left)
+
+    def _of_root(self, mean):
+        a, square = ast.unparse(mean), mean.args[0] if isinstance(mean, ast.Call) else mean
+        root = square.left if isinstance(square, ast.BinOp) else square
+        own = mean.args[1].value if isinstance(mean, ast.Call) else ()
+        yield from self.rows("root", a=a, call="mean", root=ast.unparse(root), own=own)
+
+    def _of_name(self, x):
+        of, letters = self.of, self.of.letters.get(x)
+        if x == "eps":
+            yield from self.rows("epsilon")
+        if x == "scale":
+            short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
+            yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
+        if x.startswith("n_"):
+            yield from self.rows("size", {"n": one("n", "dechsrbkq".replace(x[2:], ""))}, letter=x[2:])
+        if x == "at":
+            yield from self.rows("places")
+        if letters is None or x not in self.scope:
+            return
+        weights = x in self.names and "inverse(sum" in self.names[x].text
+        kinds = {"made": x in self.names, "square": letters[-2:] in ("ef", "ee", "nn"), "option": x in OPTIONS[1:],
+                 "code": letters == of.code and x not in OPTIONS, "keep": x == "keep", "heads": letters in HEADS,
+                 "output": x == "c" and self.exponent and self.line.part == 0}
+        for kind in (kind for kind, yes in kinds.items() if yes):
+            yield from self.rows(kind, x=x)
+        yield from rows("weights", {}, x=x, last=letters[-1]) if weights else ()
+        for y in self.scope:
+            if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
+                yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
+        yield from self.along("axis", letters, x=x)
+
+    def _of_sum(self, node, twin):
+        x, y, X, Y = map(ast.unparse, (node.left, node.right, twin.left, twin.right))       # noqa: N806 (in words)
+        sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
+        if y != "eps":
+            yield from self.rows("term", x=x, y=y, X=X, Y=Y, sign=sign, other=other)
+        for term, rest in (node.left, f"(({{}}) {sign} ({y}))"), (node.right, f"(({x}) {sign} ({{}}))"):
+            if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
+                for a, b in (term.left, term.right), (term.right, term.left):
+                    yield from self.rows("term of two factors", rest=rest.format(ast.unparse(a)), b=ast.unparse(b))
+
+    def _of_factor(self, left, right, word):
+        x, y = ast.unparse(left), ast.unparse(right)
+        yield from self.rows("factor", x=x, y=y, Y=word)
+        if isinstance(left, ast.Call) and len(left.args) == 1:
+            yield from self.rows("factor of a call", call=left.func.id, inside=ast.unparse(left.args[0]), y=y, Y=word)
+        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
+            a, b, sign = ast.unparse(left.left), ast.unparse(left.right), "+" if isinstance(left.op, ast.Add) else "-"
+            yield from self.rows("factor of a sum", a=a, b=b, sign=sign, y=y, Y=word)
+
+    def _of_call(self, node, twin):
+        call, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)
+        if call in ("sum", "mean", "total"):
+            yield from self._of_reduction(call, x, text, node.args[1].value, twin)
+        elif call == "dot":
+            ahead, behind = x.strip("'").split("->")
+            for letter in dict.fromkeys(ahead.replace(",", "")):
+                yield from self.rows("dot", text=text, letter=letter) if letter not in behind else ()
+        elif call in MISTAKES:
+            running = x.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
+            ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]]}
+            yield from self.rows(call, ranges, x=x, text=text, running="")
+
+    def _of_reduction(self, call, x, text, own, twin):
+        letters, words = reduced(self.of, twin), twin.args[1].value
+        fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words}
+        for n in (1, 2, 0, len(letters)):
+            for numbers in combinations(range(len(letters)), n):
+                axes = "".join(letters[i] for i in numbers) or "nothing"
+                for other in ("sum", "mean") if call != "total" and letters else ():
+                    if (other, numbers) != (call, own):
+                        yield (int(n != 1), f"{other} over {axes} in place of {call} over {words}",
+                               f"{other}({x}, {numbers})")
+        yield 1, f"the largest over {words} in place of {call}", f"largest({x}, {own})"
+        if len(words) == 1:
+            yield from self.rows("reduction over one", **fields)
+        if call == "total":
+            for letter in dict.fromkeys((words, *words)):
+                size = " * ".join(f"n_{n}" for n in letter)
+                yield 0, f"mean over {letter} in place of sum", f"{text} / ({size})"
+        if call == "mean" and len(words) == 1:
+            yield from self.rows("mean over one", **fields)
+        if call == "mean" and "h" in words and self.of.code.startswith("bh"):
+            yield from self.rows("mean over heads", **fields)
+        if call == "sum" and self.line.part and letters == self.of.code and words == letters[-1]:
+            yield from self.rows("sum of a softmax", h=letters[1], **fields)
