@@ -145,7 +145,7 @@ def test_comparisons_differ_in_what_they_are_about():
     for one in Claims().comparisons():
         assert one.scale in RECIPES[one.task].SCALES and one.pairs
         for better, worse in one.pairs:
-            assert better != worse and better.fields.keys() >= worse.fields.keys() - {"states", "layers"}
+            assert better != worse and better.fields.keys() >= worse.fields.keys() - {"states", "layers", "heads"}
             for side in better, worse:
                 recipe(one.task, one.scale, **side.fields)
     jobs = Claims().recipes(None, [0, 1])
