@@ -10,6 +10,7 @@ from refattn.layers.block import Block
 from refattn.layers.convolution import Conv
 from refattn.layers.feed_forward import FeedForward
 from refattn.layers.stack import Stack
+from refattn.models.esbn import RelationNetwork
 from refattn.models.vision import ClassToken, TaskTokens
 from tests.refusals import refused
 
@@ -74,7 +75,8 @@ def test_images_are_refused(model, shape, options, message):
 
 
 @pytest.mark.parametrize(("model", "shape", "options"), [
-    (SMALL, (2, 8, 8, 1), {}), (multitask(8, heads=2), (2, 8, 8, 3), {"task": np.eye(4)[:2]})])
+    (SMALL, (2, 8, 8, 1), {}), (multitask(8, heads=2), (2, 8, 8, 3), {"task": np.eye(4)[:2]}),
+    (RelationNetwork(MultiHead(8, 2, 4), 3, size=8), (4, 8, 8, 1), {"place": np.array([[0, 1, 2], [3, 1, 0]])})])
 def test_without_the_gradient_of_pixels_the_others_are_the_same(model, shape, options):
     rng = np.random.default_rng(0)
     flat, p = params.allocate(model.parameters(), np.float64)

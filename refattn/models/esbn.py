@@ -31,6 +31,7 @@ class Saved(NamedTuple):
     stack: Any
     h: Any                     # (b, t, m)
     readout: Any
+    pixels: bool               # whether the backward gives dx
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,11 @@ class RelationNetwork:
         return {"convs": tuple(each.parameters() for each in convs), "encoder": encoder.parameters(),
                 "context": norm.parameters(), **stack.parameters(), "readout": readout.parameters()}
 
-    def forward(self, p, x, *, place, dropout=None):
-        """y (b, answers) from x (n, g, g, 1) and `place` (b, t), indices of x.  Returns y and Saved."""
+    def forward(self, p, x, *, place, pixels=True, dropout=None):
+        """y (b, answers) from x (n, g, g, 1) and `place` (b, t), indices of x; `pixels` asks for dx.
+
+        Returns y and Saved.
+        """
         convs, encoder, context, stack, readout = self._parts
         kept = []
         for layer, own in zip(convs, p.convs, strict=True):
@@ -81,10 +85,10 @@ class RelationNetwork:
         h += position_table(array_module(h), "interleaved", *h.shape[1:], h.dtype.char.lower())
         h, blocks = stack.forward(p, h, dropout=None if dropout is None else [dropout])         # (6)
         y, saved = readout.forward(p.readout, h.mean(axis=1))                                   # (7)
-        return y, Saved(kept, x.shape, encoded, z, place, norm, blocks, h, saved)
+        return y, Saved(kept, x.shape, encoded, z, place, norm, blocks, h, saved, pixels)
 
     def backward(self, p, saved, dy, grads):
-        """dx (n, g, g, 1); parameter gradients are added into `grads`."""
+        """dx (n, g, g, 1), or None without `pixels`; parameter gradients are added into `grads`."""
         convs, encoder, context, stack, readout = self._parts
         dmean = readout.backward(p.readout, saved.readout, dy, grads.readout)                   # (7)
         t = saved.h.shape[1]
@@ -93,7 +97,7 @@ class RelationNetwork:
         dh = context.backward(p.context, saved.norm, dh, grads.context)                         # (5)
         dz = ops.relu_backward(saved.z, ops.embedding_backward(saved.z, saved.place, dh))       # (4)
         dx = encoder.backward(p.encoder, saved.encoder, dz, grads.encoder).reshape(saved.shape)             # (3)
-        for layer, own, (kept, a), its in zip(convs[::-1], p.convs[::-1], saved.convs[::-1], grads.convs[::-1],
-                                              strict=True):
-            dx = layer.backward(own, kept, ops.relu_backward(a, dx), its)                       # (2) (1)
+        for n, (kept, a) in reversed(list(enumerate(saved.convs))):
+            da = ops.relu_backward(a, dx)                                                       # (2)
+            dx = convs[n].backward(p.convs[n], kept, da, grads.convs[n], pixels=n > 0 or saved.pixels)          # (1)
         return dx

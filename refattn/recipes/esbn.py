@@ -122,7 +122,7 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
         return type(batch)(batch.pictures[seen], place.reshape(batch.place[rows].shape), batch.target[rows])
 
     def inputs(self, batch):
-        return pictures(array_module(batch.place))[batch.pictures], {"place": batch.place}
+        return pictures(array_module(batch.place))[batch.pictures], {"place": batch.place, "pixels": False}
 
     def loss(self, y, batch):
         """Cross-entropy of the answer, mean over trials."""
