@@ -158,7 +158,8 @@ def test_the_bank_in_pytorch(dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("bank", ["tests.kernels_blind", "tests.kernels_blind_2", "tests.kernels_blind_3"])
+@pytest.mark.parametrize("bank", ["tests.kernels_blind", "tests.kernels_blind_2", "tests.kernels_blind_3",
+                                  "tests.kernels_blind_4"])
 def test_banks_of_others(bank, dtype):
     pytest.importorskip("torch")
     pytest.importorskip("jax")

@@ -54,7 +54,8 @@ class Changes:
         self.names = {each.name: each for each in of.lines}
         self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
                        "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
-                       "tile": one("tile", keys if of.code[-1] == "k" else ())}
+                       "tile": one("tile", keys if of.code[-1] == "k" else ()),
+                       "whole": one("whole", (1,) if of.code[-1] == "k" else ())}
 
     def rows(self, kind, ranges=None, **fields):
         """`rows` with what the page gives."""
@@ -163,7 +164,9 @@ class Changes:
 
     def _of_reduction(self, call, x, text, own, twin):
         letters, words = reduced(self.of, twin), twin.args[1].value
-        fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words}
+        fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words,
+                  "ismean": int(call == "mean")}
+        cut = {"cut": one("cut", tiles(self.sizes.get(words, 1)) if call != "total" else ())}
         for n in (1, 2, 0, len(letters)):
             for numbers in combinations(range(len(letters)), n):
                 axes = "".join(letters[i] for i in numbers) or "nothing"
@@ -173,13 +176,13 @@ class Changes:
                                f"{other}({x}, {numbers})")
         yield 1, f"the largest over {words} in place of {call}", f"largest({x}, {own})"
         if len(words) == 1:
-            yield from self.rows("reduction over one", **fields)
+            yield from self.rows("reduction over one", cut, **fields)
         if call == "total":
             for letter in dict.fromkeys((words, *words)):
                 size = " * ".join(f"n_{n}" for n in letter)
                 yield 0, f"mean over {letter} in place of sum", f"{text} / ({size})"
         if call == "mean" and len(words) == 1:
-            yield from self.rows("mean over one", **fields)
+            yield from self.rows("mean over one", cut, **fields)
         if call == "mean" and "h" in words and self.of.code.startswith("bh"):
             yield from self.rows("mean over heads", **fields)
         if call == "sum" and self.line.part and letters == self.of.code and words == letters[-1]:

@@ -30,7 +30,7 @@ def probes(call, sizes, seed) -> dict:
 
 def one_sequence(sizes):
     """Sizes for a second shape, where factors that are alike in the first are not."""
-    other = {None: {"q": 4, "k": 5, "h": 3}, "tiles": {"q": 33, "k": 63, "h": 2, "d": 32, "e": 16}}
+    other = {None: {"q": 4, "k": 6, "h": 3}, "tiles": {"q": 33, "k": 63, "h": 2, "d": 32, "e": 16}}
     return {**(sizes if isinstance(sizes, dict) else other[sizes]), "b": 1}
 
 

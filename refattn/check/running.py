@@ -76,8 +76,15 @@ def _causal(keep, how, tile):
     q, k = keep.shape[-2:]
     row, key = np.arange(q)[:, None], np.arange(k)
     here, there = (row + k - q) // tile, key // tile
-    return {"twice": keep + (here == there), "lost": keep * (there >= here - 1), "whole": 1.0 * (there <= here),
-            "first": keep * (key <= row // tile * tile + k - q)}[how]
+    return {"early": keep * (key <= row), "strict": keep * (there < here), "late": np.maximum(keep, there == here + 1),
+            "own": keep * (here == there), "twice": keep + (here == there), "lost": keep * (there >= here - 1),
+            "whole": 1.0 * (there <= here), "first": keep * (key <= row // tile * tile + k - q)}[how]
+
+
+def _within(x, axis, tile):
+    """Sums over each tile of an axis, for every entry of the tile."""
+    starts = np.arange(0, x.shape[axis], tile)
+    return np.add.reduceat(x, starts, axis).repeat(np.diff([*starts, x.shape[axis]]), axis)
 
 
 def _drift(s, keep, tile):
@@ -102,7 +109,7 @@ FUNCTIONS = KNOWN | {
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
     "alive": _alive, "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "reciprocal": lambda x: 1 / x,
-    "placed": _placed,
+    "placed": _placed, "within": _within,
 }
 
 

@@ -13,6 +13,8 @@ from .upstream import first_lines
 
 __all__ = ["Search"]
 
+FAR = 1e100                    # error bars; the square of more would overflow
+
 
 class Search:
     """The mistakes of the grammar against the kernel's answers."""
@@ -76,7 +78,7 @@ class Search:
             exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():
                 judged = np.isfinite(y) & np.isfinite(bars[n])
-                r = np.abs(a.theirs[n] - y)[judged] / np.maximum(bars[n][judged], 1e-300)
+                r = np.minimum(np.abs(a.theirs[n] - y)[judged] / np.maximum(bars[n][judged], 1e-300), FAR)
                 rms, largest = max(rms, ((r * r).sum() / max(1, r.size)) ** 0.5), max(largest, r.max(initial=0))
         return float(rms), float(largest)
 

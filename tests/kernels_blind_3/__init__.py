@@ -21,5 +21,12 @@ from .kernels import ROWS
 
 LINE = re.compile(r"(?:forward|backward) \(\d+\)")
 
-CASES = [Case(row.name, row.variant, row.kernel, "" if row.right else " ".join(LINE.findall(f"{row.where} {row.also}")),
-              row.what, row.options) for row in ROWS]
+
+def cases(rows) -> list:
+    """Rows of such a bank as `diagnoses` takes them."""
+    lines = ["" if row.right else " ".join(LINE.findall(f"{row.where} {row.also}")) for row in rows]
+    return [Case(row.name, row.variant, row.kernel, line, row.what, row.options)
+            for row, line in zip(rows, lines, strict=True)]
+
+
+CASES = cases(ROWS)
