@@ -9,8 +9,8 @@ tests.bench.diagnoses --bank tests.kernels_blind_4`, half precision as there):
     bfloat16    44 seen, 40 located (90.9 %), 35 named (79.5 %), none in other lines; no right kernel called wrong
     float16     44 seen, 42 located (95.5 %), 35 named (79.5 %), none in other lines; no right kernel called wrong
 
-What it showed in general is in the grammar since: causal masks that are off by one or count from the first key, sums
-and contractions that end with a tile.  Then, in float64, 44 located and 38 named (86.4 %), in bfloat16 42 (95.5 %) and 38;
+What it showed in general is in the grammar since: causal masks off by one or counted from the first key, sums and
+contractions that end with a tile.  Then 44 located and 38 named (86.4 %) in float64, 42 (95.5 %) and 38 in bfloat16;
 none in other lines, no right kernel called wrong.
 """
 
