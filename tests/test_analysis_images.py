@@ -60,8 +60,8 @@ def test_an_answer_is_the_likeliest_of_the_network_and_a_file_gives_the_same(tmp
     pytest.importorskip("matplotlib")
     assert len(images.figure(image, found.maps, "red, gray?").axes) == 8
     pillow.fromarray(image[:70]).save(tmp_path / "cut.png")
-    refused("cut.png has shape (70, 75, 3) and dtype uint8; (75, 75, 3)", images.ask, r, model, p, tmp_path / "cut.png",
-            "shape", "red")
+    refused("cut.png has shape (70, 75, 3) and dtype uint8; allowed: (75, 75, 3) of uint8", images.ask, r, model, p,
+            tmp_path / "cut.png", "shape", "red")
     refused("no.png cannot be read as a picture", images.ask, r, model, p, tmp_path / "no.png", "shape", "red")
 
 
