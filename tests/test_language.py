@@ -101,6 +101,19 @@ def test_words_come_with_spaces_and_lines(tmp_path):
     ids = words.encode("one two\nthree\n\none")
     pieces = list(streamed(words, ids))
     assert "".join(pieces) == words.decode(ids) == "one two\nthree\n\none" and len(pieces) > 4
+    many = words.ids["train"][:200]
+    assert "".join(streamed(words, many)) == words.decode(many)
+
+
+def test_what_has_been_said_is_decoded_once():
+    class Counted:
+        unit, asked = "bytes", 0
+
+        def decode(self, ids):
+            self.asked += len(ids)
+            return bytes(ids).decode()
+    asked = Counted()
+    assert "".join(streamed(asked, b"x" * 1_000)) == "x" * 1_000 and asked.asked < 40_000         # 500,000 all anew
 
 
 def test_half_a_character_waits_for_its_other_half():
