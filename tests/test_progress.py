@@ -1,6 +1,7 @@
 """What a run and a comparison say while they are under way, and what a run leaves behind that was killed."""
 
 import json
+import sys
 
 import pytest
 
@@ -52,6 +53,19 @@ def test_a_bar_of_all_runs_goes_where_they_are_and_says_once_how_long_they_take(
     # first seen at step 30 of 400; told as soon as 40 more are done, at 90: 310 to go at 60 a minute
     assert said.count("minutes to go") == 1 and "about 5.2 minutes to go" in said
     assert said.startswith("2 runs, 400 steps together; parameters: hyla-seed0 ")
+
+
+def test_on_a_terminal_the_time_of_a_run_begins_with_its_first_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    jobs = [(tmp_path / str(seed), tiny(seed=seed, steps=200)) for seed in (0, 1)]
+    bars = progress.Bars(jobs, True)
+    waited = bars.bars[1]
+    for step, seconds in (10, 100), (20, 0):                # for a worker, and not again
+        begun, waited.last_print_t = waited.start_t, waited.last_print_t - 100
+        reach(jobs[1][0], step)
+        bars.look()
+        assert waited.n == step and waited.start_t - begun == pytest.approx(seconds, abs=20)
+    bars.close()
 
 
 def test_without_progress_nothing_is_said(tmp_path, capsys):
