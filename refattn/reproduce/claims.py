@@ -6,6 +6,7 @@ rule.
 """
 
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import ClassVar
 
@@ -104,12 +105,12 @@ class Claims:
         """{directory below OUT: recipe} of all runs; each comparison has a scale of its own unless one is given."""
         jobs = {}
         for one in self.comparisons(self.chosen(only).values()):
-            for at, side in enumerate(side for pair in one.pairs for side in pair):
+            for side in (side for pair in one.pairs for side in pair):
                 for seed in seeds:
                     made = recipe(one.task, scale or one.scale, **{**side.fields, **changes}, seed=seed)
-                    same = jobs.get(Path(one.task, made.name))
-                    jobs[Path(one.task, made.name) if same in (None, made) else
-                         Path(one.task, f"{one.records[0]}-{at}", made.name)] = made
+                    apart = chain([()], ((f"{one.records[0]}-{n}",) for n in count()))     # for runs of the same name
+                    places = (Path(one.task, *folder, made.name) for folder in apart)
+                    jobs[next(place for place in places if jobs.get(place) in (None, made))] = made
         return jobs
 
     def after(self, outcomes) -> list[dict]:

@@ -7,6 +7,8 @@ that the records could give are listed, those that speak against the statement t
 from collections.abc import Callable
 from typing import NamedTuple
 
+COUNTED = {"heads": "{} heads", "searches": "{} searches", "length": "{} examples", "held_out": "{:.0%} held out"}
+
 
 class Side(NamedTuple):
     """One number of a run: that of the fields, in a split and metric."""
@@ -18,7 +20,7 @@ class Side(NamedTuple):
     def words(self, other) -> str:
         """What tells it from the other side of its pair, and from other pairs."""
         fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
-        fields += [f"{self.fields[x]} {x}" for x in ("heads", "searches")
+        fields += [text.format(self.fields[x]) for x, text in COUNTED.items()
                    if x in self.fields and self.fields[x] != other.fields.get(x)]
         same = (self.split, self.metric) == (other.split, other.metric)
         return ", ".join(fields if same else [*fields, self.split, self.metric])
