@@ -155,19 +155,20 @@ TABLE_2_OF_R = Table(
     remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
 
 
-def head_rows() -> tuple:
-    """HYLA and softmax attention with 1 to 16 heads of the recipe's width."""
-    return tuple(Row(f"{attention}, {heads} head{'s' if heads > 1 else ''}", {"attention": attention, "heads": heads},
-                     (None, None)) for attention in ("hyla", "softmax") for heads in (1, 2, 4, 8, 16))
+def head_rows(width: int) -> tuple:
+    """HYLA and softmax attention with 1 to 16 heads, which share this width of queries, keys and values."""
+    return tuple(Row(f"{attention}, {n} head{'s' if n > 1 else ''}", {
+        "attention": attention, "heads": n, "head_width": width // n, "experts": 0}, (None, None))
+                 for attention in ("hyla", "softmax") for n in (1, 2, 4, 8, 16))
 
 
+SHARED = ("The paper has a figure without numbers. Heads share one width: only relative biases grow with them.",)
 HEADS = Table(
     "heads", "Effect of the number of heads, fuzzy logic (H shows it for SRAVEN, figure 5C)", "", "fuzzy_logic",
-    LOGIC[:2], head_rows(), ("fuzzy_logic_heads",), own_directories=True,
-    remarks=("More heads are more parameters.",))
+    LOGIC[:2], head_rows(16), ("fuzzy_logic_heads",), own_directories=True, remarks=SHARED)
 FIGURE_5C = Table(
-    "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(),
-    ("sraven_heads",), own_directories=True, remarks=("The paper has a figure without numbers.",))
+    "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(32),
+    ("sraven_quick", "sraven_heads"), own_directories=True, remarks=SHARED)
 
 
 class Ambiguity:
