@@ -27,10 +27,10 @@ def long(*pairs) -> Comparison:
 def figure_2c(measured, name: str, *pairs) -> Comparison:
     """Of fuzzy logic at scale short: pairs of a variant with one and with another number of examples or of combinations
     held out, `name`; what is not varied is 32 examples and 70 % held out."""
-    def side(attention, value):
-        return Side({"length": 32, "held_out": 0.7, "attention": attention, name: value} | RUN, "held_out", "r2_per_task")
+    def side(model, value):
+        return Side({"length": 32, "held_out": 0.7, "attention": model, name: value, **RUN}, "held_out", "r2_per_task")
     return Comparison(f"{measured}, {SHORT}", "fuzzy_logic", tuple(
-        (side(attention, better), side(attention, worse)) for attention, better, worse in pairs),
+        (side(model, better), side(model, worse)) for model, better, worse in pairs),
         ("fuzzy_logic_short", "fuzzy_logic_grid"), "short")
 
 
