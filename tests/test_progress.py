@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from refattn.params import count
 from refattn.recipes import recipe
 from refattn.train import fit, progress, record, runs
 from tests.tiny import disturbed, tiny
@@ -53,6 +54,16 @@ def test_a_bar_of_all_runs_goes_where_they_are_and_says_once_how_long_they_take(
     # first seen at step 30 of 400; told as soon as 40 more are done, at 90: 310 to go at 60 a minute
     assert said.count("minutes to go") == 1 and "about 5.2 minutes to go" in said
     assert said.startswith("2 runs, 400 steps together; parameters: hyla-seed0 ")
+
+
+def test_many_runs_share_one_bar_and_one_range_of_parameters(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    jobs = [(tmp_path / str(seed), tiny(seed=seed, hidden=8 + (seed == 3))) for seed in range(progress.MANY + 1)]
+    least, most = (count(jobs[seed][1].build().parameters()) for seed in (0, 3))
+    bars = progress.Bars(jobs, True)
+    bars.close()
+    assert bars.single and least < most
+    assert f"parameters: {least:,} to {most:,} each" in capsys.readouterr().err
 
 
 def test_on_a_terminal_the_time_of_a_run_begins_with_its_first_step(tmp_path, monkeypatch):

@@ -25,8 +25,11 @@ def of_one():
     return Bar
 
 
+MANY = 12    # runs that a terminal has room for
+
+
 class Bars:
-    """A bar for every run on a terminal, one for all of them elsewhere; `jobs` is [(directory, recipe), ...]."""
+    """A bar for every run on a terminal, one for all elsewhere or if many; `jobs` is [(directory, recipe), ...]."""
 
     def __init__(self, jobs, progress: bool, how: str = ""):
         from tqdm import tqdm
@@ -36,10 +39,12 @@ class Bars:
         self.total = sum(recipe.steps for _, recipe in jobs)
         self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
         self.said = False                                   # the minutes
-        each = ", ".join(f"{recipe.name} {params.count(recipe.build().parameters()):,}" for _, recipe in jobs)
+        counts = [params.count(recipe.build().parameters()) for _, recipe in jobs]
+        each = f"{min(counts):,} to {max(counts):,} each" if len(jobs) > MANY else ", ".join(
+            f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True))
         self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}
-        self.single = not sys.stderr.isatty()
+        self.single = not sys.stderr.isatty() or len(jobs) > MANY
         if self.single:
             self.bars = [tqdm(total=self.total, initial=sum(self.seen), desc=f"{len(jobs)} runs", mininterval=10,
                               **options)] * len(jobs)

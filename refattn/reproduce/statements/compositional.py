@@ -74,22 +74,19 @@ def parameters_apart() -> float:
 BESIDE = scan(attention="softmax")
 CLEVR = tuple(pair for kind in ("unary", "binary", "ternary") for pair in sides(OURS, "chosen", kind, width=32))
 
+HELD_OUT = "Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9"
 STATEMENTS = (
     Statement("Multi-head attention is one rigid pairing of searches and retrievals", "C, section 2.3, figure 1", Exact(
         "outputs", ("multi_head_attention_is_compositional", "a_fixed_pairing_is_a_multi_head_attention_with_copies"))),
     Statement("Retrieval scores depend on the query, with MLP scoring too", "C, appendix B.7", Exact(
         "with the released code's one linear map the query cancels", ("linear_scoring_cannot_see_the_query",),
         refutes=True)),
-    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
-              released("held-out loss, beside 4 heads", "held_out", True)),
-    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
-              retrieval("held-out loss, beside 4 heads, seeds from 10 on", "held_out", True)),
-    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
-              retrieval("held-out loss, beside 4 heads, earlier seeds, Haswell kernels", "held_out", True)._replace(
-                  records=("contextual_retrieval_separation",))),
-    Statement("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9",
-              retrieval("held-out loss where the training loss first is 0.57", "held_out", True,
-                        ("train.loss", 0.57))),
+    Statement(*HELD_OUT, released("held-out loss, beside 4 heads", "held_out", True)),
+    Statement(*HELD_OUT, retrieval("held-out loss, beside 4 heads, seeds from 10 on", "held_out", True)),
+    Statement(*HELD_OUT, retrieval("held-out loss, beside 4 heads, earlier seeds, Haswell kernels", "held_out",
+                                   True)._replace(records=("contextual_retrieval_separation",))),
+    Statement(*HELD_OUT, retrieval("held-out loss where the training loss first is 0.57", "held_out", True, (
+        "train.loss", 0.57))),
     Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
               released("loss, beside 4 heads", "held_out", False)),
     Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
