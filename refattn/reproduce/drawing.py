@@ -34,15 +34,17 @@ def seeds(ns) -> str:
 
 
 def lines(sheet, axis: str, measure: str):
-    """One line for each row over the columns, with standard errors; nothing where nothing was run."""
+    """One line for each row over the columns, with standard errors, side by side; nothing where nothing was run."""
     made, axes = blank(sheet.title)
-    for row, (colour, style) in zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True):
-        found = [(at, cell["ours"]) for at, cell in enumerate(row["cells"])
+    beside = np.linspace(-0.2, 0.2, len(sheet.data)) if len(sheet.data) > 1 else [0]
+    for row, shift, (colour, style) in zip(sheet.data, beside, looks([x["label"] for x in sheet.data]), strict=True):
+        found = [(at + shift, cell["ours"]) for at, cell in enumerate(row["cells"])
                  if cell["ours"] and cell["ours"]["mean"] is not None]
         if found:
             axes.errorbar([at for at, _ in found], [ours["mean"] for _, ours in found],
-                          [ours["standard_error"] or 0 for _, ours in found], color=colour, linestyle=style, marker="o",
-                          markersize=4, capsize=3, label=f"{row['label']} ({seeds([ours['n'] for _, ours in found])})")
+                          [ours["standard_error"] or 0 for _, ours in found], color=colour, linestyle=style, capsize=3,
+                          marker=MARKS[STYLES.index(style)], markersize=4,
+                          label=f"{row['label']} ({seeds([ours['n'] for _, ours in found])})")
     headings = [cell["heading"] for cell in sheet.data[0]["cells"]]
     axes.set_xticks(range(len(headings)), headings)
     axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, len(headings) - 0.5))
@@ -73,12 +75,11 @@ def dots(sheet):
                               xerr=[x["standard_error"] or 0 for _, x in found], fmt=mark, color=colour, capsize=2,
                               markersize=4, label=told)
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
-        errors = any(found and found["standard_error"] for row in sheet.data
-                     for found in (row["cells"][number]["ours"],))
+        errors = any((row["cells"][number]["ours"] or {}).get("standard_error") for row in sheet.data)
         axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)
         axes.grid(axis="x", alpha=0.3)
         legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.6 / (0.24 * len(labels))))
-    made.axes[0].invert_yaxis()
+    made.axes[0].set_ylim(len(labels) - 0.5, -0.5)
     made.suptitle(sheet.title, fontsize=10)
     return made
 
