@@ -20,7 +20,7 @@ class Side(NamedTuple):
     def words(self, other) -> str:
         """What tells it from the other side of its pair, and from other pairs."""
         fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
-        fields += [text.format(self.fields[x]) for x, text in COUNTED.items()
+        fields += [text.format(self.fields[x]).removesuffix("s" * (self.fields[x] == 1)) for x, text in COUNTED.items()
                    if x in self.fields and self.fields[x] != other.fields.get(x)]
         same = (self.split, self.metric) == (other.split, other.metric)
         return ", ".join(fields if same else [*fields, self.split, self.metric])

@@ -131,8 +131,7 @@ STATEMENTS = (
     Statement("One head hurts held-out accuracy on SRAVEN", "H, section 4.4, figure 5C", raven(
         "held-out accuracy, 8 heads minus 1 as wide, M = 2, K = 4, 12,000 steps", tuple(
             tuple(Side({"attention": name, "heads": n, "head_width": 32 // n, **RUN}, "held_out", "panel_accuracy")
-                  for n in (8, 1)) for name in ("hyla", "softmax")), "sraven_quick", "sraven_heads"),
-        "6 runs of 10 core-minutes: docs/unfinished_runs/README.md"),
+                  for n in (8, 1)) for name in ("hyla", "softmax")), "sraven_quick", "sraven_heads")),
     Statement("SRAVEN is harder with more features", "H, figure 5D", None,
               "24 runs of 10 to 60 core-minutes: refattn reproduce figure-5d --fresh"),
     Statement("The more rule combinations are held out, the lower the accuracy on SRAVEN", "H, figure A5", None,
