@@ -35,7 +35,7 @@ def seeds(ns) -> str:
 
 def lines(sheet, axis: str, measure: str):
     """One line for each row over the columns, with standard errors, side by side; nothing where nothing was run."""
-    made, axes = blank(sheet.title)
+    made, axes = blank(sheet.title, (9.6, 4.4))
     beside = np.linspace(-0.2, 0.2, len(sheet.data)) if len(sheet.data) > 1 else [0]
     for row, shift, (colour, style) in zip(sheet.data, beside, looks([x["label"] for x in sheet.data]), strict=True):
         found = [(at + shift, cell["ours"]) for at, cell in enumerate(row["cells"])
@@ -48,7 +48,7 @@ def lines(sheet, axis: str, measure: str):
     headings = [cell["heading"] for cell in sheet.data[0]["cells"]]
     axes.set_xticks(range(len(headings)), headings)
     axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, len(headings) - 0.5))
-    legend(axes)
+    legend(axes, loc="upper left", bbox_to_anchor=(1, 1))
     return made
 
 
