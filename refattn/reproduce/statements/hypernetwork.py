@@ -80,7 +80,7 @@ STATEMENTS = (
     Statement("HYLA generalises better than linear attention", "H, figure 2C, table A1",
               logic(SHORT, (("hyla", "linear"),))),
     Statement("All models solve fuzzy logic, given enough examples", "H, section 3.1, figure 2C", None,
-              "36 runs of 20 to 130 core-minutes: refattn reproduce figure-2c --fresh --scale paper"),
+              "36 runs, 25 core-minutes to 2 core-hours and more: refattn reproduce figure-2c --fresh --scale paper"),
     Statement("More examples in the context help", "H, section 3.1, figure 2C", figure_2c(
         "32 minus 16, and 64 minus 32 examples, mean of three models", "length",
         *((name, more, less) for name in THREE for less, more in ((16, 32), (32, 64))))),
