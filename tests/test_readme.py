@@ -116,9 +116,9 @@ def test_what_the_readme_says_of_hyla_is_what_was_measured():
             if len(pairs) > 1:
                 task = pairs[0][0]["task"]
                 metric, split = tasks[task]
-                low, _ = interval(mean([ours["metrics"][split][metric] - theirs["metrics"][split][metric]
-                                        for ours, theirs in pairs]))
-                assert low < 0, (name, settings)
+                low, high = interval(mean([ours["metrics"][split][metric] - theirs["metrics"][split][metric]
+                                           for ours, theirs in pairs]))
+                assert high < 0 if name == "sraven_heads" else low < 0 < high, (name, settings)    # one head: worse
                 asked.append(task)
     assert set(asked) == set(tasks)
     held_out = {name: {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"]

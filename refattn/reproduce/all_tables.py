@@ -162,13 +162,15 @@ def head_rows(width: int) -> tuple:
                  for attention in ("hyla", "softmax") for n in (1, 2, 4, 8, 16))
 
 
-SHARED = ("The paper has a figure without numbers. Heads share one width: only relative biases grow with them.",)
+SHARED = "Heads share a width of {}, {}: only relative biases grow with them. The paper has a figure without numbers."
 HEADS = Table(
     "heads", "Effect of the number of heads, fuzzy logic (H shows it for SRAVEN, figure 5C)", "", "fuzzy_logic",
-    LOGIC[:2], head_rows(16), ("fuzzy_logic_heads",), own_directories=True, remarks=SHARED)
+    LOGIC[:2], head_rows(16), ("fuzzy_logic_heads",), own_directories=True,
+    remarks=(SHARED.format(16, "as in every recipe of the task"),))
 FIGURE_5C = Table(
     "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(32),
-    ("sraven_quick", "sraven_heads"), own_directories=True, remarks=SHARED)
+    ("sraven_quick", "sraven_heads"), own_directories=True,
+    remarks=(SHARED.format(32, "as at quick scale (the paper's have 64)"),))
 
 
 class Ambiguity:

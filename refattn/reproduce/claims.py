@@ -6,7 +6,6 @@ rule.
 """
 
 from dataclasses import asdict, dataclass
-from itertools import chain, count
 from pathlib import Path
 from typing import ClassVar
 
@@ -108,9 +107,10 @@ class Claims:
             for side in (side for pair in one.pairs for side in pair):
                 for seed in seeds:
                     made = recipe(one.task, scale or one.scale, **{**side.fields, **changes}, seed=seed)
-                    apart = chain([()], ((f"{one.records[0]}-{n}",) for n in count()))     # for runs of the same name
-                    places = (Path(one.task, *folder, made.name) for folder in apart)
-                    jobs[next(place for place in places if jobs.get(place) in (None, made))] = made
+                    place, apart = Path(one.task, made.name), 0
+                    while jobs.get(place, made) != made:                     # another run of the same name
+                        place, apart = Path(one.task, f"{one.records[0]}-{apart}", made.name), apart + 1
+                    jobs[place] = made
         return jobs
 
     def after(self, outcomes) -> list[dict]:

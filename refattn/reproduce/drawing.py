@@ -17,11 +17,11 @@ def blank(title: str, size=(7.2, 4.4)):
 
 
 def looks(labels):
-    """(colour, style) of each label: colour by what stands before the first comma, style by the rest."""
-    fronts = list(dict.fromkeys(label.partition(", ")[0] for label in labels))
-    backs = list(dict.fromkeys(label.partition(", ")[2] for label in labels))
-    return [(COLOURS[fronts.index(label.partition(", ")[0]) % len(COLOURS)],
-             STYLES[backs.index(label.partition(", ")[2]) % len(STYLES)]) for label in labels]
+    """How each is drawn: colour by what stands before its first comma, line and mark by the rest."""
+    parts = [label.partition(", ")[::2] for label in labels]
+    fronts, backs = (list(dict.fromkeys(side)) for side in zip(*parts, strict=True))
+    return [{"color": COLOURS[fronts.index(front) % len(COLOURS)], "linestyle": STYLES[backs.index(back) % len(STYLES)],
+             "marker": MARKS[backs.index(back) % len(STYLES)]} for front, back in parts]
 
 
 def seeds(ns) -> str:
@@ -36,14 +36,14 @@ def seeds(ns) -> str:
 def lines(sheet, axis: str, measure: str):
     """One line for each row over the columns, with standard errors, side by side; nothing where nothing was run."""
     made, axes = blank(sheet.title, (9.6, 4.4))
-    beside = np.linspace(-0.2, 0.2, len(sheet.data)) if len(sheet.data) > 1 else [0]
-    for row, shift, (colour, style) in zip(sheet.data, beside, looks([x["label"] for x in sheet.data]), strict=True):
-        found = [(at + shift, cell["ours"]) for at, cell in enumerate(row["cells"])
+    rows = len(sheet.data)
+    for at, (row, look) in enumerate(zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True)):
+        shift = 0.4 * ((at + 0.5) / rows - 0.5)             # of rows that share a column
+        found = [(column + shift, cell["ours"]) for column, cell in enumerate(row["cells"])
                  if cell["ours"] and cell["ours"]["mean"] is not None]
         if found:
-            axes.errorbar([at for at, _ in found], [ours["mean"] for _, ours in found],
-                          [ours["standard_error"] or 0 for _, ours in found], color=colour, linestyle=style, capsize=3,
-                          marker=MARKS[STYLES.index(style)], markersize=4,
+            axes.errorbar([x for x, _ in found], [ours["mean"] for _, ours in found],
+                          [ours["standard_error"] or 0 for _, ours in found], markersize=4, capsize=3, **look,
                           label=f"{row['label']} ({seeds([ours['n'] for _, ours in found])})")
     headings = [cell["heading"] for cell in sheet.data[0]["cells"]]
     axes.set_xticks(range(len(headings)), headings)

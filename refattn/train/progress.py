@@ -8,6 +8,8 @@ from .. import params
 from . import runs
 from .record import ANNOUNCE
 
+MANY = 12    # runs that a terminal has room for
+
 
 def of_one():
     """A bar of one run among several: its clock runs from its first step that is seen to its last."""
@@ -25,9 +27,6 @@ def of_one():
     return Bar
 
 
-MANY = 12    # runs that a terminal has room for
-
-
 class Bars:
     """A bar for every run on a terminal, one for all elsewhere or if many; `jobs` is [(directory, recipe), ...]."""
 
@@ -40,8 +39,8 @@ class Bars:
         self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
         self.said = False                                   # the minutes
         counts = [params.count(recipe.build().parameters()) for _, recipe in jobs]
-        each = f"{min(counts):,} to {max(counts):,} each" if len(jobs) > MANY else ", ".join(
-            f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True))
+        each = " to ".join(f"{n:,}" for n in sorted({min(counts), max(counts)})) + " each" if len(jobs) > MANY else (
+            ", ".join(f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True)))
         self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not progress, "file": sys.stderr, "dynamic_ncols": True}
         self.single = not sys.stderr.isatty() or len(jobs) > MANY

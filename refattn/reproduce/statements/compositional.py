@@ -119,7 +119,7 @@ STATEMENTS = (
         "accuracy, mean of four tasks, 1 retrieval, m = 95", "esbn", esbn(95), "esbn", "paper")),
     Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
         "accuracy, mean of four tasks, 1 retrieval, m = 50", "esbn", esbn(50), "esbn", "paper"),
-        "36 runs of 5 core-minutes: docs/unfinished_runs/README.md"),
+        "36 runs of about 6 core-minutes: docs/unfinished_runs/README.md"),
     Statement("The more objects are held out, the larger its lead (ESBN)", "C, section 4.5, figure 6", accuracy(
         "half of its lead at m = 95 minus that at m = 50", "esbn",
         (*esbn(95), *(pair[::-1] for pair in esbn(50))), "esbn", "paper"), "the same runs"),
