@@ -168,7 +168,7 @@ print(leader, helper, runs.result(sys.argv[1])["cpu_seconds"])
 def test_both_processes_compute_and_their_time_is_counted(tmp_path):
     done = run(BUSY, tmp_path / "run")
     leader, helper, said = map(float, done.stdout.split())
-    assert helper > 0.5 * leader > 0.1, done.stderr         # the leader also updates, logs and saves
+    assert helper > leader / 3 > 0.1, done.stdout           # the leader also updates, logs and saves: 0.6 on idle cores
     assert helper + 0.3 * leader < said < 1.1 * (leader + helper)           # without what comes before the first step
 
 
