@@ -51,7 +51,7 @@ def test_a_line_goes_through_the_means_of_the_recorded_runs():
         assert f"n = {row['cells'][0]['ours']['n']}" in line.get_label()
     a, b, c = drawing.looks(["a, x", "a, y", "b, x"])
     assert a["color"] == b["color"] != c["color"] and a["linestyle"] == c["linestyle"] != b["linestyle"]
-    assert a["marker"] == c["marker"] != b["marker"], "-")]
+    assert a["marker"] == c["marker"] != b["marker"]
 
 
 def test_a_curve_is_the_mean_of_the_histories():
