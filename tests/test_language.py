@@ -7,6 +7,7 @@ import pytest
 
 from refattn import cli, optim, params
 from refattn.analysis.text import bits_by_position, receptive_field
+from refattn.layers.next_token import next_token
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
 from refattn.tasks.text import corpus
@@ -70,6 +71,7 @@ def test_slopes_are_those_of_the_paper():
     (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: 'log', 'power'"),
     (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "position 3 is beyond the learned table"),
     (lambda: recipe("text", width=30), "width is 30; allowed: multiples of heads, 4"),
+    (lambda: recipe("text", attention="compositional", retrievals=3), "multiples of heads, 4, and of retrievals, 3"),
     (lambda: recipe("text", context=64), "context is 64; allowed: numbers below length, 64"),
     (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi'; allowed with"),
     (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
@@ -238,7 +240,9 @@ def test_scores_are_sums_over_what_is_asked(tmp_path):
     chosen = recipe("text", unit="words", **SIZES | {"text": str(tmp_path / "a.txt")})
     model = chosen.build()
     p, batch = filled(model, np.random.default_rng(7)), next(iter(chosen.asked("test", 4)))
-    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))
+    sums = chosen.score(chosen.predict(model, p, batch), batch)
+    assert {x.shape for x in sums.values()} == {(len(batch.tokens),)}
+    found = chosen.summary(sums)
     z, _ = model.forward(p, batch.tokens)
     losses = np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, batch.target[..., None], -1)[..., 0]
     inside = batch.weight > 0
@@ -246,6 +250,12 @@ def test_scores_are_sums_over_what_is_asked(tmp_path):
     assert found["perplexity"] == pytest.approx(np.exp(losses[inside].mean()))
     assert found["accuracy"] == (z.argmax(-1) == batch.target)[inside].mean() > 0
     assert found["unknown"] == (batch.target == 0)[inside].mean() > 0
+
+
+def test_a_tile_has_two_million_scores_and_128_tokens_at_least():
+    for words, rows in (2 ** 10, 2 ** 11), (2 ** 13, 2 ** 8), (2 ** 15, 2 ** 7):
+        h, table, target = np.zeros((1, 2, 1)), np.zeros((words, 1)), np.zeros((1, 2), int)
+        assert next_token(h, table, target)[1].rows == rows
 
 
 def test_rates_are_nanogpts_and_cs():

@@ -1,9 +1,12 @@
 """What is particular to linear attention."""
 
 import numpy as np
+import pytest
 
 from refattn.attention.linear import linear, linear_backward
+from refattn.attention.linear_state import linear_state
 from tests.pages import inputs
+from tests.refusals import refused
 
 
 def test_two_keys_by_hand():
@@ -26,3 +29,10 @@ def test_dropped_keys_count_for_nothing():
     q, k, v = inputs()
     keep = np.array([True, False, True, True])
     assert np.allclose(linear(q, k, v, keep=keep)[0], linear(q, k[:, keep], v[:, keep])[0], rtol=1e-13)
+
+
+def test_a_state_takes_what_linear_attention_takes():
+    q = np.ones((2, 3, 4, 5))
+    refused("axis k is 3 in k but 2 in v", linear_state, q, q, q[:, :2])
+    with pytest.raises(TypeError, match="float32"):
+        linear_state(q, q, q.astype(np.float32))

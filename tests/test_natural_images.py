@@ -88,6 +88,8 @@ def test_folders(tmp_path):
     same(found, PICTURES[np.arange(10) % 6], np.arange(10))
     refused("it has 10 classes in test/, of which class3 without pictures); allowed: zips of train/CLASS/*.jpg",
             images.load, "folders", "test", folder(tmp_path / "b.zip", empty=(3,)))
+    refused("of which class0, class2, class5, class7 without pictures)", images.load, "folders", "test",
+            folder(tmp_path / "e.zip", empty=(7, 2, 5, 0)))
     refused("it has 9 classes in test/", images.load, "folders", "test", folder(tmp_path / "c.zip", classes=9))
     (tmp_path / "d.zip").write_bytes(b"PK no zip")
     refused("d.zip cannot be read (File is not a zip file)", images.load, "folders", "test", str(tmp_path / "d.zip"))
@@ -137,6 +139,39 @@ def test_silhouettes_have_their_areas():
     y, x = np.mgrid[-1:1:100j, -1:1:100j]
     areas = [float(silhouette(x, y).mean()) for silhouette in images.SILHOUETTES]
     assert areas == pytest.approx([0.77, 0.72, 0.36, 0.51, 0.46, 0.30, 0.385, 0.44, 0.44, 0.31], abs=0.02)
+
+
+def moments(mask):
+    """The area of a silhouette, and its standard deviations along the axes of its own, the longer one first."""
+    places = np.argwhere(mask)
+    return len(places), np.sqrt(np.linalg.eigvalsh(np.cov(places.T))[::-1])
+
+
+def test_drawn_silhouettes_are_the_ones_of_their_class_turned():
+    """A bar (class 5) is 20 : 6, a disc (0) has an area of 4 pi times its variance along each axis."""
+    found, ratio = images.load("shapes", "test"), {}
+    for label in 0, 5:
+        made = []
+        for image in found.image[found.label == label].astype(float):
+            apart = abs(image - image[[0, 0, -1, -1], [0, -1, 0, -1]].mean(axis=0)).mean(axis=-1)
+            area, (longer, shorter) = moments(apart > 45)
+            made.append((area / (longer * shorter), longer / shorter))
+        ratio[label] = np.median(made, axis=0)
+    assert ratio[0] == pytest.approx([4 * np.pi, 1], rel=0.05)
+    assert 2.5 < ratio[5][1] < 20 / 6                       # noise makes it wider
+
+
+def test_gratings_lean_to_either_side_by_ten_degrees_a_class():
+    found = images.load("gratings", "test")
+    grey = found.image[..., 0].astype(float)
+    assert abs(grey.mean() - 127.5) < 0.4                   # 128 before it is cut to whole numbers
+    power = abs(np.fft.fft2(grey - grey.mean(axis=(1, 2), keepdims=True), (128, 128))[:, :, :64]) ** 2
+    row, column = np.divmod(power.reshape(len(grey), -1).argmax(axis=1), 64)
+    angle = np.rad2deg(np.arctan2((row + 64) % 128 - 64, column))
+    for label in range(10):
+        mine = angle[found.label == label]
+        assert np.median(abs(mine)) == pytest.approx(10 * label, abs=1.5)
+        assert label in (0, 9) or 0.3 < (mine > 0).mean() < 0.7
 
 
 def test_augmentation_cuts_a_framed_and_perhaps_mirrored_image():

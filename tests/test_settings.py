@@ -17,6 +17,7 @@ from refattn.contract import contract
 from refattn.layers import positions
 from refattn.layers.embedding import Embedding
 from refattn.models.recurrent import Recurrent
+from refattn.recipes import RECIPES as ALL
 from refattn.recipes import recipe
 from refattn.reproduce.published import figures_for
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
@@ -64,6 +65,12 @@ def test_recipes_fix_what_they_fixed(part):
     assert list(found) == list(KEPT[part])
     for title, row in found.items():
         assert row == KEPT[part][title], title
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_recipes_are_made_by_name_alone(name):
+    with pytest.raises(TypeError, match="positional"):
+        ALL[name](1)
 
 
 @pytest.mark.parametrize("made, settings", DEFAULTS, ids=[made.__name__ for made, _ in DEFAULTS])
