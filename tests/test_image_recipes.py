@@ -114,6 +114,9 @@ def test_a_batch_has_every_set_and_is_augmented_anew_in_every_epoch():
     assert (one.image[0] != other.image[0]).any() and (one.target[0, :3] == other.target[0, :3]).all()
     test = r.take("test", np.arange(4))
     np.testing.assert_array_equal(test.image[:, 1], r.images("test")[1].image[:4])
+    x, options = r.inputs(test)
+    assert x.shape == (16, 32, 32, 3) and not options["pixels"]
+    np.testing.assert_array_equal(options["task"], np.tile(np.eye(4), (4, 1)))
     assert set(np.unique(test.image[:, 3])) == {0, 255} and (test.image[..., 0] == test.image[..., 2])[:, 3].all()
 
 

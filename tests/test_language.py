@@ -151,6 +151,26 @@ def test_every_update_leaves_kerples_numbers_where_they_may_be():
     assert params.bounds(recipe("text", **SIZES).build().parameters()) is None
 
 
+def test_kerples_numbers_begin_between_a_hundredth_and_one_or_two():
+    for attention in "softmax", "hyla":
+        chosen = recipe("text", attention=attention, position="kerple_power", **SIZES | {"heads": 16})
+        listed = chosen.build().parameters()
+        flat, p = params.allocate(listed)
+        params.initialise(flat, listed, np.random.default_rng(0), "gpt2", chosen.INITIAL)
+        for name, most in ("a", 1), ("p", 2):
+            found = np.concatenate([getattr(block.attention.position, name) for block in p.blocks])
+            assert 0.01 <= found.min() < 0.3 * most and 0.8 * most < found.max() <= most
+
+
+def test_beyond_a_learned_table_the_later_half_is_read_again():
+    model, p, _ = built("softmax", "learned")
+    prompt = np.random.default_rng(4).integers(256, size=9).tolist()
+    first, second = written(model, p, prompt, tokens=2, temperature=0.0)
+    half = [*prompt, first][-4:]
+    after, alone = (list(written(model, p, ids, tokens=1, temperature=0.0)) for ids in (half, half[-1:]))
+    assert [second] == after != alone
+
+
 def test_adam_of_c_adds_epsilon_before_it_corrects():
     p, g, b1, b2, eps = np.array([2.0]), np.array([0.3]), 0.9, 0.98, 0.1
     state = optim.moments(p)
@@ -223,7 +243,9 @@ def test_a_step_on_a_device_never_waits_nor_transfers_nor_widens(attention, posi
 def test_of_every_length_the_last_token_alone_is_scored():
     chosen = recipe("text", position="alibi", longest=36, chunks=3, **SIZES)
     assert chosen.lengths == {"times_1": 9, "times_2": 18, "times_4": 36}
+    assert recipe("text", position="alibi", longest=9, **SIZES).lengths == {"times_1": 9}
     assert [len(batch.tokens) for batch in chosen.asked("validation", 20)] == [16, 4]
+    assert [[len(batch.tokens) for batch in chosen.asked(split, 3)] for split in chosen.lengths] == [[12], [6], [3]]
     for split, (length, windows) in {"times_1": (9, 12), "times_2": (18, 6), "times_4": (36, 3)}.items():
         batches = list(chosen.asked(split, 10**9))
         assert sum(len(batch.tokens) for batch in batches) == windows and not list(chosen.asked(split, 2))
@@ -231,7 +253,9 @@ def test_of_every_length_the_last_token_alone_is_scored():
             assert batch.tokens.shape[1] == length and (batch.weight == (np.arange(length) == length - 1)).all()
     model = chosen.build()
     p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("times_4", 10**9)))
-    found = chosen.summary(chosen.score(chosen.predict(model, p, batch), batch))["bits"]
+    read = chosen.predict(model, p, batch)
+    assert read.shape == (3, 1, 2)
+    found = chosen.summary(chosen.score(read, batch))["bits"]
     assert found == pytest.approx(model.forward(p, batch.tokens, target=batch.target)[0][:, -1].mean() / np.log(2))
 
 

@@ -116,6 +116,8 @@ def test_unknown_sets_and_splits_are_refused():
     refused("split is 'held_out'; allowed: 'train', 'test'", images.load, "shapes", "held_out")
     refused("has images of shape (1, 28, 28) and uint8 for 1 labels; allowed: (1, 32, 32, 3)", images.checked_images,
             np.zeros((1, 28, 28), np.uint8), np.zeros(1, int), "mine")
+    refused("mine has labels from -1 to 9; allowed: 0 to 9", images.checked_images, PICTURES[:2], np.array([9, -1]),
+            "mine")
 
 
 def test_a_missing_package_is_named(monkeypatch, tmp_path):
@@ -136,8 +138,8 @@ def test_sets_without_an_archive_have_their_classes_and_keep_splits_apart(name):
 
 
 def test_silhouettes_have_their_areas():
-    y, x = np.mgrid[-1:1:100j, -1:1:100j]
-    areas = [float(silhouette(x, y).mean()) for silhouette in images.SILHOUETTES]
+    y, x = np.mgrid[-2:2:200j, -2:2:200j]                   # all of them lie between -1 and 1
+    areas = [4 * float(silhouette(x, y).mean()) for silhouette in images.SILHOUETTES]
     assert areas == pytest.approx([0.77, 0.72, 0.36, 0.51, 0.46, 0.30, 0.385, 0.44, 0.44, 0.31], abs=0.02)
 
 
@@ -172,6 +174,17 @@ def test_gratings_lean_to_either_side_by_ten_degrees_a_class():
         mine = angle[found.label == label]
         assert np.median(abs(mine)) == pytest.approx(10 * label, abs=1.5)
         assert label in (0, 9) or 0.3 < (mine > 0).mean() < 0.7
+
+
+@pytest.mark.parametrize(("name", "split", "total", "weighted"), [
+    ("shapes", "train", 1_162_941_724, 9919432342113), ("shapes", "test", 234_543_458, 2048272504464),
+    ("gratings", "train", 1_175_512_044, 9986679118731), ("gratings", "test", 235_228_767, 1907185585233)])
+def test_drawn_sets_are_the_same_for_everybody(name, split, total, weighted):
+    """But for a few pixels: the last bits of sines are the machine's."""
+    image, label = images.load(name, split)
+    assert image.sum(dtype=np.int64) == pytest.approx(total, rel=1e-6)
+    places = image.reshape(len(label), -1) @ np.arange(image[0].size, dtype=np.float64)
+    assert places @ (1.0 + label) == pytest.approx(weighted, rel=1e-6)
 
 
 def test_augmentation_cuts_a_framed_and_perhaps_mirrored_image():

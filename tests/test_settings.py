@@ -15,6 +15,7 @@ from refattn.attention.hyla import hyla
 from refattn.attention.layer import MultiHead
 from refattn.contract import contract
 from refattn.layers import positions
+from refattn.layers.context_norm import ContextNorm
 from refattn.layers.embedding import Embedding
 from refattn.models.recurrent import Recurrent
 from refattn.recipes import RECIPES as ALL
@@ -32,6 +33,7 @@ DEFAULTS = [
     (optim.clip_by_global_norm, {"epsilon": 0.0}), (optim.warmup_cosine, {"floor": 0.1, "length": "released"}),
     (positions.Rotary, {"base": 10_000.0}), (positions.sinusoidal, {"base": 10_000.0}),
     (FuzzyLogic, {"variables": 4, "terms": 2, "length": 32, "held_out": 0.7}),
+    (ContextNorm, {"segments": 1, "epsilon": 1e-8}),
     (Sraven, {"features": 4, "symbols": 8, "held_out": 0.25}),
     (ContextualRetrieval, {"searches": 2, "retrievals": 4, "objects": 10, "share": 0.8}),
     (latent_code.probe, {"penalty": 1.0, "steps": 10}), (latent_code.conjugate_gradient, {"tolerance": 1e-5}),

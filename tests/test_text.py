@@ -20,6 +20,11 @@ def write(path, content="one two\ntwo three\n" * 40):
     return str(path)
 
 
+def saved(path, ids):
+    np.save(path, ids)
+    return str(path)
+
+
 @pytest.mark.parametrize("unit", ["bytes", "characters", "words"])
 def test_texts_of_splits_join_to_the_whole_and_come_back(tmp_path, unit):
     content = "".join(f"word{n % 7} 'é' last\n" for n in range(90))
@@ -94,7 +99,9 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),
     (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
     (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
+    (lambda d: text.corpus(saved(d / "a.npy", [3, -1, 2]), "tokens"), "holds int64 of shape (3,); allowed: one axis"),
     (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9; allowed: numbers"),
+    (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 0), "length is 0; allowed: whole"),
     (lambda d: text_windows.windows(np.arange(9), 4, 4), "context is 4; allowed: whole numbers from 0 to 3"),
     (lambda d: text_windows.windows(np.arange(9), 0), "length is 0; allowed: whole numbers of at least 1"),
 ])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import ops
 from ..tasks import sort_of_clevr as task
 from ..xp import to_host
 
@@ -99,8 +100,7 @@ def ask(recipe, model, p, image, kind: str, first: str, second: str | None = Non
     batch = task.Batch(image[None], task.encode(question), np.zeros(1, int), question.type, question.kind)
     x, options = recipe.inputs(type(batch)(*(x[:, None] for x in batch)))
     y, saved = model.forward(p, x, **options)
-    shifted = np.exp(to_host(y)[0, 0] - to_host(y).max())
-    shares = dict(zip(task.ANSWERS, (shifted / shifted.sum()).tolist(), strict=True))
+    shares = dict(zip(task.ANSWERS, ops.softmax(to_host(y)[0, 0]).tolist(), strict=True))
     return Answer(max(shares, key=shares.__getitem__), shares, maps(saved), saved)
 
 
