@@ -63,6 +63,7 @@ def test_data_sets(task, m):
         assert once != repeats or len(trials) == 4
         if m == 95 and each is sets[0] and task != "same_different":            # few objects: every trial is there
             assert {x[:5] for x, _ in trials} == {x[:5] for x, _ in naive.TASKS[task](sorted(shown[0]))}
+            assert task != "identity_rules" or len(set(trials)) == 1_440 + 2_880 + 2_880       # AAA is repeated
 
 
 def test_a_data_set_takes_less_than_two_seconds_and_a_batch_less_than_a_millisecond():
