@@ -92,9 +92,17 @@ def test_pixels_of_triangles_are_raw_unless_they_are_divided():
         assert set(np.unique(x)) == {0, value} and options == {"pixels": False}
 
 
+def test_a_sample_of_triangles_is_as_large_as_asked_or_as_a_batch():
+    r = recipe("triangles", batch=6)
+    assert [len(r.sample(np.random.default_rng(0), **size).target) for size in ({}, {"size": 3})] == [6, 3]
+
+
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     r = recipe("sort_of_clevr", dropout=0.25)
     found = r.dropped(np.random.default_rng(0), np, 64, 26, 1)
+    turn = r.turns(r.take("train", np.arange(4)))[0]
+    assert r.dropouts(turn, np.random.default_rng(0), np)["residual"][0][1].shape == (4, 26, 32)
+    assert r.dropouts(turn, np.random.default_rng(0), np)["residual"][3][1].shape == (4, 1, 32)
     assert [x[1].shape for x in found["residual"]] == [(64, 26, 32)] * 3 + [(64, 1, 32)]
     assert [x.shape for x in found["hidden"]] == [(64, 26, 64)] * 3 + [(64, 1, 64)]
     assert all(x[0] is None for x in found["residual"])

@@ -151,6 +151,11 @@ def test_every_update_leaves_kerples_numbers_where_they_may_be():
     assert params.bounds(recipe("text", **SIZES).build().parameters()) is None
 
 
+def test_t5_has_the_sizes_of_its_paper():
+    t5 = recipe("text", position="t5", **SIZES).build().stack.block.position
+    assert (t5.heads, t5.buckets, t5.max_distance) == (2, 32, 128)
+
+
 def test_kerples_numbers_begin_between_a_hundredth_and_one_or_two():
     for attention in "softmax", "hyla":
         chosen = recipe("text", attention=attention, position="kerple_power", **SIZES | {"heads": 16})
@@ -243,6 +248,7 @@ def test_a_step_on_a_device_never_waits_nor_transfers_nor_widens(attention, posi
 def test_of_every_length_the_last_token_alone_is_scored():
     chosen = recipe("text", position="alibi", longest=36, chunks=3, **SIZES)
     assert chosen.lengths == {"times_1": 9, "times_2": 18, "times_4": 36}
+    assert chosen.SPLITS == ("validation", "test", *chosen.lengths)
     assert recipe("text", position="alibi", longest=9, **SIZES).lengths == {"times_1": 9}
     assert [len(batch.tokens) for batch in chosen.asked("validation", 20)] == [16, 4]
     assert [[len(batch.tokens) for batch in chosen.asked(split, 3)] for split in chosen.lengths] == [[12], [6], [3]]

@@ -107,6 +107,9 @@ def test_archives_that_are_missing_or_damaged_are_refused_in_one_line(known, tmp
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(content[:-1])
     refused(f"has {len(content) - 1:,} bytes; allowed: the file of {len(content):,} bytes", images.load, "cifar10",
             "test", where)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(cifar() + b"x")
+    refused(f"has {len(content) + 1:,} bytes; allowed: the file of {len(content):,} bytes", images.load, "cifar10",
+            "test", where)
     where = known("cifar-10-binary.tar.gz", cifar(LABELS + 3))
     refused("has labels from 3 to 12; allowed: 0 to 9", images.load, "cifar10", "test", where)
 
@@ -116,8 +119,9 @@ def test_unknown_sets_and_splits_are_refused():
     refused("split is 'held_out'; allowed: 'train', 'test'", images.load, "shapes", "held_out")
     refused("has images of shape (1, 28, 28) and uint8 for 1 labels; allowed: (1, 32, 32, 3)", images.checked_images,
             np.zeros((1, 28, 28), np.uint8), np.zeros(1, int), "mine")
-    refused("mine has labels from -1 to 9; allowed: 0 to 9", images.checked_images, PICTURES[:2], np.array([9, -1]),
-            "mine")
+    for labels, words in ([9, -1], "from -1 to 9"), ([10, 0], "from 0 to 10"):
+        refused(f"mine has labels {words}; allowed: 0 to 9", images.checked_images, PICTURES[:2], np.array(labels),
+                "mine")
 
 
 def test_a_missing_package_is_named(monkeypatch, tmp_path):
@@ -133,6 +137,7 @@ def test_sets_without_an_archive_have_their_classes_and_keep_splits_apart(name):
     if name == "digits":
         pytest.importorskip("sklearn")
     train, test = (images.load(name, split) for split in images.SPLITS)
+    assert train.image.max() == 255
     assert np.bincount(test.label, minlength=10).min() > 20 and len(train.label) > 3 * len(test.label)
     assert not {x.tobytes() for x in train.image} & {x.tobytes() for x in test.image}
 

@@ -14,6 +14,7 @@ from refattn.tasks import scan as task
 from refattn.train import evaluate, fit
 from refattn.train.evaluation import moved, stream
 from refattn.train.record import State
+from refattn.verification.theorems.statement import filled
 from refattn.xp import to_host
 from tests import strict_cupy
 from tests.refusals import refused
@@ -179,6 +180,20 @@ def test_a_run_writes_the_actions_of_a_command(tmp_path, capsys):
         assert words in capsys.readouterr().err
     assert cli.main(["write", str(tmp_path / "run"), "jump", "--temperature", "2"]) == 2
     assert "--temperature cannot go with scan" in capsys.readouterr().err
+
+
+def test_what_is_written_is_what_is_predicted():
+    one = recipe("scan", "quick", **SMALL_SCAN)
+    model = one.build()
+    p, batch, differ = filled(model, np.random.default_rng(3)), one.take("train", np.arange(12)), set()
+    for x in (p.source.table, p.target.table, p.decoder.block.cross.wo):
+        x *= 8                                              # so that answers differ
+    for row, said in zip(batch.source, one.predict(model, p, batch), strict=True):
+        prompt = " ".join(task.WORDS[n] for n in row[1:row.tolist().index(task.STOP)])
+        whole, = one.write(model, p, prompt, len(said))
+        assert whole == task.spoken(said.tolist())
+        differ.add(whole)
+    assert len(differ) > 2
 
 
 def test_the_published_figures():

@@ -45,6 +45,7 @@ def test_files_are_divided_whole_and_alike_on_every_machine(tmp_path):
     assert {split: len(found) for split, found in names.items()} == {"train": 26, "validation": 2, "test": 2}
     assert len(set.union(*names.values())) == 30
     assert names["validation"] == {"<18>", "<20>"}          # by the checksum of the name
+    assert made.words == str(tmp_path) and text.corpus("documentation").words.startswith("documentation of Python 3.")
 
 
 def test_words_that_training_lacks_are_unknown_and_counted(tmp_path):
