@@ -97,6 +97,13 @@ def test_a_sample_of_triangles_is_as_large_as_asked_or_as_a_batch():
     assert [len(r.sample(np.random.default_rng(0), **size).target) for size in ({}, {"size": 3})] == [6, 3]
 
 
+def test_an_answer_about_a_triangle_is_right_on_the_side_of_its_class():
+    batch = recipe("triangles").draw(0)
+    y = np.where(batch.target == 1, 0.1, -0.1)[:, None, None]
+    assert set(batch.target) == {0, 1} and recipe("triangles").score(y, batch)["accuracy"].all()
+    assert not recipe("triangles").score(-y, batch)["accuracy"].any()
+
+
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     r = recipe("sort_of_clevr", dropout=0.25)
     found = r.dropped(np.random.default_rng(0), np, 64, 26, 1)

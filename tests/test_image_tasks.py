@@ -100,6 +100,7 @@ def test_drawing_is_quick():
     (clevr.ask, {"kind": "any on band", "first": "red", "second": "red"}, "second is 'red'; allowed: 'green'"),
     (Triangles, {"size": 7}, "size is 7; allowed: whole numbers from 8 to 1024"),
     (Triangles().sample, {"rng": None, "batch": 2, "split": "valid"}, "split is 'valid'; allowed: 'train', 'test'"),
+    (Triangles().sample, {"rng": None, "batch": 0}, "batch is 0; allowed: whole numbers of at least 1"),
 ])
 def test_settings_and_questions_are_refused(make, given, message):
     refused(message, make, **given)

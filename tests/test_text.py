@@ -75,11 +75,21 @@ def test_tokens_are_stored_once_and_a_damaged_file_is_made_again(tmp_path, monke
     assert text.corpus(file, "words").ids["train"].tolist() == expected
 
 
+def test_two_files_are_cut_after_a_line_of_the_joined_text(tmp_path):
+    write(tmp_path / "a.txt", "line\n" * 50)
+    write(tmp_path / "b.txt", "last\n" * 50)
+    made = text.corpus(str(tmp_path))
+    assert {split: made.decode(ids).count("last") for split, ids in made.ids.items()} == {
+        "train": 40, "validation": 5, "test": 5}
+
+
 def test_ids_made_elsewhere(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100, dtype=np.uint16) % 50)
     made = text.corpus(str(tmp_path / "a.npy"), "tokens")
     assert made.vocabulary == 50 and [len(made.ids[s]) for s in text.SPLITS] == [90, 5, 5]
     assert made.decode(made.ids["validation"]) == "40 41 42 43 44"
+    longer = text.corpus(str(tmp_path / "a.npy"), "tokens", saved(tmp_path / "b.npy", np.array([3, 70])))
+    assert longer.vocabulary == 71 and longer.ids["test"].tolist() == [3, 70]
 
 
 def test_samples_are_windows_of_the_text():
