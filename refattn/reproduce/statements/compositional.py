@@ -118,11 +118,10 @@ STATEMENTS = (
     Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
         "accuracy, mean of four tasks, 1 retrieval, m = 95", "esbn", esbn(95), "esbn", "paper")),
     Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
-        "accuracy, mean of four tasks, 1 retrieval, m = 50", "esbn", esbn(50), "esbn", "paper"),
-        "36 runs of about 6 core-minutes: docs/unfinished_runs/README.md"),
+        "accuracy, mean of four tasks, 1 retrieval, m = 50", "esbn", esbn(50), "esbn", "paper")),
     Statement("The more objects are held out, the larger its lead (ESBN)", "C, section 4.5, figure 6", accuracy(
         "half of its lead at m = 95 minus that at m = 50", "esbn",
-        (*esbn(95), *(pair[::-1] for pair in esbn(50))), "esbn", "paper"), "the same runs"),
+        (*esbn(95), *(pair[::-1] for pair in esbn(50))), "esbn", "paper")),
     Statement("Compositional attention is better on longer commands (SCAN)", "C, section 4.6, table 4", accuracy(
         "whole commands, cut-off 26, linear scoring, 1 and 2 retrievals, 10,000 steps", "scan", tuple(
             (scan(scoring="linear", retrievals=r), BESIDE) for r in (1, 2)), "scan_10000", "fifth"),
