@@ -22,8 +22,10 @@ from refattn.recipes import RECIPES as ALL
 from refattn.recipes import recipe
 from refattn.reproduce.published import figures_for
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
+from refattn.tasks.esbn import Esbn
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.sraven import Sraven
+from refattn.tasks.text_windows import windows
 from refattn.verification.theorems.statement import filled
 from tests import recipe_settings
 
@@ -33,6 +35,7 @@ DEFAULTS = [
     (optim.clip_by_global_norm, {"epsilon": 0.0}), (optim.warmup_cosine, {"floor": 0.1, "length": "released"}),
     (positions.Rotary, {"base": 10_000.0}), (positions.sinusoidal, {"base": 10_000.0}),
     (FuzzyLogic, {"variables": 4, "terms": 2, "length": 32, "held_out": 0.7}),
+    (Esbn, {"task": "same_different", "hold_out": 50, "seed": 0}), (windows, {"context": 0, "first": 0, "size": None}),
     (ContextNorm, {"segments": 1, "epsilon": 1e-8}),
     (Sraven, {"features": 4, "symbols": 8, "held_out": 0.25}),
     (ContextualRetrieval, {"searches": 2, "retrievals": 4, "objects": 10, "share": 0.8}),

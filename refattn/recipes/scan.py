@@ -175,8 +175,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         table = p.target.table
         xp = array_module(table)
         source = to_device(np.array([task.tokens(prompt)]), xp)
-        state = model.begin(p, source, masks.padding(xp.full(1, source.shape[1]), source.shape[1]))
-        said = greedy(partial(model.extend, p), state, xp.full((1, 1), task.END), tokens, task.END)
+        said = greedy(partial(model.extend, p), model.begin(p, source), xp.full((1, 1), task.END), tokens, task.END)
         yield task.spoken(to_host(said)[0].tolist())
 
     def score(self, y, batch):

@@ -109,7 +109,7 @@ STATEMENTS = (
               "with Sort-of-CLEVR's rows: refattn reproduce sort-of-clevr"),
     Statement("Compositional attention is better on Sort-of-CLEVR", "C, section 4.2, tables 1, 7", accuracy(
         "accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, "sort_of_clevr", "small"),
-        "16 runs of an hour of one core: docs/unfinished_runs/README.md"),
+        "6 runs of 1.6 core-hours: docs/unfinished_runs/README.md"),
     Statement("Compositional attention is better on equilateral triangles", "C, section 4.3, table 3", accuracy(
         "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), "triangles", "small"),
         "16 runs of half an hour of one core"),
@@ -125,7 +125,7 @@ STATEMENTS = (
     Statement("Compositional attention is better on longer commands (SCAN)", "C, section 4.6, table 4", accuracy(
         "whole commands, cut-off 26, linear scoring, 1 and 2 retrievals, 10,000 steps", "scan", tuple(
             (scan(scoring="linear", retrievals=r), BESIDE) for r in (1, 2)), "scan_10000", "fifth"),
-        "16 runs of an hour of one core: docs/unfinished_runs/README.md"),
+        "8 runs of 1 to 1.75 core-hours: docs/unfinished_runs/README.md"),
     Statement("Dot-product and MLP scoring are both fine", "C, appendix B.7, section 4.6", accuracy(
         "whole commands, cut-off 26: dot minus linear scoring, 2 retrievals", "scan",
         ((scan(scoring="dot", retrievals=2), scan(scoring="linear", retrievals=2)),), "scan_10000",
