@@ -132,8 +132,7 @@ STATEMENTS = (
         "fifth")._replace(margin=0.05), "the same runs"),
     Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", Comparison(
         "bits a character", "text", sides(OURS, "test", "bits", text="tiny_shakespeare.txt", unit="characters",
-                                          position="learned", length=64), ("text_models",), "small", less=True),
-        "6 runs of 20 core-minutes on characters; WikiText-103 at the paper's size is not at hand"),
+                                          position="learned", length=64), ("text_models",), "small", less=True)),
     Statement("Compared models have parameters within about 5 %", "C, appendix B.5", Computed(
         "largest difference of the cells of table 6, between compositional attention and 4 heads", parameters_apart,
         0.05)),
