@@ -63,8 +63,10 @@ def legend(axes, **place):
 def dots(sheet):
     """A panel for each column, rows downwards: ours with standard errors, the paper's beside it."""
     from matplotlib.figure import Figure
+    from matplotlib.transforms import ScaledTranslation
     headings, labels = [cell["heading"] for cell in sheet.data[0]["cells"]], [row["label"] for row in sheet.data]
-    made = Figure(figsize=(2.6 + 2.4 * len(headings), 1.2 + 0.24 * len(labels)), layout="constrained")
+    made = Figure(figsize=(2.6 + 2.4 * len(headings), 1.6 + 0.24 * len(labels)), layout="constrained")
+    lower = ScaledTranslation(0, -0.55, made.dpi_scale_trans)        # inches, below the words of the axis
     for number, axes in enumerate(made.subplots(1, len(headings), sharey=True, squeeze=False)[0]):
         for name, colour, mark, shift in (("ours", COLOURS[0], "o", -0.12), ("paper", COLOURS[1], "x", 0.12)):
             found = [(at + shift, row["cells"][number][name]) for at, row in enumerate(sheet.data)]
@@ -78,7 +80,7 @@ def dots(sheet):
         errors = any((row["cells"][number]["ours"] or {}).get("standard_error") for row in sheet.data)
         axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)
         axes.grid(axis="x", alpha=0.3)
-        legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.6 / (0.24 * len(labels))))
+        legend(axes, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=axes.transAxes + lower)
     made.axes[0].set_ylim(len(labels) - 0.5, -0.5)
     made.suptitle(sheet.title, fontsize=10)
     return made
