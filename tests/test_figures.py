@@ -49,9 +49,10 @@ def test_a_line_goes_through_the_means_of_the_recorded_runs():
     for line, row in zip(axes.containers, sheet.data, strict=True):
         np.testing.assert_allclose(line.lines[0].get_ydata(orig=False), [cell["ours"]["mean"] for cell in row["cells"]])
         assert f"n = {row['cells'][0]['ours']['n']}" in line.get_label()
-    a, b, c = drawing.looks(["a, x", "a, y", "b, x"])
-    assert a["color"] == b["color"] != c["color"] and a["linestyle"] == c["linestyle"] != b["linestyle"]
-    assert a["marker"] == c["marker"] != b["marker"]
+    assert drawing.looks(["a, x", "a, y", "b, x"]) == [
+        {"color": drawing.COLOURS[0], "linestyle": "-", "marker": "o"},
+        {"color": drawing.COLOURS[0], "linestyle": "--", "marker": "s"},
+        {"color": drawing.COLOURS[1], "linestyle": "-", "marker": "o"}]
 
 
 def test_a_curve_is_the_mean_of_the_histories():

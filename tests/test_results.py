@@ -60,16 +60,6 @@ def test_the_separation_is_that_of_its_runs():
 
 # --- the writer ------------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A directory with two complete runs and one that has only begun."""
-    out = tmp_path_factory.mktemp("finished")
-    for seed in 0, 1:
-        fit(tiny(seed=seed), out / f"hyla-seed{seed}", progress=False)
-    fit(tiny(attention="linear"), out / "linear-seed0", max_seconds=1e-6, progress=False)
-    return out
-
-
 def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_validation_chose():
     bits = {name: {} for name in ("text_models", "text_rates")}
     for name, found in bits.items():
@@ -82,6 +72,16 @@ def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_v
     assert (f"{nats.mean():.3f} nats (seeds 0 to 2: {', '.join(f'{x:.3f}' for x in nats)}; mean of both parts, record "
             f"`text_rates`), {nats.mean() - 1.88:.3f} more; at 0.003 it has {better.mean():.3f}.") in " ".join(
                 RESULTS.split())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A directory with two complete runs and one that has only begun."""
+    out = tmp_path_factory.mktemp("finished")
+    for seed in 0, 1:
+        fit(tiny(seed=seed), out / f"hyla-seed{seed}", progress=False)
+    fit(tiny(attention="linear"), out / "linear-seed0", max_seconds=1e-6, progress=False)
+    return out
 
 
 def test_finished_runs_are_collected_once_and_read_back_whole(finished, tmp_path, capsys):

@@ -152,7 +152,7 @@ BUSY = """
 import sys, time
 from refattn.train import fit, groups, runs
 from tests.tiny import tiny
-chosen = tiny(shards=4, steps=40, batch=128, width=64, hidden=128, length=32, heads=8, probe=1, evaluation=1)
+chosen = tiny(shards=4, steps=120, batch=128, width=64, hidden=128, length=32, heads=8, probe=1, evaluation=1)
 started = []
 at_work = groups.Forked.at_work
 groups.Forked.at_work = lambda self, shards: started.append(self) or at_work(self, shards)
@@ -168,7 +168,7 @@ print(leader, helper, runs.result(sys.argv[1])["cpu_seconds"])
 def test_both_processes_compute_and_their_time_is_counted(tmp_path):
     done = run(BUSY, tmp_path / "run")
     leader, helper, said = map(float, done.stdout.split())
-    assert helper > leader / 3 > 0.1, done.stdout           # the leader also updates, logs and saves: 0.6 on idle cores
+    assert helper > 0.5 * leader > 0.1, done.stderr         # the leader also updates, logs and saves
     assert helper + 0.3 * leader < said < 1.1 * (leader + helper)           # without what comes before the first step
 
 

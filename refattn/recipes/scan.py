@@ -172,8 +172,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
 
     def write(self, model, p, prompt, tokens=task.LONGEST + 1):
         """The actions of a command, as one piece."""
-        table = p.target.table
-        xp = array_module(table)
+        xp = array_module(p.target.table)
         source = to_device(np.array([task.tokens(prompt)]), xp)
         said = greedy(partial(model.extend, p), model.begin(p, source), xp.full((1, 1), task.END), tokens, task.END)
         yield task.spoken(to_host(said)[0].tolist())
