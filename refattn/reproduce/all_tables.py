@@ -6,7 +6,7 @@ from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.json_files import read_json
 from .claims import Claims
 from .figures import FIGURES
-from .language import FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
+from .language import FIGURE_4B, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
 from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
 from .published.compositional import fraction
 from .records import RECORDS
@@ -212,4 +212,4 @@ class Ambiguity:
 TABLES = {table.name: table for table in (
     TABLE_A1_LOGIC, TABLE_A1_RELEASED, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES,
     MULTITASK, ESBN, TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R,
-    *FIGURES, Claims())}
+    FIGURE_4B, *FIGURES, Claims())}

@@ -12,7 +12,7 @@ from typing import ClassVar
 from ..recipes import recipe
 from ..train.json_files import read_json
 from . import drawing, records, verdicts
-from .codes import read_codes
+from .codes import with_codes
 from .sheet import Sheet, chosen
 from .statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
@@ -117,8 +117,7 @@ class Claims:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
         about = [(one.task, side.fields) for one in self.comparisons() if one.records[0].endswith("_codes")
                  for pair in one.pairs for side in pair]
-        return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes
-                           if any(matches(run, *one) for one in about)]
+        return with_codes(outcomes, lambda run: any(matches(run, *one) for one in about))
 
     def judged(self, runs) -> dict:
         """{label: row}, every statement with a verdict; all are judged, whichever are shown."""

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from .. import params
-from ..analysis import latent_code, regular, searches
+from ..analysis import latent_code, regular, searches, text
+from ..tasks import text_windows
 from ..train import load, runs, stream
 from . import records
 
@@ -30,6 +31,7 @@ COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
 WHAT = (f"logistic regression from {COUNT:,} latent codes of training tasks, scored on {COUNT:,} of held-out tasks by "
         "macro-F1")
 POWERS = 16, 32, 64, 128, 256, 512
+LAST = 1, 2, 4, 8, 16, 32, 64, 128
 
 
 def initial(recipe, model):
@@ -88,7 +90,20 @@ def retrieval_codes(recipe, model, trained, untrained) -> dict:
                         "all": float(searches.pairing(seen).std(axis=1).mean())}}
 
 
-NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieval_codes}
+def text_codes(recipe, model, trained, untrained) -> dict:
+    """Of any language model: how much of the gradient the last tokens get, where it would be even, and untrained."""
+    length = recipe.lengths.get("times_2", recipe.length)
+    drawn = text_windows.sample(stream(recipe.seed, "evaluation", 1_000_000), recipe.corpus().ids["test"], FIELD_WORDS,
+                                length)
+
+    def shares(p):
+        field = text.receptive_field(model, p, drawn.tokens, drawn.target)
+        return {f"last {n}": float(field[n - 1]) for n in LAST if n < length}
+    return {"receptive field": {**both(shares, trained, untrained),
+                                **{f"even last {n}": n / length for n in LAST if n < length}}}
+
+
+NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieval_codes, "text": text_codes}
 
 
 def read_codes(path, count: int = COUNT) -> dict:
@@ -118,6 +133,11 @@ def read_codes(path, count: int = COUNT) -> dict:
         drawn.append({**scores, "all layers": {"probe": latent_code.probe(train, recipe.variables)}})
     return {part: {label: sum(scores[part][label] for scores in drawn) / DRAWS for label in drawn[0][part]}
             for part in drawn[0]}
+
+
+def with_codes(outcomes, read=lambda run: True) -> list[dict]:
+    """Finished fresh runs, and after them what the codes say of those that `read` picks, as in a record of codes."""
+    return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes if read(run)]
 
 
 def collect(file, sources, count: int = COUNT) -> int:

@@ -1,5 +1,6 @@
 """Published figures and tables of language models, on corpora that are at hand: only an order can be compared."""
 
+from .codes import LAST
 from .published import FIGURE_7, TABLE_3
 from .table import Column, Row, Table
 
@@ -36,7 +37,8 @@ def length_rows() -> tuple:
     """The baselines and RegularGPT with the paper's chunks, then RegularGPT with chunks for shorter windows."""
     rows = [Row(label, {**CHARACTERS, **fields}, (*((figure, None) for figure in figures), None))
             for label, (fields, figures) in TABLE_3.items()]
-    own = [(f"RegularGPT, chunk {chunk}", {"attention": "regular_gpt", "chunk": chunk}) for chunk in (8, 16)]
+    own = [(f"RegularGPT, chunk {chunk}, 4 sub-layers", {"attention": "regular_gpt", "chunk": chunk, "layers": 4})
+           for chunk in (8, 16, 32)]
     own += [(words, {"attention": "softmax", "position": position}) for words, position in (
         ("KERPLE, power", "kerple_power"), ("rotary", "rotary"), ("sinusoidal", "interleaved"))]
     return (*rows, *(Row(label, {**CHARACTERS, **fields}, (None,) * len(TIMES)) for label, fields in own))
@@ -49,3 +51,11 @@ TABLE_3_OF_R = Table(
     digits=2, own_directories=True, default_scale="small",
     remarks=(OTHER[1], "Multiples are of the training length; ours are perplexities of characters, so only the order "
              "and the growth can be compared."))
+
+FIGURE_4B = Table(
+    "figure-4b", "Figure 4b of R, language modelling: the share of the gradient that the last tokens get",
+    "Chi et al. 2023, RegularGPT, figure 4b: a curve without numbers", "text",
+    tuple(Column(str(n), "receptive field", f"last {n}") for n in LAST),
+    tuple(row._replace(paper=(None,) * len(LAST)) for row in TABLE_3_OF_R.rows), ("text_codes",),
+    own_directories=True, default_scale="small", axes=("last tokens", "share of the gradient"),
+    remarks=("Of the loss of a window's last token, by each embedding; windows of twice the trained length.",))

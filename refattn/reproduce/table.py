@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..recipes import recipe
 from . import drawing, records
+from .codes import with_codes
 from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
@@ -63,8 +64,8 @@ class Table:
         return jobs
 
     def after(self, outcomes) -> list[dict]:
-        """What fresh runs add to the table: themselves."""
-        return outcomes
+        """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
+        return with_codes(outcomes)[len(outcomes):] if self.records[0].endswith("_codes") else outcomes
 
     def recorded(self) -> list[dict]:
         """All recorded runs."""

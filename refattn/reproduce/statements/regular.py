@@ -99,8 +99,11 @@ STATEMENTS = (
     Statement("The receptive field is a straight line", "R, section 7.4, figure 4a", read(
         "the gradient's share of the first half of 500 symbols of PARITY minus one half, the same within 0.1", "parity",
         "receptive field", (("first half", "one half"),), margin=0.1)),
-    Statement("Trained on text, RegularGPT looks at a local window", "R, section 7.4, figure 4b", None,
-              "one run of an hour, then refattn.analysis.text.receptive_field"),
+    *(Statement("Trained on text, RegularGPT looks at a local window", "R, section 7.4, figure 4b", Comparison(
+        f"the gradient's share of the last 32 of 256 characters, minus that {words}, chunk 16", "text",
+        (tuple(Side({**TEXT, **GPT_TEXT}, "receptive field", f"{kind}last 32") for kind in ("", null)),),
+        ("text_codes",), "small"), NEVER_LONG)
+      for words, null in (("in the untrained network", "untrained "), ("of an even share", "even "))),
     Statement("RegularGPT fails where a new level begins", "R, section 6, table 3", text(
         "bits for the last character at 4 minus at 2 trained lengths of 128, chunk 16", (GPT_TEXT, 2), (GPT_TEXT, 4)),
         NEVER_LONG),
