@@ -188,5 +188,3 @@ def test_figures_show_what_they_are_given():
     cosines = np.eye(3)
     image = latent_code_figures.heat_map([1, 2, 3], cosines).axes[0].images[0]
     assert np.array_equal(image.get_array(), cosines) and image.get_clim() == (-1, 1)
-    heads = latent_code_figures.by_heads({"hyla": {1: [0.1, 0.2], 8: [0.5]}}).axes[0]
-    assert heads.lines[0].get_ydata() == pytest.approx([0.15, 0.5])

@@ -54,21 +54,3 @@ def heat_map(names, cosines, *, title: str = "cosine of mean latent codes", labe
     axes.set_yticks(range(len(names)), names)
     made.colorbar(image, ax=axes, label="cosine", shrink=0.85)
     return made
-
-
-def by_heads(found: dict, *, ylabel: str = "held-out R²"):
-    """{name: {heads: values of the seeds}}: means as lines, seeds as points; the axis of heads is logarithmic."""
-    from matplotlib.figure import Figure
-    made = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = made.subplots()
-    for colour, (name, row) in zip(COLOURS, found.items(), strict=False):
-        heads = sorted(row)
-        axes.plot(heads, [np.mean(row[n]) for n in heads], color=colour, linewidth=2, label=name)
-        for n in heads:
-            axes.plot([n] * len(row[n]), row[n], "o", color=colour, markersize=4)
-    ticks = sorted({n for row in found.values() for n in row})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, map(str, ticks))
-    axes.set(xlabel="heads", ylabel=ylabel)
-    axes.legend(fontsize=8)
-    return made

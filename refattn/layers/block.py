@@ -131,9 +131,9 @@ class Block:
         keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
         """
         own, context = kept
-        norm, bias, length = LayerNorm(self.width, self.epsilon), None, x.shape[1] + (own.length if own else 0)
+        norm, bias, start, new = LayerNorm(self.width, self.epsilon), None, own.length if own else 0, x.shape[1]
         if self.position is not None:
-            bias = self.position.forward(p.position, length, length)[0][..., length - x.shape[1]:, :]
+            bias, _ = self.position.forward(p.position, new, start + new, start)
         for name, layer, norm_name in self.sub_layers:
             n = norm.forward(p[norm_name], x)[0] if self.norm == "pre" else x
             if name == "attention":

@@ -17,10 +17,11 @@ from ..xp import array_module
 __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
 
 
-def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False) -> np.ndarray:
-    """bucket[q, k] as int32, from the distance n = q - k.
+def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,
+               start: int = 0) -> np.ndarray:
+    """bucket[q, k] as int32, from the distance n = start + q - k: the first query stands beside key `start`.
 
-    One direction: n = max(q - k, 0); with m = buckets // 2, the bucket is n for n < m and then grows with log n up to
+    One direction: n = max(n, 0); with m = buckets // 2, the bucket is n for n < m and then grows with log n up to
     max_distance: min(buckets - 1, m + floor((buckets - m) ln(n / m + 1.19e-7) / ln(max_distance / m))).
     Both directions (Raffel et al. 2020): half of the buckets for each sign, keys after the query in the upper half.
     Source: H, released code, which uses one direction although it masks nothing: a query and all later keys share
@@ -32,7 +33,7 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     if buckets < (4 if bidirectional else 2) or max_distance <= buckets // (4 if bidirectional else 2):
         raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; allowed: at "
                          f"least {4 if bidirectional else 2}, and a distance beyond the exact half")
-    n = np.arange(queries)[:, None] - np.arange(keys)
+    n = start + np.arange(queries)[:, None] - np.arange(keys)
     offset = np.zeros_like(n)
     if bidirectional:
         buckets //= 2
@@ -56,9 +57,9 @@ class T5:
         """table (h, w), one bias for each head and bucket."""
         return {"table": Parameter("hw", (self.heads, self.buckets), self.buckets, "table")}
 
-    def forward(self, p, queries: int, keys: int) -> tuple:
-        """bias (h, q, k) for sequences of these lengths.  Returns it and the index of each entry in the flat table."""
-        index = _table_index(array_module(p.table), self, queries, keys)
+    def forward(self, p, queries: int, keys: int, start: int = 0) -> tuple:
+        """bias (h, q, k), the first query beside key `start`.  Returns it and each entry's index in the flat table."""
+        index = _table_index(array_module(p.table), self, queries, keys, start)
         return p.table.reshape(-1)[index], index
 
     def backward(self, p, saved, dbias, grads):
@@ -68,8 +69,8 @@ class T5:
 
 
 @lru_cache(maxsize=32)
-def _table_index(xp, t5: T5, queries: int, keys: int):
-    bucket = t5_buckets(queries, keys, t5.buckets, t5.max_distance, t5.bidirectional)
+def _table_index(xp, t5: T5, queries: int, keys: int, start: int):
+    bucket = t5_buckets(queries, keys, t5.buckets, t5.max_distance, t5.bidirectional, start)
     return xp.asarray(np.arange(t5.heads, dtype=np.int32)[:, None, None] * t5.buckets + bucket)
 
 

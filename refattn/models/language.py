@@ -3,7 +3,7 @@
     h = E[x] (+ a table of positions);   h <- stack(h), nothing later seen;   z = scale h E^T;   p(next) = softmax(z)
 
 With `target` the output is the loss of every token, z being made a tile at a time; without it, z itself.  `extend` says
-z of further tokens from what was kept of those before.
+z of further tokens from what was kept of those before, `last` the loss of the last token of a long text.
 Of RegularGPT all positions are read, each level at dilation C^l; at least the levels of the training `length` are
 applied, whatever the length, so that a short prompt meets the depth that was trained.
 Source: H, section 5; C, section 4.7; R, section 6; nanoGPT (a learned table, embeddings not scaled).  Differs: R does
@@ -132,6 +132,21 @@ class Language:
 
     def extend(self, p, x, kept: KeptText | None = None):
         """Scores y (b, n, v) after each of n further tokens x (b, n), and the KeptText that includes them."""
+        h, kept = self._extended(p, x, kept)
+        return self._scores(p, h), kept
+
+    def last(self, p, x, target, piece: int = 256) -> tuple:
+        """The loss (b, 1) of the last token of x (b, t), and what `next_token` saved, `piece` tokens at a time.
+
+        No array is t x t, and none is made of pairs that a causal text has not: half the time of `forward` or less.
+        """
+        kept = None
+        for start in range(0, x.shape[1], piece):
+            h, kept = self._extended(p, x[:, start:start + piece], kept)
+        return next_token(h[:, -1:], self._table(p), target[:, -1:], self.factor)
+
+    def _extended(self, p, x, kept):
+        """h (b, n, m) after the last norm, and what is kept now."""
         xp, n = array_module(p.embed.table), x.shape[1]
         start = 0 if kept is None else kept.length
         h, _ = self.embedding.forward(p.embed, x, start=start)
@@ -150,7 +165,7 @@ class Language:
         h = h[:, -n:]
         if self.stack.final_norm:
             h, _ = LayerNorm(self.stack.width, self.stack.block.epsilon).forward(p.norm, h)
-        return self._scores(p, h), KeptText(tuple(parts), whole if self.sliding else None, start + n)
+        return h, KeptText(tuple(parts), whole if self.sliding else None, start + n)
 
     def _table(self, p):
         return p.embed.table if self.tied else p.readout.table

@@ -238,10 +238,6 @@ class FiniteRecipe(Recipe):
                              f"{self.size('train'):,} samples there are")
         return number
 
-    def epoch_of(self, step: int) -> int:
-        """The number of the epoch that a step belongs to, from 0."""
-        return step // self.steps_per_epoch
-
     def draw(self, step: int):
         epoch, place = divmod(step, self.steps_per_epoch)
         return self.take("train", order(self.seed, epoch, self.size("train"))[place * self.batch:][:self.batch])

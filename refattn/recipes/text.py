@@ -162,10 +162,14 @@ class TextRecipe(LanguageRecipe):
         yield from ((min(self.batch, whole - n), {"first": n}) for n in range(0, whole, self.batch))
 
     def predict(self, model, p, batch):
-        """(b, q, 2): the loss of each token in nats, and whether it has the greatest score."""
+        """(b, q, 2): the loss of each token in nats, and whether it has the greatest score; of a long text the last."""
         tokens, options = self.inputs(batch)
-        y, saved = model.forward(p, tokens, **options)
-        return array_module(y).stack([y, saved.loss.hit.astype(y.dtype)], axis=-1)
+        if "read" in options and not model.sliding:         # RegularGPT has no pairs of all tokens
+            y, loss = model.last(p, tokens, batch.target)
+        else:
+            y, saved = model.forward(p, tokens, **options)
+            loss = saved.loss
+        return array_module(y).stack([y, loss.hit.astype(y.dtype)], axis=-1)
 
     def write(self, model, p, prompt, tokens=500, temperature=1.0, top_k=0, seed=0, stop=""):
         """The prompt, then its continuation piece by piece.  Raises ValueError for what cannot be."""
