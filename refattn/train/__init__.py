@@ -7,6 +7,7 @@ A recipe is anything with the methods and fields of `recipes.base.Recipe`; this 
 """
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from . import curves, groups, prefetch, runs
 from .evaluation import evaluate, stream
 from .groups import WorkerLost
 from .json_files import environment, write_json
-from .record import NonFinite, Record, State
+from .record import NonFinite, Record, State, progress_bar
 from .runs import load
 from .shards import Shards
 from .stop import Interrupted, Stop
@@ -80,7 +81,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
         finished = state.step == recipe.steps
-        metrics = _finish(recipe, model, state, out, device=device, workers=group.size) if finished else {}
+        metrics = _finish(recipe, model, state, out, progress, device=device, workers=group.size) if finished else {}
     return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 
 
@@ -100,14 +101,14 @@ def _opened(out, recipe, listed, state: State, resume: bool):
         yield
 
 
-def _finish(recipe, model, state: State, out, **made_with) -> dict:
+def _finish(recipe, model, state: State, out, progress: bool, **made_with) -> dict:
     """Final metrics of every split; with `out` also result.json and curves.png."""
     if out is not None and (done := runs.result(out)):
         return done["metrics"]
-    metrics = {split: evaluate(recipe, model, state.parameters, split) for split in recipe.SPLITS}
+    metrics = _all_splits(recipe, model, state.parameters, progress)
     if out is not None:
-        metrics |= recipe.read_off([*runs.lines(out), {"step": state.step, **metrics}])
-        best = _best(recipe, model, out, array_module(state.flat))
+        best = _best(recipe, model, out, array_module(state.flat), progress, {"step": state.step, "metrics": metrics})
+        metrics = metrics | recipe.read_off([*runs.lines(out), {"step": state.step, **metrics}])
         write_json(Path(out, "result.json"), {
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
             **({"best": best} if best else {}), "parameters": len(state.flat), "seconds": round(state.seconds, 1),
@@ -116,10 +117,19 @@ def _finish(recipe, model, state: State, out, **made_with) -> dict:
     return metrics
 
 
-def _best(recipe, model, out, xp) -> dict | None:
-    """Step and metrics of the parameters in best.npz; None where there are none."""
+def _all_splits(recipe, model, p, progress: bool) -> dict:
+    """{split: metrics}, with a bar where that takes more than two seconds."""
+    bar = partial(progress_bar, unit="batch", delay=2, leave=False, disable=not progress)
+    return {split: evaluate(recipe, model, p, split, bar=partial(bar, desc=f"{recipe.name}, {split}"))
+            for split in recipe.SPLITS}
+
+
+def _best(recipe, model, out, xp, progress: bool, last: dict) -> dict | None:
+    """Step and metrics of the parameters in best.npz, which may be the last; None where there are none."""
     if not Path(out, runs.BEST).exists():
         return None
     arrays, meta = runs.load_checkpoint(out, recipe, model.parameters(), runs.BEST)
+    if meta["step"] == last["step"]:
+        return last
     p = params.view(to_device(arrays["parameters"], xp), model.parameters())
-    return {"step": meta["step"], "metrics": {split: evaluate(recipe, model, p, split) for split in recipe.SPLITS}}
+    return {"step": meta["step"], "metrics": _all_splits(recipe, model, p, progress)}

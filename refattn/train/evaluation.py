@@ -39,11 +39,11 @@ def _module(views):
     return array_module(views)
 
 
-def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None) -> dict:
+def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None, bar=iter) -> dict:
     """{metric: value} of a split, over `tasks` samples (the recipe's number when None), without dropout.
 
     One batch of outputs exists at a time: what stays of it are the recipe's scores, one row for each sample or token.
-    A split that is asked nothing has no figures.
+    A split that is asked nothing has no figures.  `bar` is what batches pass through, such as `tqdm.tqdm`.
 
     Raises ValueError for an unknown split or a number of tasks below 1.
     """
@@ -51,7 +51,7 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None)
     if not isinstance(tasks, int) or tasks < 1:
         raise ValueError(f"tasks is {tasks!r}; allowed: whole numbers of at least 1")
     scores = {}
-    for batch in recipe.asked(split, tasks):
+    for batch in bar(recipe.asked(split, tasks)):
         y = to_host(recipe.predict(model, parameters, moved(batch, xp)))
         for name, x in recipe.score(y, batch).items():
             scores.setdefault(name, []).append(x)

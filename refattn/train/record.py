@@ -79,6 +79,15 @@ class Health:
             raise NonFinite(f"step {self.start + int(self.good) // self.turns + 1}: {what} is not finite")
 
 
+def progress_bar(iterable=None, **options):
+    """A `tqdm` on standard error; without a thread of its own, beside which no later run of this process could fork."""
+    from tqdm import tqdm
+
+    class Bar(tqdm):
+        monitor_interval = 0
+    return Bar(iterable, dynamic_ncols=True, file=sys.stderr, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
+
+
 class Record:
     """Log lines, evaluations, checkpoints and the bar of one run; with `out` None only the bar."""
 
@@ -90,14 +99,8 @@ class Record:
         self.every_step = array_module(state.flat) is np    # on a CPU a look costs nothing
 
     def __enter__(self):
-        from tqdm import tqdm
-
-        class Bar(tqdm):
-            monitor_interval = 0        # no thread of its own, beside which no later run of this process could fork
-
-        self.bar = Bar(total=self.recipe.steps, initial=self.state.step, desc=self.recipe.name, unit="step",
-                        disable=not self.progress, dynamic_ncols=True, file=sys.stderr,
-                        mininterval=0.1 if sys.stderr.isatty() else 10)
+        self.bar = progress_bar(total=self.recipe.steps, initial=self.state.step, desc=self.recipe.name, unit="step",
+                                disable=not self.progress)
         shards = self.recipe.shards
         self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
                  f"of {self.recipe.batch} samples in {shards} shard{'s' * (shards > 1)}, {self.group}")
