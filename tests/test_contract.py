@@ -56,6 +56,16 @@ def test_order_is_the_order_in_memory():
     assert contract("bqhd,bkhd->bhqk", a, b, order=s).strides == s.strides
 
 
+def test_laid_out_like_changes_memory_only_strip_by_strip(monkeypatch):
+    a, x = np.empty((50, 2, 3, 20)).transpose(1, 2, 3, 0), np.arange(3 * 20 * 50).reshape(3, 20, 50)
+    whole = laid_out_like(x, a)
+    for size in 0, 3 * 20 * 50, 3 * 20 * 50 + 1:
+        monkeypatch.setattr("refattn.contract.STRIPED", size)
+        found = laid_out_like(x, a)
+        assert np.array_equal(found, x) and found.strides == whole.strides == (160, 8, 480)
+        assert np.array_equal(laid_out_like(x[:1], a), x[:1])
+
+
 def test_laid_out_like_changes_memory_only():
     a = np.zeros((2, 3, 4, 5)).transpose(3, 0, 1, 2)
     x = np.random.default_rng(0).standard_normal((3, 4))

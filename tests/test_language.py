@@ -265,6 +265,21 @@ def test_of_every_length_the_last_token_alone_is_scored():
     assert found == pytest.approx(model.forward(p, batch.tokens, target=batch.target)[0][:, -1].mean() / np.log(2))
 
 
+@pytest.mark.parametrize("attention, position", [
+    ("softmax", "alibi"), ("softmax", "t5"), ("softmax", "kerple_log"), ("softmax", "rotary"), ("hyla", "interleaved"),
+    ("linear", "rotary"), ("linear", "alibi"), ("compositional", "t5"), ("regular_gpt", "none")])
+@pytest.mark.parametrize("piece", [4, 7, 40])
+def test_the_last_token_is_the_same_piece_by_piece(attention, position, piece):
+    chosen = recipe("text", attention=attention, position=position, longest=36, chunks=3, **SIZES)
+    model = chosen.build()
+    p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("times_4", 10**9)))
+    whole, saved = model.forward(p, batch.tokens, target=batch.target)
+    y, loss = model.last(p, batch.tokens, batch.target, piece)
+    np.testing.assert_allclose(y, whole[:, -1:], rtol=1e-12)
+    assert np.array_equal(loss.hit, saved.loss.hit[:, -1:])
+    np.testing.assert_allclose(chosen.predict(model, p, batch)[..., 0], y, rtol=1e-12)
+
+
 def test_scores_are_sums_over_what_is_asked(tmp_path):
     (tmp_path / "a.txt").write_text("one two three\n" * 60 + "one four\n" * 6)
     chosen = recipe("text", unit="words", **SIZES | {"text": str(tmp_path / "a.txt")})

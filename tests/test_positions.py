@@ -19,6 +19,8 @@ def test_buckets_are_those_of_the_scalar_formula(buckets, beyond, bidirectional)
     ours = t5_buckets(30, 50, buckets, distance, bidirectional)
     assert ours.dtype == np.int32 and ours.min() >= 0 and ours.max() < buckets
     assert ours.tolist() == [[bucket(q - k, buckets, distance, bidirectional) for k in range(50)] for q in range(30)]
+    later = t5_buckets(3, 50, buckets, distance, bidirectional, start=27)
+    assert later.tolist() == ours.tolist()[27:]
 
 
 def test_released_buckets_do_not_see_later_keys():

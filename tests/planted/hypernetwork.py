@@ -141,8 +141,8 @@ ROWS = (
     (POSITIONS, "    max_distance: int\n    bidirectional: bool = False",
      "    max_distance: int\n    bidirectional: "
      "bool = True", "T5's buckets tell keys after the query apart, which the released code does not"),
-    (POSITIONS, "n = np.arange(queries)[:, None] - np.arange(keys)", "n = np.arange(keys) - np.arange(queries)"
-     "[:, None]", "T5's distance has the wrong sign"),
+    (POSITIONS, "n = start + np.arange(queries)[:, None] - np.arange(keys)",
+     "n = np.arange(keys) - start - np.arange(queries)[:, None]", "T5's distance has the wrong sign"),
     (POSITIONS, "array_module(flat, dbias).add.at(flat, saved.reshape(-1), dbias.reshape(-1))",
      "flat[saved.reshape(-1)] = dbias.reshape(-1)", "of all pairs in a T5 bucket only the last gradient is kept"),
     (POSITIONS, "self._rotate(dq, saved.cos[0], -saved.sin[0])", "self._rotate(dq, saved.cos[0], saved.sin[0])",

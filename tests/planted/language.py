@@ -55,6 +55,10 @@ ROWS = (
      "a token that is written stands at the first position"),
     (MODEL, "h, _ = LayerNorm(self.stack.width, self.stack.block.epsilon).forward(p.norm, h)", "pass",
      "what is written has no last norm"),
+    (MODEL, "self._extended(p, x[:, start:start + piece], kept)", "self._extended(p, x[:, start:start + piece], None)",
+     "of a long text the last piece alone is read"),
+    (MODEL, "self._table(p), target[:, -1:]", "self._table(p), target[:, :1]",
+     "the last token of a long text is held against the first target"),
     (LAYER, "range(start, stop))[0] for each in (q, k)", "range(stop - start))[0] for each in (q, k)",
      "tokens that are added to a state are turned as if they were the first"),
     (LAYER, "return self._out(p, o), KeptState(state, stop)", "return self._out(p, o), KeptState(before, stop)"

@@ -52,7 +52,7 @@ ROWS = (
      "the gradient passes the encoder's relus as if they were not there"),
     (BLOCK, "layer.attend(p[name], n, context, keep=context_keep)", "layer.attend(p[name], n, context)",
      "while decoding, cross-attention sees the paddings of the source"),
-    (BLOCK, "[..., length - x.shape[1]:, :]", "[..., :x.shape[1], :]",
+    (BLOCK, "(p.position, new, start + new, start)", "(p.position, new, start + new)",
      "while decoding, a new token has the biases of the first one"),
     (BLOCK, '"cross": {"context": context, ', '"cross": {"context": x, ',
      "cross-attention looks at the target's own tokens instead of the source"),

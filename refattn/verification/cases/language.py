@@ -142,23 +142,31 @@ def scored(every_window):
 
 
 def extended(name, attention, *, chunk=None, turn=None, **fields) -> Case:
-    """A model that reads seven tokens in pieces, keeping what it must, beside the loops over all of them."""
+    """A model that reads seven tokens in pieces, keeping what it must, beside the loops over all of them.
+
+    The output is the scores after each, and the loss of the last.
+    """
     one = Language(Embedding(8, vocabulary=6), Stack(block(attention), 2, final_norm=True), **fields)
     look = None if turn is None else partial(naive_layer.multi_head, variant=attention.variant, position=turn)
 
     def make(rng):
-        return {"parameters": random_parameters(rng, one), "x": rng.integers(6, size=(2, 7))}
+        return {"parameters": random_parameters(rng, one), **{x: rng.integers(6, size=(2, 7)) for x in ("x", "target")}}
 
     def forward(inputs):
         p, kept, scores = view(inputs["parameters"], one.parameters()), None, []
         for start, stop in (0, 2), (2, 3), (3, 5), (5, 7):
             y, kept = one.extend(p, inputs["x"][:, start:stop], kept)
             scores.append(y)
-        return array_module(y).concatenate(scores, axis=1), None
+        last, _ = one.last(p, inputs["x"], inputs["target"], piece=3)
+        return (array_module(y).concatenate(scores, axis=1), last), None
+
+    def naive(inputs):
+        p, options = view(inputs["parameters"], one.parameters()), {"chunk": chunk, "least": 7, "attention": look}
+        losses = naive_language.language(p, inputs["x"], target=inputs["target"], **options)
+        return naive_language.language(p, inputs["x"], **options), losses[:, -1:]
 
     return Case(f"models/Language extended, {name}", "R, section 6; Katharopoulos et al. 2020", "models/language.py",
-                make, forward, None, lambda x: naive_language.language(
-                    view(x["parameters"], one.parameters()), x["x"], chunk=chunk, least=7, attention=look))
+                make, forward, None, naive)
 
 
 def routines():

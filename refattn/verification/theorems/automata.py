@@ -45,28 +45,23 @@ def lemma_1_has_not_the_gradients_of_the_product(rng):
 
 @theorem("a word's state map is the product of its symbols' transition matrices, the earlier factor on the left, by "
          "ceil(log2 T) uses of one network of lemma 1: random automata of 2 to 8 states, every T from 1 to 40; exactly",
-         "R, section 7.2", tolerance=0)
-def transition_matrices_multiply_in_log2_levels(rng):
-    worst = 0.0
-    for t in range(1, 41):
-        automaton = random_automaton(rng, int(rng.integers(2, 9)), int(rng.integers(1, 4)))
-        word = rng.integers(automaton.vocabulary, size=t)
-        levels = chain(automaton.matrices()[word])
-        depth = np.inf if len(levels) - 1 != ceil(log2(t)) else 0.0
-        worst = max(worst, depth, deviation(levels[-1][0], np.eye(automaton.states)[automaton.word_map(word)]))
-    return worst
+         "R, section 7.2", tolerance=0, over=range(1, 41))
+def transition_matrices_multiply_in_log2_levels(rng, t):
+    automaton = random_automaton(rng, int(rng.integers(2, 9)), int(rng.integers(1, 4)))
+    word = rng.integers(automaton.vocabulary, size=t)
+    levels = chain(automaton.matrices()[word])
+    depth = np.inf if len(levels) - 1 != ceil(log2(t)) else 0.0
+    return max(depth, deviation(levels[-1][0], np.eye(automaton.states)[automaton.word_map(word)]))
 
 
 @theorem("that needs one 1 in each row: the network's square of a square of the n x n matrix of ones, n > 1, has the "
-         "entries n (2 n - 1) where the product has n^3; exactly", "R, section 7.2; this library", tolerance=0)
-def products_of_other_0_1_matrices_leave_0_and_1(rng):
-    worst = 0.0
-    for n in range(2, 9):
-        ones = np.ones((4, n, n))
-        levels = chain(ones)
-        wrong = 0.0 if n * (2 * n - 1) != n**3 else np.inf
-        worst = max(worst, wrong, deviation(levels[1], n * ones[:2]), deviation(levels[2], n * (2 * n - 1) * ones[:1]))
-    return worst
+         "entries n (2 n - 1) where the product has n^3; exactly", "R, section 7.2; this library", 0,
+         over=range(2, 9))
+def products_of_other_0_1_matrices_leave_0_and_1(rng, n):
+    ones = np.ones((4, n, n))
+    levels = chain(ones)
+    wrong = 0.0 if n * (2 * n - 1) != n**3 else np.inf
+    return max(wrong, deviation(levels[1], n * ones[:2]), deviation(levels[2], n * (2 * n - 1) * ones[:1]))
 
 
 # --------------------------------------------------------------------------------------------- automata as weights
@@ -107,21 +102,18 @@ def compiled_automata_keep_layer_norm(rng):
 @theorem("the order of the factors matters: with the slots of the first layer exchanged, later times earlier, every "
          "prefix is read backwards; so of nine languages exactly those closed under reversal are still read right, "
          "Even Pairs and Tomita 4 among them though their symbols do not commute, and D_n and Tomita 3 are not; C = 2, "
-         "all words of up to 6 symbols", "R, section 7.2; this library", tolerance=0)
-def exchanged_factors_read_backwards(rng):
-    worst = 0.0
-    for name in ("parity", "even_pairs", "cycle", "d2", "d3", "tomita3", "tomita4", "tomita5", "tomita6"):
-        machine = compiled(LANGUAGES[name].automaton)
-        v, size = machine.automaton.vocabulary, machine.automaton.states**2
-        w1, units = machine.parameters.blocks[0].feed_forward.w1, machine.automaton.states**3
-        w1[:, :units] = np.roll(w1[:, :units], size, axis=0)
-        words = np.arange(v**6)[:, None] // v ** np.arange(6) % v
-        y, truth = answers(machine, words)
-        for t in range(1, 7):
-            worst = max(worst, deviation(y[:, t - 1], answers(machine, words[:, :t][:, ::-1])[1][:, -1]))
-        closed = name not in ("d2", "d3", "tomita3")
-        worst = max(worst, 0.0 if (deviation(y, truth) == 0) == closed else np.inf)
-    return worst
+         "all words of up to 6 symbols", "R, section 7.2; this library", tolerance=0,
+         over=("parity", "even_pairs", "cycle", "d2", "d3", "tomita3", "tomita4", "tomita5", "tomita6"))
+def exchanged_factors_read_backwards(rng, name):
+    machine = compiled(LANGUAGES[name].automaton)
+    v, size = machine.automaton.vocabulary, machine.automaton.states**2
+    w1, units = machine.parameters.blocks[0].feed_forward.w1, machine.automaton.states**3
+    w1[:, :units] = np.roll(w1[:, :units], size, axis=0)
+    words = np.arange(v**6)[:, None] // v ** np.arange(6) % v
+    y, truth = answers(machine, words)
+    wrong = [deviation(y[:, t - 1], answers(machine, words[:, :t][:, ::-1])[1][:, -1]) for t in range(1, 7)]
+    closed = name not in ("d2", "d3", "tomita3")
+    return max(*wrong, 0.0 if (deviation(y, truth) == 0) == closed else np.inf)
 
 
 @theorem("under mask semantics the reset cannot be left out: without it a word of one symbol x is read as x x, for "

@@ -120,50 +120,42 @@ def linear_scoring_cannot_see_the_query(rng):
 
 
 @theorem("retrievals have no order: permuting them in wv and bv permutes the value scores and changes no output; every "
-         "scoring", "C, eq. (10)-(13)")
-def retrievals_can_be_permuted(rng):
-    worst = 0.0
-    for name in SCORINGS:
-        layer, p, x = random_layer(rng, scoring=name)
-        y, saved = layer.forward(p, x)
-        order = rng.permutation(layer.retrievals)
-        p.wv[...], p.bv[...] = p.wv[:, order], p.bv[order]
-        y2, saved2 = layer.forward(p, x)
-        worst = max(worst, deviation(y2, y), deviation(saved2.attention.value_scores,
-                                                       saved.attention.value_scores[..., order]))
-    return worst
+         "scoring", "C, eq. (10)-(13)", over=SCORINGS)
+def retrievals_can_be_permuted(rng, name):
+    layer, p, x = random_layer(rng, scoring=name)
+    y, saved = layer.forward(p, x)
+    order = rng.permutation(layer.retrievals)
+    p.wv[...], p.bv[...] = p.wv[:, order], p.bv[order]
+    y2, saved2 = layer.forward(p, x)
+    return max(deviation(y2, y),
+               deviation(saved2.attention.value_scores, saved.attention.value_scores[..., order]))
 
 
 @theorem("searches have no order: permuting them in the maps of queries, keys and selector and in the rows of the "
-         "output map changes no output; every scoring", "C, eq. (7)-(14)")
-def searches_can_be_permuted(rng):
-    worst = 0.0
-    for name in SCORINGS:
-        layer, p, x = random_layer(rng, scoring=name)
-        y, _ = layer.forward(p, x)
-        order = rng.permutation(layer.searches)
-        for each in "qks":
-            w, b = getattr(p, f"w{each}"), getattr(p, f"b{each}")
-            w[...], b[...] = w[:, order], b[order]
-        p.wo[...] = p.wo[order]
-        worst = max(worst, deviation(layer.forward(p, x)[0], y))
-    return worst
+         "output map changes no output; every scoring", "C, eq. (7)-(14)", over=SCORINGS)
+def searches_can_be_permuted(rng, name):
+    layer, p, x = random_layer(rng, scoring=name)
+    y, _ = layer.forward(p, x)
+    order = rng.permutation(layer.searches)
+    for each in "qks":
+        w, b = getattr(p, f"w{each}"), getattr(p, f"b{each}")
+        w[...], b[...] = w[:, order], b[order]
+    p.wo[...] = p.wo[order]
+    return deviation(layer.forward(p, x)[0], y)
 
 
 @theorem("the biases of keys have no gradient: bk adds one number to all scores of a search, to rounding in every "
          "scoring; br to all logits of a query under dot scoring, exactly, and no loop sees it either; any mask",
-         "C, eq. (8), (11)-(13)")
-def key_biases_have_no_gradient(rng):
-    worst = 0.0
-    for name in SCORINGS:
-        layer, p, x = random_layer(rng, scoring=name)
-        _, g, _ = passes(layer, p, x, rng.standard_normal(x.shape), **masks(rng, x, layer.searches))
-        worst = max(worst, float(np.abs(g.bk).max() / np.abs(g.wk).max()))
-        if name == "dot":
-            before = loops.layer(p, x)
-            p.br[...] += 1
-            worst = max(worst, float(np.abs(g.br).max()), deviation(loops.layer(p, x), before))
-    return worst
+         "C, eq. (8), (11)-(13)", over=SCORINGS)
+def key_biases_have_no_gradient(rng, name):
+    layer, p, x = random_layer(rng, scoring=name)
+    _, g, _ = passes(layer, p, x, rng.standard_normal(x.shape), **masks(rng, x, layer.searches))
+    of_keys = float(np.abs(g.bk).max() / np.abs(g.wk).max())
+    if name != "dot":
+        return of_keys
+    before = loops.layer(p, x)
+    p.br[...] += 1
+    return max(of_keys, float(np.abs(g.br).max()), deviation(loops.layer(p, x), before))
 
 
 @theorem("the key map can move into the selector: (selector W^key^T) . t = selector . (t W^key), eq. (11)-(13) as "

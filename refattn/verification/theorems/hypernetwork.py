@@ -29,67 +29,53 @@ CODES = {"softmax": lambda s: ops.softmax(s), "linear": lambda s: s, "rms_head":
 
 
 @theorem("heads concatenated = head by head = generated weights = value network, for softmax, linear and RMSHead "
-         "codes; self- or cross-attention, without biases", "H, eq. (2) = (3) = (4) = (5)")
-def multi_head_attention_is_a_hypernetwork(rng):
-    worst = 0.0
-    for normalise in CODES.values():
-        q, k, v = inputs(rng)
-        m = 5
-        x, wv = rng.standard_normal((*k.shape[:2], m)), rng.standard_normal((m, k.shape[2], v.shape[3]))
-        wo, code = rng.standard_normal((k.shape[2], v.shape[3], 4)), normalise(ops.scores(q, k))
-        weights, _ = as_hypernetwork.generate(code, wv, wo)
-        ours = [as_hypernetwork.eq_2(code, x, wv, wo), as_hypernetwork.eq_3(code, x, wv, wo),
-                as_hypernetwork.value_network(weights, x)[0]]
-        for eq in loops.eq_2, loops.eq_3, loops.eq_4, loops.eq_5:
-            worst = max(worst, deviations(ours, [eq(code, x, wv, wo)] * 3))
-    return worst
+         "codes; self- or cross-attention, without biases", "H, eq. (2) = (3) = (4) = (5)", over=CODES.values())
+def multi_head_attention_is_a_hypernetwork(rng, normalise):
+    q, k, v = inputs(rng)
+    m = 5
+    x, wv = rng.standard_normal((*k.shape[:2], m)), rng.standard_normal((m, k.shape[2], v.shape[3]))
+    wo, code = rng.standard_normal((k.shape[2], v.shape[3], 4)), normalise(ops.scores(q, k))
+    weights, _ = as_hypernetwork.generate(code, wv, wo)
+    ours = [as_hypernetwork.eq_2(code, x, wv, wo), as_hypernetwork.eq_3(code, x, wv, wo),
+            as_hypernetwork.value_network(weights, x)[0]]
+    return max(deviations(ours, [eq(code, x, wv, wo)] * 3) for eq in (loops.eq_2, loops.eq_3, loops.eq_4, loops.eq_5))
 
 
 @theorem("the MultiHead layer computes the same as its generated value networks, for softmax, linear and RMSHead "
-         "codes; without biases", "H, eq. (2)-(5)")
-def the_layer_is_its_value_network(rng):
-    worst = 0.0
-    for name in "softmax", "linear", "linear_rms_head":
-        layer, p, x = layer_of(rng, name, biases=False)
-        y, saved = layer.forward(p, x)
-        weights, _ = as_hypernetwork.generate(saved.attention.code, p.wv, p.wo)
-        worst = max(worst, deviation(y, as_hypernetwork.value_network(weights, x)[0]))
-    return worst
+         "codes; without biases", "H, eq. (2)-(5)", over=("softmax", "linear", "linear_rms_head"))
+def the_layer_is_its_value_network(rng, name):
+    layer, p, x = layer_of(rng, name, biases=False)
+    y, saved = layer.forward(p, x)
+    weights, _ = as_hypernetwork.generate(saved.attention.code, p.wv, p.wo)
+    return deviation(y, as_hypernetwork.value_network(weights, x)[0])
 
 
 @theorem("eq. (6) equals algorithm 2: without biases and at epsilon = 0, where RMSHead absorbs the missing "
-         "1/sqrt(d); with epsilon, algorithm 2 needs epsilon d", "H, eq. (6), algorithm 2")
-def hyla_equals_its_pseudocode(rng):
-    worst = 0.0
-    for epsilon in 0.0, 1e-2:
-        layer, p, x = layer_of(rng, "hyla", biases=False)
-        q, k, v = (contract("btm,mhd->bthd", x, w) for w in (p.wq, p.wk, p.wv))
-        o, saved = variant("hyla").forward(q, k, v, epsilon=epsilon)
-        y = contract("bqhe,hem->bqm", o, p.wo)
-        code = saved.code
-        literally = loops.pseudocode_hyla(x, p.wq, p.wk, p.wv, p.wo, epsilon=epsilon * layer.head_width)
-        worst = max(worst, deviation(y, literally),
-                    deviation(y, as_hypernetwork.nonlinear_value_network(code, x, p.wv, p.wo)[0]),
-                    deviation(y, loops.eq_6(code, x, p.wv, p.wo)))
-    return worst
+         "1/sqrt(d); with epsilon, algorithm 2 needs epsilon d", "H, eq. (6), algorithm 2", over=(0.0, 1e-2))
+def hyla_equals_its_pseudocode(rng, epsilon):
+    layer, p, x = layer_of(rng, "hyla", biases=False)
+    q, k, v = (contract("btm,mhd->bthd", x, w) for w in (p.wq, p.wk, p.wv))
+    o, saved = variant("hyla").forward(q, k, v, epsilon=epsilon)
+    y = contract("bqhe,hem->bqm", o, p.wo)
+    code = saved.code
+    literally = loops.pseudocode_hyla(x, p.wq, p.wk, p.wv, p.wo, epsilon=epsilon * layer.head_width)
+    return max(deviation(y, literally), deviation(y, loops.eq_6(code, x, p.wv, p.wo)),
+               deviation(y, as_hypernetwork.nonlinear_value_network(code, x, p.wv, p.wo)[0]))
 
 
 @theorem("the three knobs set to (softmax, 1, identity), (none, 1, identity) and (rms_head, 2, relu) are the pages"
          " softmax, linear and hyla, forward and backward, with bias, keep and dropout",
-         "H, table A1, rows 1-3")
-def knobs_contain_the_pages(rng):
-    worst = 0.0
-    for name in "softmax", "linear", "hyla":
-        q, k, v = inputs(rng)
-        options = {"bias": rng.standard_normal((q.shape[2], q.shape[1], k.shape[1])),
-                   "keep": rng.random((k.shape[0], 1, q.shape[1], k.shape[1])) < 0.7,
-                   "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
-        row = VARIANTS[name]
-        o, saved = row.forward(q, k, v, **options)
-        o2, saved2 = ablation(q, k, v, knobs=row.knobs, **options)
-        do = rng.standard_normal(o.shape)
-        worst = max(worst, deviation(o2, o), deviations(ablation_backward(saved2, do)[:4], row.backward(saved, do)))
-    return worst
+         "H, table A1, rows 1-3", over=("softmax", "linear", "hyla"))
+def knobs_contain_the_pages(rng, name):
+    q, k, v = inputs(rng)
+    options = {"bias": rng.standard_normal((q.shape[2], q.shape[1], k.shape[1])),
+               "keep": rng.random((k.shape[0], 1, q.shape[1], k.shape[1])) < 0.7,
+               "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
+    row = VARIANTS[name]
+    o, saved = row.forward(q, k, v, **options)
+    o2, saved2 = ablation(q, k, v, knobs=row.knobs, **options)
+    do = rng.standard_normal(o.shape)
+    return max(deviation(o2, o), deviations(ablation_backward(saved2, do)[:4], row.backward(saved, do)))
 
 
 @theorem("HYLA without its nonlinearity composes two linear maps generated from one code: y_q = sum_k W'_qk W_qk "

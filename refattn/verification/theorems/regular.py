@@ -34,40 +34,35 @@ def last_passes(made, p, x, dlast, **options):
 
 
 @theorem("the C shifted sums are softmax attention under the dense T x T matrix of eq. (1), forward and every "
-         "gradient, the offset biases' being the sum along its diagonals; any dilation, without pads", "R, eq. (1)")
-def shifted_sums_are_the_dense_mask(rng):
-    worst = 0.0
-    for dilation in 1, 2, 5, 40:
-        b, t, h, d, e, c = sizes(rng, 6)
-        t += 4
-        q, k, v, r = (rng.standard_normal(shape) for shape in ((b, t, h, d), (b, t, h, d), (b, t, h, e), (h, c)))
-        offset = np.subtract.outer(np.arange(t), np.arange(t))
-        keep = (offset >= 0) & (offset % dilation == 0) & (offset // dilation < c)
-        j = np.where(keep, offset // dilation, 0)
-        o, saved = sliding_dilated(q, k, v, r, dilation=dilation)
-        o2, saved2 = softmax(q, k, v, bias=np.where(keep, r[:, j], 0), keep=keep)
-        do = rng.standard_normal(o.shape)
-        dq, dk, dv, _, dr = sliding_dilated_backward(saved, do)
-        dq2, dk2, dv2, dm = softmax_backward(saved2, do)
-        dr2 = np.stack([dm[:, keep & (j == n)].sum(axis=1) for n in range(c)], axis=1)
-        worst = max(worst, deviations([o, dq, dk, dv, dr], [o2, dq2, dk2, dv2, dr2]))
-    return worst
+         "gradient, the offset biases' being the sum along its diagonals; any dilation, without pads", "R, eq. (1)",
+         over=(1, 2, 5, 40))
+def shifted_sums_are_the_dense_mask(rng, dilation):
+    b, t, h, d, e, c = sizes(rng, 6)
+    t += 4
+    q, k, v, r = (rng.standard_normal(shape) for shape in ((b, t, h, d), (b, t, h, d), (b, t, h, e), (h, c)))
+    offset = np.subtract.outer(np.arange(t), np.arange(t))
+    keep = (offset >= 0) & (offset % dilation == 0) & (offset // dilation < c)
+    j = np.where(keep, offset // dilation, 0)
+    o, saved = sliding_dilated(q, k, v, r, dilation=dilation)
+    o2, saved2 = softmax(q, k, v, bias=np.where(keep, r[:, j], 0), keep=keep)
+    do = rng.standard_normal(o.shape)
+    dq, dk, dv, _, dr = sliding_dilated_backward(saved, do)
+    dq2, dk2, dv2, dm = softmax_backward(saved2, do)
+    dr2 = np.stack([dm[:, keep & (j == n)].sum(axis=1) for n in range(c)], axis=1)
+    return deviations([o, dq, dk, dv, dr], [o2, dq2, dk2, dv2, dr2])
 
 
 @theorem("the tree is the dense form at the last position, and has the same parameter gradients; every norm, any "
          "number of sub-layers and of tokens, both semantics of what is out of range, also with one level more",
-         "R, section 4, released code for K = 1 with pads")
-def the_tree_is_the_last_position(rng):
-    worst = 0.0
-    for number, style in enumerate(STYLES * 2):
-        chunk, thickness = int(rng.integers(2, 4)), int(rng.integers(1, 4))
-        made, p = model(rng, chunk, thickness, ("pad", "mask")[number % 2], **style)
-        x = rng.integers(4, size=(2, int(rng.integers(1, 20))))
-        depth = levels(x.shape[1], chunk) + number // 3
-        dlast = rng.standard_normal((2, 1, 3))
-        tree, dense = (last_passes(made, p, x, dlast, tree=form, levels=depth) for form in (True, False))
-        worst = max(worst, deviations(tree, dense))
-    return worst
+         "R, section 4, released code for K = 1 with pads", over=range(6))
+def the_tree_is_the_last_position(rng, number):
+    chunk, thickness = int(rng.integers(2, 4)), int(rng.integers(1, 4))
+    made, p = model(rng, chunk, thickness, ("pad", "mask")[number % 2], **STYLES[number % 3])
+    x = rng.integers(4, size=(2, int(rng.integers(1, 20))))
+    depth = levels(x.shape[1], chunk) + number // 3
+    dlast = rng.standard_normal((2, 1, 3))
+    tree, dense = (last_passes(made, p, x, dlast, tree=form, levels=depth) for form in (True, False))
+    return deviations(tree, dense)
 
 
 @theorem("the released tree, whose pads are tokens in front, is the same for one sub-layer only: with two, which "
@@ -110,38 +105,31 @@ def the_last_position_sees_exactly_the_last_tokens(rng):
 
 
 @theorem("heads have no order, and adding one number to all offset biases of a head changes nothing: only their "
-         "differences count, so their gradients add up to 0; both semantics", "R, eq. (1)")
-def only_differences_of_offset_biases_count(rng):
-    worst = 0.0
-    for out_of_range in "pad", "mask":
-        layer = SlidingDilated(7, 3, 4, 3, 2, out_of_range, biases=True)
-        p, x = filled(layer, rng), rng.standard_normal((2, 6, 7))
-        y, grads, _ = passes(layer, p, x, rng.standard_normal(x.shape))
-        worst = max(worst, float(np.abs(grads.offset_bias.sum(axis=1)).max() / np.abs(grads.offset_bias).max()))
-        p.offset_bias[...] += rng.standard_normal((3, 1))
-        worst = max(worst, deviation(layer.forward(p, x)[0], y))
-        order = rng.permutation(3)
-        for name in "wq", "wk", "wv":
-            getattr(p, name)[...] = getattr(p, name)[:, order]
-        for name in "bq", "bk", "bv", "offset_bias", "wo":
-            getattr(p, name)[...] = getattr(p, name)[order]
-        worst = max(worst, deviation(layer.forward(p, x)[0], y))
-    return worst
+         "differences count, so their gradients add up to 0; both semantics", "R, eq. (1)", over=("pad", "mask"))
+def only_differences_of_offset_biases_count(rng, out_of_range):
+    layer = SlidingDilated(7, 3, 4, 3, 2, out_of_range, biases=True)
+    p, x = filled(layer, rng), rng.standard_normal((2, 6, 7))
+    y, grads, _ = passes(layer, p, x, rng.standard_normal(x.shape))
+    of_biases = float(np.abs(grads.offset_bias.sum(axis=1)).max() / np.abs(grads.offset_bias).max())
+    p.offset_bias[...] += rng.standard_normal((3, 1))
+    moved, order = layer.forward(p, x)[0], rng.permutation(3)
+    for name in "wq", "wk", "wv":
+        getattr(p, name)[...] = getattr(p, name)[:, order]
+    for name in "bq", "bk", "bv", "offset_bias", "wo":
+        getattr(p, name)[...] = getattr(p, name)[order]
+    return max(of_biases, deviation(moved, y), deviation(layer.forward(p, x)[0], y))
 
 
 @theorem("a linear recurrence h_t = h_{t-1} A_t + u_t in ceil(log2 T) parallel steps is the sequential one, forward "
-         "and backward, for any matrices and any length", "R, section 2; Martin & Cundy 2018")
-def the_parallel_scan_is_the_recurrence(rng):
-    worst = 0.0
-    for t in 1, 2, 3, 8, 21:
-        b, n, *_ = sizes(rng, 2)
-        a, u, dh = rng.standard_normal((b, t, n, n)) / n, rng.standard_normal((b, t, n)), rng.standard_normal((b, t, n))
-        h, du, da = np.zeros_like(u), np.zeros_like(u), np.zeros_like(a)
-        for i in range(t):
-            h[:, i] = u[:, i] + (contract("bn,bno->bo", h[:, i - 1], a[:, i]) if i else 0)
-        for i in reversed(range(t)):
-            du[:, i] = dh[:, i] + (contract("bo,bno->bn", du[:, i + 1], a[:, i + 1]) if i + 1 < t else 0)
-            da[:, i] = contract("bn,bo->bno", h[:, i - 1], du[:, i]) if i else 0
-        ours, saved = linear_scan(a, u)
-        worst = max(worst, deviations([ours, *linear_scan_backward(saved, dh)], [h, da, du]))
-    return worst
+         "and backward, for any matrices and any length", "R, section 2; Martin & Cundy 2018", over=(1, 2, 3, 8, 21))
+def the_parallel_scan_is_the_recurrence(rng, t):
+    b, n, *_ = sizes(rng, 2)
+    a, u, dh = rng.standard_normal((b, t, n, n)) / n, rng.standard_normal((b, t, n)), rng.standard_normal((b, t, n))
+    h, du, da = np.zeros_like(u), np.zeros_like(u), np.zeros_like(a)
+    for i in range(t):
+        h[:, i] = u[:, i] + (contract("bn,bno->bo", h[:, i - 1], a[:, i]) if i else 0)
+    for i in reversed(range(t)):
+        du[:, i] = dh[:, i] + (contract("bo,bno->bn", du[:, i + 1], a[:, i + 1]) if i + 1 < t else 0)
+        da[:, i] = contract("bn,bo->bno", h[:, i - 1], du[:, i]) if i else 0
+    ours, saved = linear_scan(a, u)
+    return deviations([ours, *linear_scan_backward(saved, dh)], [h, da, du])

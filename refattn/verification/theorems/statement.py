@@ -1,6 +1,7 @@
 """What a theorem is, how it enters the table, and how errors are measured."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +20,15 @@ class Theorem(NamedTuple):
 THEOREMS: dict[str, Theorem] = {}
 
 
-def theorem(statement: str, source: str, tolerance: float = 1e-12):
-    """Enters a function into THEOREMS under its own name; the statement is its docstring."""
+def theorem(statement: str, source: str, tolerance: float = 1e-12, over=None):
+    """Enters a function into THEOREMS under its own name; the statement is its docstring.
+
+    With `over` it holds for each of these: the function has it as second argument, and the largest error counts.
+    """
     def enter(f):
         f.__doc__ = f"The largest error of: {statement}."
-        THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, f)
+        error = f if over is None else wraps(f)(lambda rng: max(f(rng, each) for each in over))
+        THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, error)
         return f
     return enter
 

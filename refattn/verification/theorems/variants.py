@@ -20,32 +20,26 @@ def extras(rng, row, q, v):
 
 
 @theorem("self-attention of every variant is equivariant under permutations of the positions; without positional "
-         "bias or mask", "H, section 2.1")
-def every_variant_is_permutation_equivariant(rng):
-    worst = 0.0
-    for name in VARIANTS:
-        layer, p, x = layer_of(rng, name)
-        order = rng.permutation(x.shape[1])
-        worst = max(worst, deviation(layer.forward(p, x[:, order])[0], layer.forward(p, x)[0][:, order]))
-    return worst
+         "bias or mask", "H, section 2.1", over=VARIANTS)
+def every_variant_is_permutation_equivariant(rng, name):
+    layer, p, x = layer_of(rng, name)
+    order = rng.permutation(x.shape[1])
+    return deviation(layer.forward(p, x[:, order])[0], layer.forward(p, x)[0][:, order])
 
 
 @theorem("with a causal mask, no output depends on a later input: exactly, for every variant, and for a whole "
-         "decoder", "Vaswani et al. 2017, section 3.2.3", 0.0)
-def causality(rng):
-    worst = 0.0
-    for name in VARIANTS:
-        layer, p, x = layer_of(rng, name)
-        t, last = x.shape[1], int(rng.integers(1, x.shape[1]))
-        other = x.copy()
-        other[:, last:] = rng.standard_normal(x[:, last:].shape)
-        keep = masks.causal(t)
-        changed, y = layer.forward(p, other, keep=keep)[0], layer.forward(p, x, keep=keep)[0]
-        worst = max(worst, deviation(changed[:, :last], y[:, :last]))
-        model = decoder(MultiHead(6, 2, 3, variant=name), hidden=5, layers=2, buckets=4, inputs=x.shape[2], causal=True)
-        p = filled(model, rng)
-        worst = max(worst, deviation(model.forward(p, other)[0][:, :last], model.forward(p, x)[0][:, :last]))
-    return worst
+         "decoder", "Vaswani et al. 2017, section 3.2.3", 0.0, VARIANTS)
+def causality(rng, name):
+    layer, p, x = layer_of(rng, name)
+    t, last = x.shape[1], int(rng.integers(1, x.shape[1]))
+    other = x.copy()
+    other[:, last:] = rng.standard_normal(x[:, last:].shape)
+    keep = masks.causal(t)
+    changed, y = layer.forward(p, other, keep=keep)[0], layer.forward(p, x, keep=keep)[0]
+    model = decoder(MultiHead(6, 2, 3, variant=name), hidden=5, layers=2, buckets=4, inputs=x.shape[2], causal=True)
+    p = filled(model, rng)
+    changed2, y2 = model.forward(p, other)[0], model.forward(p, x)[0]
+    return deviations([changed[:, :last], changed2[:, :last]], [y[:, :last], y2[:, :last]])
 
 
 @theorem("a query that keeps nothing: attention contributes exactly zero (y = bo), no gradient to its q, and none "
@@ -71,36 +65,32 @@ def a_fully_masked_query_contributes_nothing(rng):
 
 
 @theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
-         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2")
-def tiles_equal_the_whole(rng):
-    worst = 0.0
-    for row in VARIANTS.values():
-        if not row.tiles:
-            continue
-        q, k, v = inputs(rng)
-        arrays = q, k, v, *extras(rng, row, q, v)
-        options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
-                   "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
-                   "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
-        o, saved = row.forward(*arrays, **options)
-        do = rng.standard_normal(o.shape)
-        for tile in 1, 2, k.shape[1], k.shape[1] + 1:
-            o2, saved2 = tiled(*arrays, page=row.name, tile=tile, **options)
-            gradients = row.backward(saved, do)[:4 + len(row.extras)]
-            worst = max(worst, deviation(o2, o), deviations(tiled_backward(saved2, do), gradients))
-    return worst
+         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2",
+         over=VARIANTS.values())
+def tiles_equal_the_whole(rng, row):
+    if not row.tiles:
+        return 0.0
+    q, k, v = inputs(rng)
+    arrays = q, k, v, *extras(rng, row, q, v)
+    options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
+               "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
+               "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
+    o, saved = row.forward(*arrays, **options)
+    do = rng.standard_normal(o.shape)
+    whole, found = [o, *row.backward(saved, do)[:4 + len(row.extras)]], []
+    for tile in 1, 2, k.shape[1], k.shape[1] + 1:
+        o2, saved2 = tiled(*arrays, page=row.name, tile=tile, **options)
+        found.append(deviations([o2, *tiled_backward(saved2, do)], whole))
+    return max(found)
 
 
 @theorem("a layer that keeps only its inputs and repeats its forward has bitwise the same output and gradients",
-         "Chen et al. 2016", 0.0)
-def recomputation_changes_no_bit(rng):
-    worst = 0.0
-    for name in VARIANTS:
-        layer, p, x = layer_of(rng, name)
-        dy = rng.standard_normal(x.shape)
-        (y, g, dx), (y2, g2, dx2) = (passes(each, p, x, dy) for each in (layer, Recompute(layer)))
-        worst = max(worst, deviations([y2, dx2, joined(g2)], [y, dx, joined(g)]))
-    return worst
+         "Chen et al. 2016", 0.0, over=VARIANTS)
+def recomputation_changes_no_bit(rng, name):
+    layer, p, x = layer_of(rng, name)
+    dy = rng.standard_normal(x.shape)
+    (y, g, dx), (y2, g2, dx2) = (passes(each, p, x, dy) for each in (layer, Recompute(layer)))
+    return deviations([y2, dx2, joined(g2)], [y, dx, joined(g)])
 
 
 @theorem("`read` gives the slice y[:, read] of the whole output and, for a gradient that is zero elsewhere, the "
