@@ -1,15 +1,20 @@
 """Figures: what is drawn is what the table says; what is read off networks, and off the same networks untrained."""
 
 import importlib.util
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from refattn import cli
+from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
 from refattn.reproduce import codes, drawing
 from refattn.reproduce.all_tables import TABLES
-from refattn.train import fit, load
+from refattn.reproduce.table import Row
+from refattn.tasks.text_windows import sample
+from refattn.train import fit, load, stream
 
 plots = pytest.mark.skipif(not all(map(importlib.util.find_spec, ("matplotlib", "sklearn"))),
                            reason="matplotlib or scikit-learn is not installed")
@@ -109,3 +114,33 @@ def test_pairings_of_contextual_retrieval_are_read(tmp_path):
     found = codes.read_codes(tmp_path / "run")
     assert set(found) == {"specialisation", "pairing"}
     assert all(0 < x < 1 for x in found["specialisation"].values()) and 0 <= found["pairing"]["all"] < 1
+
+
+TEXT = {"attention": "regular_gpt", "chunk": 4, "length": 20, "longest": 40, "chunks": 1, "layers": 1, "width": 8,
+        "heads": 2, "text": str(Path(__file__).parent / "bad_input_blind.md")}
+
+
+def test_where_a_language_model_looks_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(codes, "FIELD_WORDS", 3)
+    one = recipe("text", "quick", **SMALL, **TEXT)
+    fit(one, tmp_path / "run", progress=False)
+    share = codes.read_codes(tmp_path / "run")["receptive field"]
+    kinds = {kind: [share[f"{kind}last {n}"] for n in codes.LAST] for kind in ("", "untrained ", "even ")}
+    assert len(share) == 3 * 8 and kinds["even "] == [*(n / 40 for n in (1, 2, 4, 8, 16, 32)), 1, 1]
+    for kind in "", "untrained ":
+        assert np.all(np.diff([0, *kinds[kind][:7]]) > 0) and kinds[kind][6:] == pytest.approx([1, 1])
+    run, model, p = load(tmp_path / "run")
+    drawn = sample(stream(0, "evaluation", 1_000_000), run.corpus().ids["test"], 3, 40)
+    assert kinds[""] == receptive_field(model, p, drawn.tokens, drawn.target)[[0, 1, 3, 7, 15, 31, 39, 39]].tolist()
+    assert kinds[""] != kinds["untrained "] and codes.text_codes(run, model, p, p)["receptive field"][
+        "untrained last 8"] == kinds[""][3]
+
+
+def test_fresh_tables_of_codes_read_the_codes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(codes, "FIELD_WORDS", 3)
+    few = replace(TABLES["figure-4b"], rows=(Row("chunk 4", {**SMALL, **TEXT}, (None,) * 8),))
+    monkeypatch.setitem(TABLES, "figure-4b", few)
+    said = says(capsys, "figure-4b", "--fresh", "--scale", "quick", "--seed", "0", "--out", str(tmp_path)).out
+    found, = (codes.read_codes(path.parent) for path in tmp_path.rglob("result.json"))
+    row = next(line for line in said.splitlines() if line.startswith("chunk 4"))
+    assert f"{found['receptive field']['last 1']:.3f}" in row.split()

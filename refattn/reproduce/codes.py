@@ -98,9 +98,9 @@ def text_codes(recipe, model, trained, untrained) -> dict:
 
     def shares(p):
         field = text.receptive_field(model, p, drawn.tokens, drawn.target)
-        return {f"last {n}": float(field[n - 1]) for n in LAST if n < length}
+        return {f"last {n}": float(field[min(n, length) - 1]) for n in LAST}
     return {"receptive field": {**both(shares, trained, untrained),
-                                **{f"even last {n}": n / length for n in LAST if n < length}}}
+                                **{f"even last {n}": min(1.0, n / length) for n in LAST}}}
 
 
 NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieval_codes, "text": text_codes}
