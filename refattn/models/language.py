@@ -138,7 +138,7 @@ class Language:
     def last(self, p, x, target, piece: int = 256) -> tuple:
         """The loss (b, 1) of the last token of x (b, t), and what `next_token` saved, `piece` tokens at a time.
 
-        No array is t x t, and none is made of pairs that a causal text has not: half the time of `forward` or less.
+        No array is t x t; of the pairs that a causal mask takes away only those within a piece are made.
         """
         kept = None
         for start in range(0, x.shape[1], piece):
