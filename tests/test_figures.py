@@ -77,6 +77,13 @@ def test_numbers_of_tasks_are_those_of_the_formulas():
     assert table.sheet([]).rows[3][:3] == ["M = 4", "2,359,296", "188,760"]
 
 
+@plots
+def test_orders_of_magnitude_are_drawn_on_a_logarithmic_scale():
+    for name, scale in ("table-3", "log"), ("figure-2c", "linear"):
+        table = TABLES[name]
+        assert table.plot(table.sheet(table.recorded())).axes[0].get_yscale() == scale
+
+
 # --- codes of networks that have other things to read than latent codes ----------------------------------------------
 
 SMALL = {"steps": 2, "batch": 8, "evaluation": 2, "probe": 2, "checkpoint_every": 1}

@@ -11,6 +11,7 @@ import pytest
 from refattn import cli, params
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import records
+from refattn.reproduce.all_tables import TABLES
 from refattn.train import fit, runs
 from tests.tiny import tiny
 
@@ -72,6 +73,33 @@ def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_v
     assert (f"{nats.mean():.3f} nats (seeds 0 to 2: {', '.join(f'{x:.3f}' for x in nats)}; mean of both parts, record "
             f"`text_rates`), {nats.mean() - 1.88:.3f} more; at 0.003 it has {better.mean():.3f}.") in " ".join(
                 RESULTS.split())
+
+
+def test_words_on_longer_texts_are_those_of_the_runs():
+    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    judged = {(row["words"], row.get("measured")): row for row in claims.judged(claims.recorded()).values()}
+
+    def said(start):
+        row, = (row for (name, _), row in judged.items() if name.startswith(start))
+        low, high = row["interval_95"]
+        return row, f"{row['effect']:.2f} (95 % interval {low:.2f} to {high:.2f}, n = {len(row['differences'])})"
+    (kerple, of_kerple), (_, of_alibi) = said("KERPLE holds"), said("ALiBi holds")
+    assert (f"costs {of_kerple} bits less than T5's, ALiBi's {of_alibi}: the order of R's table 3, "
+            f"{kerple['verdict']}.") in words
+    kept, _ = said("RegularGPT keeps its perplexity")
+    low, high = kept["interval_95"]
+    assert (f"({kept['effect']:+.3f} bits, interval {low:.3f} to {high:.3f}, chunk 16; the same "
+            f"within 0.05: {kept['verdict']})") in words
+    level, of_level = said("RegularGPT fails where")
+    each = [f"{pair['effect']:+.2f} with {name}" for pair, name in zip(level["pairs"], ("chunk 16", "8", "32"),
+                                                                       strict=True)]
+    assert (f"{of_level} bits, mean of the three chunks, {level['verdict']}: {each[0]}, {each[1]} and "
+            f"{each[2]}.") in words
+    shares = [run["metrics"]["receptive field"] for run in records.load("text_codes")["runs"]
+              if (run["fields"]["attention"], run["fields"].get("chunk", 16)) == ("regular_gpt", 16)]
+    own, untrained = (np.mean([share[f"{kind}last 32"] for share in shares]) for kind in ("", "untrained "))
+    assert f"get {own:.3f} of the gradient" in words and f"untrained have {untrained:.3f}." in words
+    assert {share["even last 32"] for share in shares} == {0.125}
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,9 @@ def lines(sheet, axis: str, measure: str):
             axes.errorbar([x for x, _ in found], [ours["mean"] for _, ours in found],
                           [ours["standard_error"] or 0 for _, ours in found], markersize=4, capsize=3, **look,
                           label=f"{row['label']} ({seeds([ours['n'] for _, ours in found])})")
+    least, most = axes.dataLim.intervaly
+    if 0 < least < most / 30:                               # orders of magnitude
+        axes.set_yscale("log")
     headings = [cell["heading"] for cell in sheet.data[0]["cells"]]
     axes.set_xticks(range(len(headings)), headings)
     axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, len(headings) - 0.5))
