@@ -59,8 +59,6 @@ def test_the_separation_is_that_of_its_runs():
     assert f"interval {difference.mean() - half:.3f} to {difference.mean() + half:.3f}" in RESULTS
 
 
-# --- the writer ------------------------------------------------------------------------------------------------------
-
 def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_validation_chose():
     bits = {name: {} for name in ("text_models", "text_rates")}
     for name, found in bits.items():
@@ -101,6 +99,8 @@ def test_words_on_longer_texts_are_those_of_the_runs():
     assert f"get {own:.3f} of the gradient" in words and f"untrained have {untrained:.3f}." in words
     assert {share["even last 32"] for share in shares} == {0.125}
 
+
+# --- the writer ------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):

@@ -117,7 +117,7 @@ class Claims:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
         about = [(one.task, side.fields) for one in self.comparisons() if one.records[0].endswith("_codes")
                  for pair in one.pairs for side in pair]
-        return with_codes(outcomes, lambda run: any(matches(run, *one) for one in about))
+        return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))
 
     def judged(self, runs) -> dict:
         """{label: row}, every statement with a verdict; all are judged, whichever are shown."""

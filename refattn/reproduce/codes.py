@@ -135,9 +135,9 @@ def read_codes(path, count: int = COUNT) -> dict:
             for part in drawn[0]}
 
 
-def with_codes(outcomes, read=lambda run: True) -> list[dict]:
-    """Finished fresh runs, and after them what the codes say of those that `read` picks, as in a record of codes."""
-    return outcomes + [{**run, "metrics": read_codes(run["path"])} for run in outcomes if read(run)]
+def with_codes(outcomes) -> list[dict]:
+    """Finished fresh runs with what their codes say as their metrics, as in a record of codes."""
+    return [{**run, "metrics": read_codes(run["path"])} for run in outcomes]
 
 
 def collect(file, sources, count: int = COUNT) -> int:

@@ -65,7 +65,7 @@ class Table:
 
     def after(self, outcomes) -> list[dict]:
         """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
-        return with_codes(outcomes)[len(outcomes):] if self.records[0].endswith("_codes") else outcomes
+        return with_codes(outcomes) if self.records[0].endswith("_codes") else outcomes
 
     def recorded(self) -> list[dict]:
         """All recorded runs."""
