@@ -7,6 +7,8 @@ that the records could give are listed, those that speak against the statement t
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..language import CORPORA
+
 COUNTED = {"heads": "{} heads", "searches": "{} searches", "length": "{} examples", "held_out": "{:.0%} held out"}
 
 
@@ -77,3 +79,11 @@ class Statement(NamedTuple):
 def sides(pairs, split, metric, **fields) -> tuple:
     """Pairs of Sides from pairs of variants, all with these other fields."""
     return tuple(tuple(Side({"attention": name, **fields}, split, metric) for name in pair) for pair in pairs)
+
+
+def text(pair, unit, margin=0.0, record="text_models", **fields) -> Comparison:
+    """Bits of the test file under two attentions, per character or word; `margin` (bits) if both should be the same."""
+    measured = f"bits a {unit[:-1]}" + f", the same within {margin}" * (margin > 0)
+    fields = {**CORPORA[unit], "position": "learned", "length": 64, **fields}
+    return Comparison(measured, "text", sides((pair,), "test", "bits", **fields), (record,), "small", less=True,
+                      margin=margin)
