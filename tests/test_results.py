@@ -81,6 +81,12 @@ def test_words_on_longer_texts_are_those_of_the_runs():
         row, = (row for (name, _), row in judged.items() if name.startswith(start))
         low, high = row["interval_95"]
         return row, f"{row['effect']:.2f} (95 % interval {low:.2f} to {high:.2f}, n = {len(row['differences'])})"
+
+    def bits(of, times):
+        own = {"attention": "regular_gpt" if "chunk" in of else "softmax", **of}
+        return np.array([run["metrics"][f"times_{times}"]["bits"] for seed in range(3)
+                         for run in records.load("text_lengths")["runs"]
+                         if own.items() | {("seed", seed)} <= run["fields"].items()])
     (kerple, of_kerple), (_, of_alibi) = said("KERPLE holds"), said("ALiBi holds")
     assert (f"costs {of_kerple} bits less than T5's, ALiBi's {of_alibi}: the order of R's table 3, "
             f"{kerple['verdict']}.") in words
@@ -93,6 +99,13 @@ def test_words_on_longer_texts_are_those_of_the_runs():
                                                                        strict=True)]
     assert (f"{of_level} bits, mean of the three chunks, {level['verdict']}: {each[0]}, {each[1]} and "
             f"{each[2]}.") in words
+    lost = {model: np.mean([bits(of, after) - bits(of, before) for of, before, after in steps], axis=0)
+            for model, steps in {"ours": [({"chunk": 16}, 2, 4), ({"chunk": 8}, 4, 8), ({"chunk": 32}, 8, 16)],
+                                 "kerple": [({"position": "kerple_log"}, n, 2 * n) for n in (2, 4, 8)]}.items()}
+    more = lost["ours"] - lost["kerple"]
+    half = 4.302653 * more.std(ddof=1) / 3**0.5                                 # Student t, 2 degrees of freedom
+    assert (f"KERPLE loses {lost['kerple'].mean():.2f}, which takes RegularGPT's loss to {more.mean():.2f} "
+            f"({more.mean() - half:.2f} to {more.mean() + half:.2f};") in words
     shares = [run["metrics"]["receptive field"] for run in records.load("text_codes")["runs"]
               if (run["fields"]["attention"], run["fields"].get("chunk", 16)) == ("regular_gpt", 16)]
     own, untrained = (np.mean([share[f"{kind}last 32"] for share in shares]) for kind in ("", "untrained "))
