@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..recipes.multitask_images import MultitaskImagesRecipe
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..train.json_files import read_json
 from .claims import Claims
@@ -69,7 +70,7 @@ TABLE_6_OF_C = Table(
     "Mittal et al. 2022, Compositional Attention, table 6; number of seeds not stated", "contextual_retrieval",
     (Column("in-distribution", "train", "loss", (("held_out", False),)),
      Column("held out", "held_out", "loss", (("held_out", True),))),
-    table_6_rows(), ("contextual_retrieval_2s4r_64",), digits=2, own_directories=True,
+    table_6_rows(), ("contextual_retrieval_2s4r_64",), digits=2,
     remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
              "always scores 0.75.",))
 
@@ -96,28 +97,28 @@ SORT_OF_CLEVR_TABLE = Table(
     IMAGES.format("tables 1, 7 and 8", 5), "sort_of_clevr",
     (*(Column(name, "chosen", name) for name in ("unary", "binary", "ternary")),
      Column("train ternary", "train", "ternary")),
-    clevr_rows(), ("sort_of_clevr",), own_directories=True,
+    clevr_rows(), ("sort_of_clevr",),
     remarks=("Accuracy of each type is that of the test where the validation accuracy of this type is best; "
              "\"linear\" scoring is what the paper calls MLP.",))
-COMPOSITIONAL = {"attention": "compositional", "scoring": "dot"}
+VARIANTS = {r: (f"4 searches, {r} retrievals", {"retrievals": r, "attention": "compositional", "scoring": "dot"})
+            for r in (1, 2, 3, 4)} | {0: ("softmax, 4 heads", {"attention": "softmax"})}
 TRIANGLES = Table(
     "triangles", "Tables 3 and 9 of C, equilateral triangles: accuracy", IMAGES.format("table 3", 3), "triangles",
     (Column("test", "test", "accuracy"),),
-    tuple(Row(f"4 searches, {r} retrievals" if r else "softmax, 4 heads",
-              {"retrievals": r, **COMPOSITIONAL} if r else {"attention": "softmax"}, (fraction(figure, 3),))
-          for r, figure in TABLE_3_OF_C.items()),
-    ("triangles",), own_directories=True,
-    remarks=("Every image is fresh, so there is no accuracy of training apart.",
-             "Of table 9 the dot-product rows, which are those of table 3: its other rows print no numbers that could "
-             "be read."))
+    tuple(Row(*VARIANTS[r], (fraction(figure, 3),)) for r, figure in TABLE_3_OF_C.items()),
+    ("triangles",), remarks=(
+        "Every image is fresh, so there is no accuracy of training apart.",
+        "Of table 9 the dot-product rows, which are those of table 3: its others print no numbers that could be read."))
 MULTITASK = Table(
     "multitask-images", "Table 2 of C, four sets of images at a time: accuracy", IMAGES.format("table 2", 3),
-    "multitask_images", tuple(Column(name, "test", name) for name in ("first", "second", "third", "triangles")),
-    tuple(Row(f"4 searches, {r} retrievals" if r else "softmax, 4 heads",
-              {"first": "cifar10", **({"retrievals": r, **COMPOSITIONAL} if r else {"attention": "softmax"})},
-              tuple(fraction(figure, 3) for figure in figures)) for r, figures in TABLE_2_OF_C.items()),
-    ("multitask_images",), own_directories=True,
-    remarks=("First, second and third are CIFAR-10, Fashion-MNIST and SVHN; runs on other sets stand in no cell.",))
+    "multitask_images", tuple(Column(*column) for column in MultitaskImagesRecipe.TABLE),
+    (*(Row(VARIANTS[r][0], {"first": "cifar10", **VARIANTS[r][1]}, (*(fraction(x, 3) for x in figures), *4 * (None,)))
+       for r, figures in TABLE_2_OF_C.items()),
+     *(Row(f"made sets: {VARIANTS[r][0]}", {"first": "shapes", "width": 64, **VARIANTS[r][1]}, 8 * (None,))
+       for r in (0, 2))),
+    ("multitask_images",),
+    remarks=("First, second and third are CIFAR-10, Fashion-MNIST and SVHN; made sets, of which C has no figures: "
+             "shapes, gratings and scikit-learn's digits.",))
 
 TO_100 = "d2", "d3", "d4", "d12", "tomita3", "tomita4", "tomita5", "tomita6"
 
@@ -138,7 +139,7 @@ TABLE_1_OF_R = Table(
               {"language": language, "attention": attention, **({"chunk": chunk} if chunk else {})},
               beside_the_same_lengths(language, figures))
           for language, models in TABLE_1.items() for (attention, chunk), figures in models.items()),
-    ("regular_languages",), own_directories=True,
+    ("regular_languages",),
     remarks=("Maximum and average over seeds of the mean over lengths, every length weighing the same; worst length: "
              "the least accuracy at any longer length, of all runs.",
              "Of D_n and Tomita the paper's caption asks about 51 to 100 symbols, so its figures stand beside ours to "
@@ -151,8 +152,7 @@ TABLE_2_OF_R = Table(
     tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "ones": p},
               tuple((figure, None) for figure in figures))
           for p, models in TABLE_2.items() for attention, figures in models.items()),
-    (), own_directories=True,
-    remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
+    (), remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
 
 
 def head_rows(width: int) -> tuple:
@@ -165,11 +165,10 @@ def head_rows(width: int) -> tuple:
 SHARED = "Heads share a width of {}, {}: only relative biases grow with them. The paper has a figure without numbers."
 HEADS = Table(
     "heads", "Effect of the number of heads, fuzzy logic (H shows it for SRAVEN, figure 5C)", "", "fuzzy_logic",
-    LOGIC[:2], head_rows(16), ("fuzzy_logic_heads",), own_directories=True,
-    remarks=(SHARED.format(16, "as in every recipe of the task"),))
+    LOGIC[:2], head_rows(16), ("fuzzy_logic_heads",), remarks=(SHARED.format(16, "as in every recipe of the task"),))
 FIGURE_5C = Table(
     "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(32),
-    ("sraven_quick", "sraven_heads"), own_directories=True,
+    ("sraven_quick", "sraven_heads"),
     remarks=(SHARED.format(32, "as at quick scale (the paper's have 64)"),))
 
 

@@ -32,14 +32,14 @@ FIGURE_2C = Table(
     "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
     SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
     tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in EXAMPLES),
-    grid(LOGIC, len(EXAMPLES)), ("fuzzy_logic_short", "fuzzy_logic_grid"), own_directories=True,
+    grid(LOGIC, len(EXAMPLES)), ("fuzzy_logic_short", "fuzzy_logic_grid"),
     axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
     "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
     "fuzzy_logic", (Column("R² of known terms", "held_out", "r2_per_task"), Column("trained", "train", "r2_per_task"),
                     Column("unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
     grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}, 4), FIGURE_2C.records,
-    own_directories=True, default_scale="short")
+    default_scale="short")
 FIGURE_2B = Table(
     "figure-2b", "Figure 2B of H, fuzzy logic: macro-F1 of the terms from the code, context fixed",
     SCHUG.format("figure 2B") + ": bars without numbers", "fuzzy_logic",
@@ -61,20 +61,20 @@ FIGURE_4 = Table(
     SCHUG.format("figure 4") + CURVES, "sraven",
     tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
-          for size, fields in SIZES.items()}, 3), ("sraven_sizes",), own_directories=True, default_scale="paper",
+          for size, fields in SIZES.items()}, 3), ("sraven_sizes",), default_scale="paper",
     axes=("instances of training", "held-out accuracy"))
 FIGURE_5D = Table(
     "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
     SCHUG.format("figure 5D") + CURVES, "sraven",
     tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_features"),
-    own_directories=True, axes=("features M", "held-out accuracy"))
+    axes=("features M", "held-out accuracy"))
 FIGURE_A5 = Table(
     "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
     SCHUG.format("figure A5") + CURVES, "sraven",
     tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_fractions"),
-    own_directories=True, axes=("rule combinations held out", "held-out accuracy"))
+    axes=("rule combinations held out", "held-out accuracy"))
 
 
 COLLAPSE = Table(

@@ -15,7 +15,7 @@ ESBN = Table(
               (None, None))
           for problem in ("same_different", "rmts", "distribution_of_three", "identity_rules") for m in (50, 95)
           for words, fields in ATTENTION.items()),
-    ("esbn",), own_directories=True,
+    ("esbn",),
     remarks=("m of 100 objects are kept for the test. The pictures are ours, not the paper's.",))
 
 
@@ -38,6 +38,6 @@ TABLE_4_OF_C = Table(
     "Mittal et al. 2022, Compositional Attention, table 4: probably 50,000 steps, 5 runs, mean and standard error",
     "scan", (Column("longer", "longer", "accuracy"), Column("held out", "held_out", "accuracy"),
              Column("train", "train", "accuracy")),
-    scan_rows(), ("scan_10000",), own_directories=True, default_scale="fifth",
+    scan_rows(), ("scan_10000",), default_scale="fifth",
     remarks=("The cut-offs 28 and 29 are one experiment: no command has 29 actions. Their difference in the paper is "
              "the spread of its runs.", "Linear scoring cannot see the query; it is what the released code ran."))

@@ -42,7 +42,6 @@ class Table:
     records: tuple
     scale: str = "paper"
     digits: int = 3                    # of the paper's figures
-    own_directories: bool = False      # names of runs are unique only within a row
     remarks: tuple = ()
     default_scale: str = "quick"       # of fresh runs
     axes: tuple = ()                   # what goes from column to column, where that is a quantity, and what is measured
@@ -60,7 +59,7 @@ class Table:
             for seed in seeds:
                 one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
                 slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
-                jobs[Path(slug, one.name) if self.own_directories else Path(one.name)] = one
+                jobs[Path(slug, one.name)] = one       # names of runs are unique only within a row
         return jobs
 
     def after(self, outcomes) -> list[dict]:
