@@ -63,14 +63,42 @@ def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_v
     bits = {name: {} for name in ("text_models", "text_rates")}
     for name, found in bits.items():
         for run in records.load(name)["runs"]:
-            found.setdefault(run["fields"]["attention"], []).append([
+            found.setdefault((run["fields"]["unit"], run["fields"]["attention"]), []).append([
                 run["metrics"][split]["bits"] for split in ("validation", "test")])
     chosen, other = ({model: np.array(x) for model, x in found.items()} for found in bits.values())
+    assert chosen.keys() == other.keys() and len(chosen) == 8
     assert all(chosen[model][:, 0].mean() < other[model][:, 0].mean() for model in other)
-    nats, better = (math.log(2) * found["softmax"].mean(axis=1) for found in (other, chosen))
+    nats, better = (math.log(2) * found["characters", "softmax"].mean(axis=1) for found in (other, chosen))
     assert (f"{nats.mean():.3f} nats (seeds 0 to 2: {', '.join(f'{x:.3f}' for x in nats)}; mean of both parts, record "
             f"`text_rates`), {nats.mean() - 1.88:.3f} more; at 0.003 it has {better.mean():.3f}.") in " ".join(
                 RESULTS.split())
+
+
+def test_words_on_models_of_text_are_those_of_the_runs():
+    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    for unit in "character", "word":
+        row = {row["words"]: row for row in claims.judged(claims.recorded()).values()
+               if row.get("measured", "").startswith(f"bits a {unit}") and row["verdict"] != "never run"}
+        both, softmax, linear = (row[name] for name in (
+            "Compositional attention predicts text better", "HYLA predicts text about as well as softmax attention",
+            "HYLA predicts text better than linear attention"))
+        low, high = both["interval_95"]
+        effect = f"{both['effect']:+.3f} bits{' a word' * (unit == 'word')}"
+        assert f"({effect}, 95 % interval {low:.3f} to {high:.3f}, n = 3). " in words
+        behind = [f"{-x['effect']:.3f}{' bits' * (unit == 'character' and x is softmax)} "
+                  f"({-x['interval_95'][1]:.3f} to {-x['interval_95'][0]:.3f}) behind " for x in (softmax, linear)]
+        assert f"HYLA is {behind[0]}softmax attention" in words and f"{behind[1]}linear attention" in words
+    chosen, other = (sorted((run for run in records.load(name)["runs"] if run["fields"]["unit"] == "words"),
+                            key=lambda run: (run["fields"]["attention"], run["fields"]["seed"]))
+                     for name in ("text_models", "text_rates"))
+    assert {run["fields"]["rate"] for run in chosen} == {0.001} and "chose 0.001 for all" in words
+    for ours, theirs in zip(chosen, other, strict=True):
+        assert theirs["history"]["loss"][-1] < ours["history"]["loss"][-1]
+        assert theirs["metrics"]["validation"]["bits"] > ours["metrics"]["validation"]["bits"]
+    share, = {f"{run['metrics']['test']['unknown']:.1%}" for run in chosen}
+    assert f"{share[:-1]} % of which is" in words
+    most, least = (of(run["parameters"] for run in chosen) for of in (max, min))
+    assert 0.0001 < most / least - 1 < 0.0002 and "equal to 0.02 %" in words
 
 
 def test_words_on_longer_texts_are_those_of_the_runs():
