@@ -520,6 +520,17 @@ def test_the_table_gives_mean_and_standard_error_over_seeds_and_marks_the_papers
     assert "* held-out R², not measured here." in text and "hyla-seed2 is not complete: stopped at step 4 of 30" in text
 
 
+def test_a_table_without_figures_of_a_paper_has_no_column_for_them():
+    kind, fields = recipes.RECIPES["text"], runs.describe(recipe("text", "quick"))["fields"]
+    metrics = {split: {"bits": 2.5, "perplexity": 5.657, "accuracy": 0.5} for split in kind.SPLITS}
+    text = comparison.table(kind, [{"task": "text", "name": "softmax-seed0", "fields": fields, "finished": True,
+                                    "metrics": metrics, "seconds": 60, "step": 1_000}])
+    assert "paper*" not in text and "all windows per split" in text
+    assert text.endswith("No paper's figure is set beside: the papers trained on other corpora")
+    rows = [line.split()[-1] for line in text.splitlines() if line.startswith(("attention", "softmax"))]
+    assert rows == ["minutes", "1.0"]
+
+
 def test_a_run_from_before_a_field_came_in_goes_on_with_its_default(whole, tmp_path, monkeypatch):
     path = tmp_path / "hyla-seed0"
     monkeypatch.setattr(train, "Stop", lambda *_: StopAt(8))

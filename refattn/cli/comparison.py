@@ -121,22 +121,24 @@ def summary(kind, outcomes) -> list[dict]:
 def table(kind, outcomes) -> str:
     """The comparison as text, with the paper's figures marked as such."""
     rows, limit = summary(kind, outcomes), room()
-    texts = [[kind.COMPARES.replace("_", " "), *(heading for heading, _, _ in kind.TABLE), "minutes", "paper*"]]
+    beside = any(row["published"] for row in rows)
+    texts = [[kind.COMPARES.replace("_", " "), *(word for word, _, _ in kind.TABLE), "minutes", *beside * ["paper*"]]]
     for row in rows:
         figure = row["published"] or {"mean": None, "standard_error": None}
         cells = [shown(m["mean"], m["standard_error"], 4 if m["metric"] == "mse" else 3, without="-")
                  for m in row["metrics"]]
         texts.append([str(row[kind.COMPARES]), *cells, shown(row["minutes"], digits=1, without="-"),
-                      shown(figure["mean"], figure["standard_error"], without="-")])
+                      *beside * [shown(figure["mean"], figure["standard_error"], without="-")]])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
              f"rate {fields['rate']:g}, decay {fields['decay']:g}, "
              + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
-             + f"{fields['evaluation']:,} {kind.COUNTED}; seed"
+             + f"{'all' if fields['evaluation'] == 10**9 else format(fields['evaluation'], ',')} {kind.COUNTED}; seed"
              + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard error")]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])
-    ends = [f"* {theirs.metric}, not measured here. {theirs.source}"]
+    ends = [f"* {theirs.metric}, not measured here. {theirs.source}" if beside else
+            f"No paper's figure is set beside: {theirs.source}"]
     for outcome in outcomes:
         if not outcome["finished"]:
             reason = outcome.get("error") or f"stopped at step {outcome['step']:,} of {outcome['fields']['steps']:,}"

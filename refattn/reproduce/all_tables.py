@@ -37,8 +37,7 @@ LOGIC = (Column("held-out R²", "held_out", "r2_per_task"), Column("pooled", "he
 TABLE_A1_LOGIC = Table(
     "table-a1-logic", "Table A1 of H, fuzzy logic: T = 32, 70 % of the combinations held out",
     HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, table_a1_rows("fuzzy_logic", len(LOGIC)),
-    ("fuzzy_logic_short",),
-    remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
+    ("fuzzy_logic_short",), remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
 TABLE_A1_RELEASED = replace(
     TABLE_A1_LOGIC, name="table-a1-released", title="Table A1 of H, fuzzy logic, at the released code's 50,000 steps",
     records=("fuzzy_logic_paper",),
@@ -97,9 +96,9 @@ SORT_OF_CLEVR_TABLE = Table(
     IMAGES.format("tables 1, 7 and 8", 5), "sort_of_clevr",
     (*(Column(name, "chosen", name) for name in ("unary", "binary", "ternary")),
      Column("train ternary", "train", "ternary")),
-    clevr_rows(), ("sort_of_clevr",),
-    remarks=("Accuracy of each type is that of the test where the validation accuracy of this type is best; "
-             "\"linear\" scoring is what the paper calls MLP.",))
+    clevr_rows(), ("sort_of_clevr",), remarks=(
+        "Accuracy of each type is that of the test where the validation accuracy of this type is best.",
+        "Linear scoring is what the paper calls MLP."))
 VARIANTS = {r: (f"4 searches, {r} retrievals", {"retrievals": r, "attention": "compositional", "scoring": "dot"})
             for r in (1, 2, 3, 4)} | {0: ("softmax, 4 heads", {"attention": "softmax"})}
 TRIANGLES = Table(
@@ -116,9 +115,8 @@ MULTITASK = Table(
        for r, figures in TABLE_2_OF_C.items()),
      *(Row(f"made sets: {VARIANTS[r][0]}", {"first": "shapes", "width": 64, **VARIANTS[r][1]}, 8 * (None,))
        for r in (0, 2))),
-    ("multitask_images",),
-    remarks=("First, second and third are CIFAR-10, Fashion-MNIST and SVHN; made sets, of which C has no figures: "
-             "shapes, gratings and scikit-learn's digits.",))
+    ("multitask_images",), remarks=("First, second and third are CIFAR-10, Fashion-MNIST and SVHN; made sets, of which "
+                                    "C has no figures: shapes, gratings and scikit-learn's digits.",))
 
 TO_100 = "d2", "d3", "d4", "d12", "tomita3", "tomita4", "tomita5", "tomita6"
 
