@@ -101,6 +101,25 @@ def test_words_on_models_of_text_are_those_of_the_runs():
     assert 0.0001 < most / least - 1 < 0.0002 and "equal to 0.02 %" in words
 
 
+def test_words_on_shared_blocks_are_those_of_the_runs():
+    claims, words, bits, size = TABLES["claims"], " ".join(RESULTS.split()), {}, {}
+    for name in "text_models", "text_shared":
+        for run in records.load(name)["runs"]:
+            if run["fields"].get("unit", "words") == "words":
+                key = run["fields"]["attention"], name
+                bits.setdefault(key, []).append(run["metrics"]["test"]["bits"])
+                size[key] = run["parameters"]
+    better = next(row for row in claims.judged(claims.recorded()).values() if "again and again" in row["words"])
+    low, high = better["interval_95"]
+    assert f"is {better['effect']:.3f} bits a word better (95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
+    assert "with every seed" in words and min(better["differences"].values()) > 0
+    softmax, ours = (np.mean(bits[name, "text_shared"]) - np.mean(bits[name, "text_models"])
+                     for name in ("softmax", "compositional"))
+    share = 100 * size["softmax", "text_shared"] / size["softmax", "text_models"]
+    assert (f"Sharing costs softmax attention {softmax:.3f} bits and compositional attention {ours:.3f}, "
+            f"with {share:.0f} % of the parameters." in words)
+
+
 def test_words_on_longer_texts_are_those_of_the_runs():
     claims, words = TABLES["claims"], " ".join(RESULTS.split())
     judged = {(row["words"], row.get("measured")): row for row in claims.judged(claims.recorded()).values()}

@@ -137,8 +137,7 @@ STATEMENTS = (
     *(Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", text(OURS[0], unit))
       for unit in CORPORA),
     Statement("Compositional attention predicts text better where one block is applied again and again",
-              "C, section 4.7, figure 7", text(OURS[0], "words", record="text_shared", shared=True),
-              "6 runs of 9 core-minutes: docs/unfinished_runs/README.md"),
+              "C, section 4.7, figure 7", text(OURS[0], "words", record="text_shared", shared=True)),
     Statement("Compared models have parameters within about 5 %", "C, appendix B.5", Computed(
         "largest difference of the cells of table 6, between compositional attention and 4 heads", parameters_apart,
         0.05)),
