@@ -120,6 +120,28 @@ def test_words_on_shared_blocks_are_those_of_the_runs():
             f"with {share:.0f} % of the parameters." in words)
 
 
+def test_words_on_images_are_those_of_the_runs():
+    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    judged = {row["words"]: row for row in claims.judged(claims.recorded()).values()}
+    interval = "95 % interval {:.3f} to {:.3f}, n = 3)"
+    for what, text in (
+            ("equilateral triangles", f"is {{:.3f}} better ({interval}, with every seed: the paper's order"),
+            ("four sets of images at a time", f"the two models are not told apart ({{:+.3f}}, {interval}")):
+        row = judged[f"Compositional attention is better on {what}"]
+        assert text.format(row["effect"], *row["interval_95"]) in words
+        assert row["interval_95"][0] < 0
+        assert "with every seed" not in text or min(row["differences"].values()) > 0
+    size = {run["fields"]["attention"]: run["parameters"] for run in records.load("triangles")["runs"]}
+    assert (f"{size['compositional'] / size['softmax'] - 1:.0%}".replace("%", " % more parameters there, ")
+            + f"{size['compositional']:,} beside {size['softmax']:,}." in words)
+    found = records.load("multitask_images")["runs"]
+    digits = {name: [np.mean([run["metrics"][split]["third"] for run in found if run["fields"]["attention"] == name])
+                     for split in ("train", "test")] for name in ("softmax", "compositional")}
+    assert "which training knows better ({} and {})".format(*(f"{train:.2f}" for train, _ in digits.values())) in words
+    assert all(train > test + 0.1 and test > 0.5 for train, test in digits.values())
+    assert all(0.5 < run["metrics"]["test"]["triangles"] < 0.65 for run in found)
+
+
 def test_words_on_longer_texts_are_those_of_the_runs():
     claims, words = TABLES["claims"], " ".join(RESULTS.split())
     judged = {(row["words"], row.get("measured")): row for row in claims.judged(claims.recorded()).values()}

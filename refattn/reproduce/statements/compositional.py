@@ -114,11 +114,10 @@ STATEMENTS = (
         "accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, "sort_of_clevr", "small"),
         "6 runs of 1.6 core-hours: docs/unfinished_runs/README.md"),
     Statement("Compositional attention is better on equilateral triangles", "C, section 4.3, table 3", accuracy(
-        "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), "triangles", "small"),
-        "6 runs of 20 core-minutes: docs/unfinished_runs/README.md"),
+        "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), "triangles", "small")),
     Statement("Compositional attention is better on four sets of images at a time", "C, section 4.4, table 2", accuracy(
         "test accuracy, mean of shapes, gratings, digits and triangles, 4,000 steps", "multitask_images", FOUR,
-        "multitask_images", "quick"), "6 runs: docs/unfinished_runs/README.md; about a day each at the paper's scale"),
+        "multitask_images", "quick")),
     Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
         "accuracy, mean of four tasks, 1 retrieval, m = 95", "esbn", esbn(95), "esbn", "paper")),
     Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", accuracy(
