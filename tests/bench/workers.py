@@ -23,11 +23,10 @@ from refattn.xp import keep_freed_memory
 
 
 class Step:
-    """Draws, computes and updates as `fit` does."""
+    """Draws, computes and updates as `fit` does, by so many workers."""
 
-    def __init__(self, attention, shards, workers):
-        self.recipe = recipe("fuzzy_logic", "quick", attention=attention, shards=shards)
-        model = self.recipe.build()
+    def __init__(self, chosen, workers):
+        self.recipe, model, shards = chosen, chosen.build(), chosen.shards
         self.state = State(self.recipe, model.parameters(), np)
         self.shards, self.count, self.in_shards = Shards(self.recipe, model, self.state.flat, groups.group(
             workers, shards)), 0, 0.0
@@ -59,7 +58,7 @@ class Step:
 def steps(rounds):
     """Prints the steps' medians and what they predict."""
     for attention in "softmax", "hyla":
-        made = {(shards, workers): Step(attention, shards, workers)
+        made = {(shards, workers): Step(recipe("fuzzy_logic", "quick", attention=attention, shards=shards), workers)
                 for shards, workers in ((1, 1), (4, 1), (8, 1), (16, 1), (4, 2), (16, 2))}
         found = {key: [] for key in made}
         for n in range(3 + rounds):
