@@ -2,11 +2,11 @@
 
 The twin is nanoGPT's model: q, k and v in one product, attention as matrix products (`matmul`) or by PyTorch's own
 function (`sdpa`), GELU in the tanh form, tied read-out, AdamW, clipping.  Characters are drawn at random.  One process,
-one thread, taken in turns; medians of CPU time, sampling left out.  With two cores wall clock, in turns of ten steps:
-two shards by two processes, sampling included, beside two threads.  Below 1, ours is faster.
+one thread, taken in turns; medians of CPU time, sampling left out.  With two cores wall clock: two shards by two
+processes, sampling included, beside two threads.  Below 1, ours is faster.
 """
 import argparse
-import time
+from functools import partial
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,6 +15,7 @@ from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
 from .contextual import Ours, interleaved, said
+from .timing import interleave, summary, table
 from .workers import Step
 
 
@@ -70,26 +71,18 @@ class Twin:
         return float(loss.detach())
 
 
-def on_two_cores(rounds=40, turn=10):
-    """Prints medians over rounds, and the median over rounds of the ratios."""
+def on_two_cores(rounds=100):
+    import torch
     keep_freed_memory()
     chosen, rng = recipe("text", "small", text="documentation", shards=2), np.random.default_rng(0)
     step = Step(chosen, 2)                              # forks, so before PyTorch has threads
-    import torch
     torch.set_num_threads(2)
-    ours = Ours(chosen)
-    sides = {"ours": lambda batch: step(), "PyTorch matmul": Twin(ours).step, "PyTorch sdpa": Twin(ours, "sdpa").step}
-    batches, spent = [chosen.sample(rng) for _ in range(turn)], {name: [] for name in sides}
-    for _ in range(2 + rounds):
-        for name, side in sides.items():
-            begun = time.perf_counter()
-            for batch in batches:
-                side(batch)
-            spent[name].append(1e3 * (time.perf_counter() - begun) / turn)
+    ours, batch = Ours(chosen), chosen.sample(rng)
+    twins = {form: Twin(ours, form) for form in ("matmul", "sdpa")}
+    sides = {"ours": step} | {f"PyTorch {form}": partial(twin.step, batch) for form, twin in twins.items()}
+    times = interleave(sides, rounds, warm_up=5, pause=0.01)
+    print(table("two cores", {name: summary(rows, times["ours"]) for name, rows in times.items()}))
     step.work.__exit__(None, None, None)
-    found = {name: np.array(times[2:]) for name, times in spent.items()}
-    for name, times in found.items():
-        print(f"{name}: {np.median(times):.2f} ms, ours by it {np.median(found['ours'] / times):.2f}")
 
 
 def main(steps=200):
