@@ -2,6 +2,12 @@
 
     y[g, j, o] = b[o] + sum_uwi x[stride g + u - padding, stride j + w - padding, i] k[u, w, i, o]
 
+The backward cuts the padded image into squares of stride x stride; p, q = row and column in a square.  The gradient of
+a square is a convolution of dy with stride 1:
+
+    dx[stride g + p - padding, stride j + q - padding, i] =
+        sum_uwo dy[g - u, j - w, o] k[stride u + p, stride w + q, i, o]
+
 Source: LeCun et al. 1989; as patch embedding (stride = size, no padding), Dosovitskiy et al. 2021 and C, section 4.2.
 Differs: features last, (b, row, column, channel); an image that the windows do not tile is refused, not cropped.
 Symbols: g, j = row and column of a pixel or window; u, w = row and column in a window; i, o = channels in and out.
@@ -16,7 +22,7 @@ from ..contract import contract
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
-__all__ = ["Conv", "patches", "patches_backward", "windows"]
+__all__ = ["Conv", "image_of", "patches", "windows"]
 
 
 def windows(length: int, size: int, stride: int, padding: int, name: str = "rows") -> int:
@@ -32,26 +38,6 @@ def windows(length: int, size: int, stride: int, padding: int, name: str = "rows
     return room // stride + 1
 
 
-def _parts(size: int, stride: int, rows: int, columns: int):
-    """(where in the windows, where in the blocks) of each piece that all windows hold in one and the same place.
-
-    Blocks are the padded image cut into squares of stride x stride; a window overlaps ceil(size / stride)^2 of them.
-    """
-    for u in range(0, size, stride):
-        for w in range(0, size, stride):
-            high, wide = min(stride, size - u), min(stride, size - w)
-            yield ((slice(None),) * 3 + (slice(u, u + high), slice(w, w + wide)),
-                   (slice(None), slice(u // stride, u // stride + rows), slice(high),
-                    slice(w // stride, w // stride + columns), slice(wide)))
-
-
-def _blocks(xp, shape, dtype, size: int, stride: int, rows: int, columns: int):
-    """Zeros (b, block row, row in it, block column, column in it, i), wide enough for all windows, and as an image."""
-    more = ceil(size / stride) - 1
-    blocks = xp.zeros((shape[0], rows + more, stride, columns + more, stride, shape[3]), dtype=dtype)
-    return blocks, blocks.reshape(shape[0], (rows + more) * stride, (columns + more) * stride, shape[3])
-
-
 def patches(x, size: int, stride: int, padding: int = 0):
     """y[g, j, u, w] = x[stride g + u - padding, stride j + w - padding], 0 outside the image.
 
@@ -62,26 +48,20 @@ def patches(x, size: int, stride: int, padding: int = 0):
 
     Raises ValueError where the windows do not tile the padded image.
     """
-    xp, (high, wide) = array_module(x), x.shape[1:3]
+    xp, (b, high, wide, i) = array_module(x), x.shape
     rows, columns = windows(high, size, stride, padding), windows(wide, size, stride, padding, "columns")
-    if stride == size and not padding:                                                  # tiles: x is its own blocks
-        blocks = x.reshape(len(x), rows, size, columns, size, x.shape[3])
-    else:
-        blocks, image = _blocks(xp, x.shape, x.dtype, size, stride, rows, columns)
-        image[:, padding:padding + high, padding:padding + wide] = x                    # (1)
-    y = xp.empty((x.shape[0], rows, columns, size, size, x.shape[3]), dtype=x.dtype)
-    for inside, place in _parts(size, stride, rows, columns):
-        y[inside] = blocks[place].transpose(0, 1, 3, 2, 4, 5)                           # (2)
-    return y
+    if padding:
+        x, inner = xp.zeros((b, high + 2 * padding, wide + 2 * padding, i), dtype=x.dtype), x
+        x[:, padding:padding + high, padding:padding + wide] = inner
+    row, column = x.strides[1:3]
+    strides = x.strides[0], stride * row, stride * column, row, column, x.strides[3]
+    return xp.lib.stride_tricks.as_strided(x, (b, rows, columns, size, size, i), strides).copy()
 
 
-def patches_backward(shape, size: int, stride: int, padding: int, dy):
-    """dx (b, g, j, i) of that shape: every pixel sums over the windows that it lies in."""
-    rows, columns = dy.shape[1:3]
-    blocks, image = _blocks(array_module(dy), shape, dy.dtype, size, stride, rows, columns)
-    for inside, place in _parts(size, stride, rows, columns):
-        blocks[place] += dy[inside].transpose(0, 1, 3, 2, 4, 5)                         # (2)
-    return image[:, padding:padding + shape[1], padding:padding + shape[2]] * 1         # (1)
+def image_of(squares):
+    """The image (b, g p, j q, i) of squares (b, g, j, p, q, i), the inverse of `patches` that tile it."""
+    b, g, j, p, q, i = squares.shape
+    return squares.transpose(0, 1, 3, 2, 4, 5).reshape(b, g * p, j * q, i)
 
 
 class Saved(NamedTuple):
@@ -128,5 +108,10 @@ class Conv:
         grads.k += contract("bgjuwi,bgjo->uwio", saved.patches, dy)             # (2)
         if not pixels:
             return None
-        dwindows = contract("bgjo,uwio->bgjuwi", dy, p.k)                       # (2)
-        return patches_backward(saved.shape, self.size, self.stride, self.padding, dwindows)        # (1)
+        n, s = ceil(self.size / self.stride), self.stride                       # a square lies in n x n windows
+        k = array_module(dy).zeros((n * s, n * s, *p.k.shape[2:]), dtype=p.k.dtype)
+        k[:self.size, :self.size] = p.k
+        k = k.reshape(n, s, n, s, *k.shape[2:])[::-1, :, ::-1]                  # patches of dy count n - 1 - u
+        dsquares = contract("bgjuwo,upwqio->bgjpqi", patches(dy, n, 1, n - 1), k)           # (2)
+        (_, high, wide, _), first = saved.shape, self.padding
+        return image_of(dsquares)[:, first:first + high, first:first + wide]    # (1)

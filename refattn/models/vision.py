@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..layers.convolution import Conv, patches, patches_backward
+from ..layers.convolution import Conv, image_of, patches
 from ..layers.embedding import Readout, position_table
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
@@ -179,5 +179,4 @@ class TaskTokens:
         if not saved.pixels:
             return None
         (b, high, wide, i), size = saved.shape, self.size
-        drows = drows.reshape(b, high // size, wide // size, size, size, i)
-        return patches_backward(saved.shape, size, size, 0, drows)                              # (1)
+        return image_of(drows.reshape(b, high // size, wide // size, size, size, i))            # (1)

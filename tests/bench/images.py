@@ -114,8 +114,8 @@ def main(scales, steps=40):
         for attention in "softmax", "compositional":
             chosen = recipe("sort_of_clevr", scale, attention=attention, scenes=200)
             ours = Ours(chosen, np.random.default_rng(0))
-            rng, index = np.random.default_rng(1), chosen.examples
-            batches = [chosen.turns(chosen.take("train", rng.integers(index, size=chosen.batch)))[0]
+            rng, questions = np.random.default_rng(1), chosen.size("train")
+            batches = [chosen.turns(chosen.take("train", rng.integers(questions, size=chosen.batch)))[0]
                        for _ in range(steps)]
             ours.step(batches[0])
             print(f"{scale} {attention}: peak of ours {peak_megabytes():,.0f} MB", flush=True)

@@ -5,16 +5,15 @@ CLEVR, TRIANGLES = "tasks/sort_of_clevr.py", "tasks/triangles.py"
 VISION = "models/vision.py"
 
 ROWS = (
-    (CONV, "image[:, padding:padding + high, padding:padding + wide] = x", "image[:, :high, :wide] = x",
+    (CONV, "x[:, padding:padding + high, padding:padding + wide] = inner", "x[:, :high, :wide] = inner",
      "all padding lies at the bottom and at the right"),
-    (CONV, "y[inside] = blocks[place].transpose(0, 1, 3, 2, 4, 5)",
-     "y[inside] = blocks[place].transpose(0, 1, 3, 4, 2, 5)[:, :, :, :y[inside].shape[3], :y[inside].shape[4]]",
+    (CONV, "stride * column, row, column,", "stride * column, column, row,",
      "rows and columns are exchanged within every window"),
-    (CONV, "blocks[place] += dy[inside].transpose(0, 1, 3, 2, 4, 5)",
-     "blocks[place] = dy[inside].transpose(0, 1, 3, 2, 4, 5)",
+    (CONV, "[::-1, :, ::-1]", "", "the gradient of a pixel exchanges the windows that it lies in"),
+    (CONV, "k[:self.size, :self.size] = p.k", "k[:s, :s] = p.k[:s, :s]",
      "a pixel has the gradient of the last window that it lies in, not of all"),
-    (CONV, "return image[:, padding:padding + shape[1], padding:padding + shape[2]] * 1",
-     "return image[:, :shape[1], :shape[2]] * 1", "the gradient of the image is shifted by the padding"),
+    (CONV, "image_of(dsquares)[:, first:first + high, first:first + wide]", "image_of(dsquares)[:, :high, :wide]",
+     "the gradient of the image is shifted by the padding"),
 
     (CLEVR, "a, b = rng.integers(colours - 1, size=shape), rng.integers(colours - 2, size=shape)",
      "a, b = rng.integers(colours, size=shape), rng.integers(colours - 1, size=shape)",
