@@ -16,7 +16,7 @@ SPECS = sorted({spec for path in ROOT.rglob("*.py") for spec in re.findall(
 
 def operands(spec, rng):
     a, b, _ = re.split(",|->", spec)
-    size = {x: n for x, n in zip(dict.fromkeys(a + b), rng.permutation([2, 3, 4, 5, 6, 7, 8]), strict=False)}
+    size = {x: n for x, n in zip(dict.fromkeys(a + b), rng.permutation(range(2, 11)), strict=False)}
     return (rng.standard_normal([size[x] for x in letters]) for letters in (a, b))
 
 
