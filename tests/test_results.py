@@ -74,6 +74,14 @@ def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_v
                 RESULTS.split())
 
 
+def test_words_on_scan_are_those_of_the_runs():
+    runs, words = records.load("scan_10000")["runs"], " ".join(RESULTS.split())
+    ours, softmax = ({run["fields"]["seed"]: run["metrics"]["longer"]["accuracy"] for run in runs
+                      if run["fields"]["attention"] == name} for name in ("compositional", "softmax"))
+    assert f"compositional attention says {ours[0]:.3f}, softmax attention {softmax[0]:.3f}. That is" in words
+    assert ours.keys() == softmax.keys() == {0} and all(run["metrics"]["held_out"]["accuracy"] > 0.99 for run in runs)
+
+
 def test_words_on_models_of_text_are_those_of_the_runs():
     claims, words = TABLES["claims"], " ".join(RESULTS.split())
     for unit in "character", "word":
