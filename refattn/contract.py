@@ -148,7 +148,7 @@ def _dots(p: Plan, size, a, b, out):
     c = xp.empty([size[x] for x in letters], dtype=dtype)
     xp.multiply(*(_spread(x, own, letters, size) for x, own in ((a, p.a), (b, p.b))), out=c)
     inner, shape = prod([size[x] for x in p.inner]), [size[x] for x in p.memory]
-    c = (c.reshape(prod(shape), inner) @ constant(1, inner, dtype, xp)).reshape(shape)     # not -1: axes may be empty
+    c = xp.matmul(c.reshape(prod(shape), inner), constant(1, inner, dtype, xp)).reshape(shape)    # axes may be empty
     if out is None:
         return c.transpose(p.axes_memory)
     out[...] = c.transpose(p.axes_memory)

@@ -14,6 +14,7 @@ from refattn.check.formulas import OPERATIONS, formulas, start
 from refattn.check.kernels import Call
 from refattn.check.running import FUNCTIONS, Runner
 from refattn.check.subjects import drawn, subject
+from refattn.layers.convolution import patches
 from refattn.verification import rounding
 from refattn.verification.cases import CASES
 
@@ -53,6 +54,7 @@ def test_every_step_is_rough():
     for f in (lambda x: x + 1, lambda x: x @ x.T, np.exp, lambda x: x.sum(axis=1), lambda x: x.mean(axis=0),
               lambda x: rounding.einsum("ij,kj->ik", x, x) * 1, lambda x: rounding.where(x > 0, x, 0) * 3,
               lambda x: ops.softmax(x), lambda x: ops.gelu(x),
+              lambda x: patches((x * 2).reshape(1, 4, 5, 1), 2, 1, 1),
               lambda x: rounding.concatenate([x, x]) / 3, lambda x: ops.layer_norm(x, x[0], x[1])[0]):
         y, exact = f(x), f(x)                       # twice: the noise is another one
         assert type(y) is rounding.Rough and (y.host != exact.host).mean() > 0.4
@@ -218,6 +220,109 @@ def test_a_gradient_that_is_wrong_only_for_a_stretched_bias():
         return o, dq, dk, dv, dbias
     found = check.diagnose(kernel, "softmax", dtype="float64", **everything("softmax"))
     assert found.lines[0] == "backward (1)", found
+
+
+def test_a_kernel_of_whole_biases_need_not_know_stretched_ones():
+    page = PAGES["softmax"]
+
+    def kernel(q, k, v, do, bias):
+        whole = np.broadcast_to(bias, (len(q), *bias.shape[1:]))
+        o, saved = page.forward(q, k, v, bias=whole)
+        return o, *page.backward(saved, do)
+    assert check.diagnose(kernel, "softmax", bias="bhqk").comparison.ok
+    said = check.diagnose(kernel, "softmax", bias="1hqk")       # which it says that it knows
+    assert "dbias has shape (3, 5, 6, 7) instead of (1, 5, 6, 7)" in str(said) and said.lines == ("backward (1)",)
+
+
+def test_where_only_the_log_sum_exp_is_wrong():
+    call = Call(None, "softmax", "float32")
+
+    def kernel(q, k, v, do):
+        inputs = {"q": q, "k": k, "v": v, "do": do}
+        found = call.of.run(inputs, lse=True)
+        return found | {"lse": found["lse"] / np.log(2)}
+    said = check.diagnose(kernel, "softmax")
+    assert str(said) == "o and its gradients are right\nlse: all entries are wrong, 1.443 times what they should be"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("page, name", [("linear_state", "k"), ("compositional_nonlinear", "wr"), ("hyla", "v")])
+def test_gradients_of_another_forward_are_called_its_own(page, name, dtype):
+    """An input that is doubled: small queries bend what follows, and some gradients are zero."""
+    call, right = Call(None, page, dtype), own(Call(None, page, dtype))
+
+    def kernel(*arrays, **options):
+        arrays = [x * (1 + (n == name)) for n, x in zip(call.of.arrays, arrays, strict=True)]
+        found = right(*arrays, **options)
+        return found | {f"d{name}": 2 * found[f"d{name}"]}
+
+    def other(*arrays, **options):
+        return kernel(*arrays, **options) | {f"d{name}": 1.5 * kernel(*arrays, **options)[f"d{name}"]}
+    assert check.diagnose(kernel, page, dtype=dtype).verdict == "forward differs, your gradients are right for it"
+    if name != "wr":                            # of the first gradients that are asked about
+        assert check.diagnose(other, page, dtype=dtype).verdict.endswith("are not those of your forward")
+
+
+def test_a_wrong_end_alone_is_a_wrong_forward():
+    right = own(Call(None, "linear_state", "float32"))
+    said = check.diagnose(lambda *x, **y: (found := right(*x, **y)) | {"end": 2 * found["end"]}, "linear_state")
+    assert said.verdict == "o and its gradients are right" and said.sentences == (
+        "end: all entries are wrong, 2 times what they should be",)
+
+
+@pytest.mark.parametrize("option", ["bias", "keep", "dropout"])
+def test_a_layer_that_ignores_an_option_is_wrong(option):
+    right = own(Call(None, "layers/MultiHead hyla", "float32"))
+
+    def kernel(**inputs):
+        left = {n: x for n, x in inputs.items() if n != option}
+        return right(**left) | ({"dbias": 0 * inputs["bias"]} if option == "bias" and "bias" in inputs else {})
+    assert not check.compare(kernel, "layers/MultiHead hyla").ok
+    said = str(check.diagnose(kernel, "layers/MultiHead hyla"))
+    assert f"{option} is ignored" in said or f"term {option} is missing" in said
+
+
+def test_a_row_is_not_asked_about_options_that_a_function_does_not_take():
+    right = own(Call(None, "layers/MultiHead hyla", "float32"))
+
+    def kernel(x, wq, bq, wk, bk, wv, bv, wo, bo, do, dropout):
+        return right(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo, do=do, dropout=dropout)
+    assert check.compare(kernel, "layers/MultiHead hyla").ok                    # seed 0 hands over dropout alone
+
+
+def test_a_gradient_that_cancels_may_be_off_by_its_rounding():
+    """The bias of a retrieval key: zero here, and a sum that cancels in autograd."""
+    right = own(Call(None, "layers/Compositional dot", "float32"))
+    for off, ok in (1e-6, True), (1e-1, False):
+        found = check.compare(lambda off=off, **x: (y := right(**x)) | {"dbr": y["dbr"] + off},
+                              "layers/Compositional dot")
+        assert found.ok == ok, str(found)
+
+
+def test_sums_are_not_contractions_in_half_precision():
+    def kernel(x, scale, shift, do):
+        n = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, ddof=1, keepdims=True) + 1e-6)
+        return n * scale + shift
+    assert not check.compare(kernel, "ops/layer_norm", dtype="bfloat16").ok     # a variance over m - 1
+
+
+def test_names_of_what_a_row_gives():
+    right = own(Call(None, "losses/cross_entropy", "float32"))
+    for results in lambda y: y, lambda y: (y["o"], y["dlogits"]), lambda y: y["o"]:
+        assert check.compare(lambda f=results, **x: f(right(**x)), "losses/cross_entropy").ok
+    with pytest.raises(ValueError, match="returned 3 arrays; allowed: o alone, or o, dlogits$"):
+        check.compare(lambda **x: (*right(**x).values(), 0), "losses/cross_entropy")
+    right = own(Call(None, "mixture_of_experts/largest", "float32"))            # without a backward
+    assert check.compare(lambda **x: right(**x)["o"], "mixture_of_experts/largest").ok
+    with pytest.raises(ValueError, match="decoding/softmax has several outputs; allowed: rows with one"):
+        check.compare(lambda **x: 0, "decoding/softmax")
+
+
+def test_tiles_reach_over_the_first_key_and_over_one_tile_of_128():
+    inputs = drawn(subject("sliding_dilated"), "float32", {}, "tiles", 0)
+    assert inputs["k"].shape[1] - inputs["q"].shape[1] < 2 * (inputs["offset_bias"].shape[1] - 1)
+    inputs = drawn(subject("softmax"), "float32", {}, "tiles", 0)
+    assert min(inputs[n].shape[1] for n in "qk") > 128
 
 
 def test_words_begin_with_the_verdict():

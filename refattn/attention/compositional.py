@@ -176,8 +176,7 @@ class Compositional(Keeping):
         """y (b, q, m), and the rest of LayerSaved, from q, selector, k, v; where the queries stand is no matter."""
         q, selector, k, v = (arrays[name] for name in "qskv")
         score = [getattr(p, name) for name in row(self.scoring).names]
-        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep,
-                                 dropout=dropout)
+        o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep, dropout=dropout)
         y = contract("bqse,sem->bqm", o, p.wo)
         if self.biases:
             y += p.bo

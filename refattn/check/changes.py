@@ -109,7 +109,7 @@ class Changes:
         of, letters = self.of, self.of.letters.get(x)
         if x == "eps":
             yield from self.rows("epsilon")
-        if x == "scale":
+        if x == "scale" and letters is None:            # a page's 1/sqrt(d), not an array of LayerNorm's
             short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
             yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
         if x.startswith("n_"):

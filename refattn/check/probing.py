@@ -13,7 +13,7 @@ def probes(call, sizes, seed) -> dict:
     full, found = call.draw(sizes, seed), {}
     found["all"] = full
     if not call.of.arrays or "q" not in full:
-        return found | {f"draw {i}": call.draw(sizes, seed + i) for i in (1, 2)}
+        return found | {f"draw {s}": call.draw(sizes, s) for s in {seed + 1, seed + 2, *call.seeds(sizes, seed)[1:]}}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     alone = call.draw(one_sequence(sizes), seed + 1)
@@ -41,6 +41,7 @@ class Answer:
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
+        self.misshapen = [entry for entry in self.comparison.entries if entry.where.startswith("shape")]
 
 
 def consistent(call, asked, wrong) -> str:
@@ -50,15 +51,28 @@ def consistent(call, asked, wrong) -> str:
         return "forward differs, no gradients given"
     if not any(wrong[n] for n in gradients):
         return "forward differs, your gradients are those of the right forward"
-    rng, step = np.random.default_rng(0), {"float64": 1e-5, "float32": 1e-2}.get(call.dtype, 0.125)
-    for probe in ("no options", "all"):
-        a = asked.get(probe)
-        for n in gradients if a is not None and np.isfinite(a.theirs["o"]).all() else ():
-            x = a.inputs[n[1:]]
-            u, g = rng.choice([-1.0, 1.0], x.shape) / max(1, x.size) ** 0.5, a.theirs[n]
-            ends = [call({**a.inputs, n[1:]: x + t * u})[1]["o"] for t in (step, -step)]
-            slope, size = ((ends[0] - ends[1]) * a.inputs["do"]).sum() / (2 * step), np.linalg.norm(g) / x.size**0.5
-            if g.shape != x.shape or not abs(slope - (g * u).sum()) <= {"float64": 1e-3, "float32": 0.05}.get(
-                    call.dtype, 0.5) * (size + abs(slope)):
+    rng = np.random.default_rng(0)
+    for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs["o"]).all()):
+        for n in gradients:
+            u = rng.choice([-1.0, 1.0], a.inputs[n[1:]].shape)
+            if a.theirs[n].shape != u.shape or not follows(call, a, n, u / max(1, u.size) ** 0.5):
                 return "forward differs, and your gradients are not those of your forward"
     return "forward differs, your gradients are right for it"
+
+
+def follows(call, a, n, u) -> bool:
+    """Whether a kernel's gradient is the slope of its outputs in a direction, at one length of step at least.
+
+    A long step meets kinks, and what bends; a short one rounding.
+    """
+    steps, within, unit = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53), "float32": ((1e-2, 1e-3), 0.05, 2.0**-24)}.get(
+        call.dtype, ((0.125,), 0.5, 0.0))
+    outputs = {y: a.inputs[dy] for y, dy in (("o", "do"), ("end", "dend")) if y in a.theirs and dy in a.inputs}
+    size, said = np.linalg.norm(a.theirs[n]) / max(1, u.size) ** 0.5, (a.theirs[n] * u).sum()
+    for step in steps:
+        there, here = (call({**a.inputs, n[1:]: a.inputs[n[1:]] + t * u})[1] for t in (step, -step))
+        slope = sum(((there[y] - here[y]) * dy).sum() for y, dy in outputs.items()) / (2 * step)
+        noise = 8 * unit / step * sum(np.linalg.norm(a.theirs[y] * dy) for y, dy in outputs.items())
+        if abs(slope - said) <= within * (size + abs(slope)) + noise:
+            return True
+    return False

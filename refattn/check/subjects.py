@@ -21,7 +21,7 @@ from ..verification.cases.case import normal, shape
 __all__ = ["SIZES", "Subject", "drawn", "subject"]
 
 SIZES = {"b": 3, "q": 6, "k": 7, "h": 5, "d": 11, "e": 8, "r": 4, "c": 13, "f": 10, "w": 3, "1": 1}
-TILES = {"b": 2, "q": 65, "k": 127, "h": 3, "d": 16, "e": 32, "r": 2, "c": 16, "f": 32, "w": 3, "1": 1}
+TILES = {"b": 2, "q": 129, "k": 191, "h": 3, "d": 16, "e": 32, "r": 2, "c": 16, "f": 32, "w": 3, "1": 1}
 STATE = Variant("linear_state", linear_state, linear_state_backward, "eq. 1-3", "", "linear_state.py",
                 extras={"state": "bhde"}, letters={"k": "bqhd", "v": "bqhe"})
 
@@ -33,6 +33,7 @@ class Subject(NamedTuple):
     arrays: tuple              # inputs that are handed over by position
     draw: Callable             # (forms of the options, size of each letter, rng) -> inputs, `do` among them
     run: Callable              # (inputs, array module, lse wanted) -> {"o": ..., "dq": ..., ...}
+    constants: tuple = ()      # inputs of a row that have no gradient
 
 
 def subject(name) -> Subject:
@@ -92,15 +93,15 @@ def _of_case(case) -> Subject:
 
     def cut(flat):
         ends = list(accumulate(prod(form) for _, _, form, _ in listed))
-        return {} if flat is None else {name: flat[end - prod(form):end].reshape(form)
-                                        for (name, _, form, _), end in zip(listed, ends, strict=True)}
+        return {name: flat[end - prod(form):end].reshape(form) for (name, _, form, _), end in zip(
+            listed, ends, strict=True)}
 
     def draw(forms, size, rng):
         if forms:
             raise ValueError(f"{', '.join(forms)} cannot be chosen for {case.name}; allowed: inputs as its row draws")
         inputs = {n: x for n, x in case.make(rng).items() if x is not None}
-        inputs |= cut(inputs.pop("parameters", None))
-        return inputs | {"do": rng.standard_normal(np.shape(run(inputs)["o"]))}
+        inputs |= cut(inputs.pop("parameters")) if listed else {}
+        return inputs | ({"do": rng.standard_normal(np.shape(run(inputs)["o"]))} if case.backward else {})
 
     def run(inputs, xp=np, lse=False):
         given = {n: xp.asarray(x) for n, x in inputs.items()}
@@ -111,11 +112,11 @@ def _of_case(case) -> Subject:
         if isinstance(y, tuple):
             raise ValueError(f"{case.name} has several outputs; allowed: rows with one")
         found = {} if do is None else case.backward(saved, do)
-        found |= cut(found.pop("parameters", None))
+        found |= cut(found.pop("parameters")) if "parameters" in found and listed else {}
         return {"o": y, **{f"d{n}": g for n, g in found.items()}}
 
     letters = {**case.axes, **{name: axes for name, axes, *_ in listed}, "o": case.axes.get("output", "")}
-    return Subject(case.name, letters, (), draw, run)
+    return Subject(case.name, letters, (), draw, run, case.constants)
 
 
 def sized(sizes) -> dict:
@@ -135,6 +136,8 @@ def sized(sizes) -> dict:
 def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     """Inputs by name, float64 with values of `dtype`."""
     size = sized(sizes)
+    if size is TILES and "w" in of.letters["keep"]:      # where some windows begin before the first key
+        size = TILES | {"k": TILES["q"] + 1}
     if not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed is {seed!r}; allowed: whole numbers from 0")
     inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(int(seed)))

@@ -41,8 +41,7 @@ def plan(argv):
     values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))
     try:
-        chosen = [recipe(name, scale, **{kind.COMPARES: value}, seed=s, **options)
-                  for value in values for s in seeds]
+        chosen = [recipe(name, scale, **{kind.COMPARES: value}, seed=s, **options) for value in values for s in seeds]
         if rest.get("device") != "gpu":
             for one in chosen:
                 fits(one)

@@ -31,8 +31,7 @@ class DecoderRecipe(Recipe):
     experts: int = setting(0, "feed-forward layers in a mixture in place of each one; 0 for none; H gives no number",
                            least=0, most=1_024)
     chosen: int = setting(2, "experts that a position uses; H gives no number", least=1, most=1_024)
-    attention_dropout: float = setting(0.1, "probability that a query-key pair is dropped; text: 0",
-                                       least=0.0, most=0.99)
+    attention_dropout: float = setting(0.1, "probability to drop a query-key pair; text: 0", least=0.0, most=0.99)
     read: bool = setting(True, "compute of the last block only what is read; the outputs are the same")
 
     def __post_init__(self):

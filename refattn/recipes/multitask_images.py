@@ -52,8 +52,7 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     batch: int = setting(32, "images of each set per step", least=1, most=2**20)
     selector_width: int = setting(16, "of the retrieval query", least=1, most=16_384)
     layers: int = setting(2, "applications of the block", least=1, most=1_000)
-    evaluation: int = setting(30_000, "images of each set and split at the end, as far as there are", least=1,
-                              most=10**9)
+    evaluation: int = setting(30_000, "images of a set and split at the end, as far as there are", least=1, most=10**9)
     first: str = setting("shapes", "set of images; C: cifar10", choices=tuple(natural_images.SETS))
     second: str = setting("gratings", "set of images; C: fashion_mnist", choices=tuple(natural_images.SETS))
     third: str = setting("digits", "set of images; C: svhn", choices=tuple(natural_images.SETS))

@@ -59,8 +59,7 @@ def table_6_rows() -> tuple:
             fields = {"searches": s, "retrievals": r, "width": m, "attention": "softmax" if heads else "compositional"}
             model = f"softmax, {heads} heads" if heads else "compositional"
             rows.append(Row(f"{s} searches, {r} retrievals, width {m}: {model}",
-                            {**fields, **({"heads": heads} if heads else {})},
-                            tuple((figure, None) for figure in figures)))
+                            {**fields, **({"heads": heads} if heads else {})}, tuple((x, None) for x in figures)))
     return tuple(rows)
 
 

@@ -136,8 +136,7 @@ def rule_free(task, rng, count, split="train") -> dict:
     copies = [(given[:, panel] + add) % k for panel in range(8) for add in range(k)]
     shown = (given[..., None] == np.arange(k)).sum(axis=1)
     last_row = best_answers(batch.panels, k, task.combinations(split), last_row_only=True)
-    answers = {"last row": last_row.answer,
-               "copy": max(copies, key=lambda copy: panel_accuracy(copy, batch.target)),
+    answers = {"last row": last_row.answer, "copy": max(copies, key=lambda x: panel_accuracy(x, batch.target)),
                "majority": shown.argmax(axis=-1)}
     return {name: {metric: accuracy(answer, batch.target) for metric, accuracy in METRICS.items()}
             for name, answer in answers.items()}

@@ -175,8 +175,7 @@ def _stored(checksum, make):
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, lambda file: np.save(file, ids))
-        _write(about, lambda file: file.write(json.dumps(
-            known | {"sha256": hashlib.sha256(ids).hexdigest()}).encode()))
+        _write(about, lambda file: file.write(json.dumps(known | {"sha256": hashlib.sha256(ids).hexdigest()}).encode()))
         return np.load(path, mmap_mode="r"), known
     except OSError:                                         # nowhere to write: they stay in memory
         return ids, known

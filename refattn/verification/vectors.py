@@ -130,8 +130,7 @@ def write(directory) -> list[Path]:
         })
         paths.append(path)
     manifest = directory / "manifest.json"
-    manifest.write_text(json.dumps({
-        "library": f"refattn {__version__}", "seed": SEED, "dtype": "float64", "inputs": "rounded to bfloat16",
-        "allowed": {dtype: rounding.Noise(dtype).words for dtype in PRECISIONS}, "cases": entries}, indent=1) + "\n",
-        encoding="utf-8")
+    known = {"library": f"refattn {__version__}", "seed": SEED, "dtype": "float64", "inputs": "rounded to bfloat16",
+             "allowed": {dtype: rounding.Noise(dtype).words for dtype in PRECISIONS}, "cases": entries}
+    manifest.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     return [*paths, manifest]

@@ -80,9 +80,8 @@ def load(name) -> dict:
     if not _is_record(record):
         raise ValueError(f"{path} is no record of runs; allowed: a task, fields and runs")
     task = record["task"]
-    return {**record, "runs": [
-        {"task": task, **run, "fields": all_fields(task, {**record["fields"], **run["fields"]}, path)}
-        for run in record["runs"]]}
+    runs = [run | {"fields": all_fields(task, record["fields"] | run["fields"], path)} for run in record["runs"]]
+    return {**record, "runs": [{"task": task, **run} for run in runs]}
 
 
 def _is_record(x: dict) -> bool:

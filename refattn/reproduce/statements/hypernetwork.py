@@ -42,8 +42,7 @@ def falls_less(other: str) -> Statement:
 
 def across(variants, *splits) -> tuple:
     """(split, other split) of each variant."""
-    return tuple(tuple(Side({"attention": name, **RUN}, split, "r2_per_task") for split in splits)
-                 for name in variants)
+    return tuple(tuple(Side({"attention": name, **RUN}, split, "r2_per_task") for split in splits) for name in variants)
 
 
 def code(measured, fixed: str, beside: str) -> Comparison:
@@ -113,14 +112,10 @@ STATEMENTS = (
               logic(SHORT, (("hyla", "hyla_softmax_for_rms_head"),))),
     Statement("A mixture of experts helps moderately", "H, appendix A.1, table A1", None,
               "9 runs of about an hour of one core: rows 12 to 14 of table-a1-logic"),
-    Statement("The code tells the terms of unseen tasks: better than chance", "H, figure 2B",
-              code("minus that of shuffled labels; context fixed", "context", "shuffled")),
-    Statement("The code tells the terms of unseen tasks: better than chance", "H, figure 2B",
-              code("minus that of shuffled labels; query fixed", "query", "shuffled")),
-    Statement("The target explains the code only in part", "H, section 3.2, figure 2D",
-              code("minus that from the bare answer; context fixed", "context", "answer")),
-    Statement("The target explains the code only in part", "H, section 3.2, figure 2D",
-              code("minus that from the bare answer; query fixed", "query", "answer")),
+    *(Statement("The code tells the terms of unseen tasks: better than chance", "H, figure 2B",
+                code(f"minus that of shuffled labels; {x} fixed", x, "shuffled")) for x in ("context", "query")),
+    *(Statement("The target explains the code only in part", "H, section 3.2, figure 2D",
+                code(f"minus that from the bare answer; {x} fixed", x, "answer")) for x in ("context", "query")),
     Statement("All models solve 80 % of held-out SRAVEN, given data and size", "H, section 4.4, figure 4", None,
               "3 runs of 312,500 steps, about 10 core-hours each"),
     Statement("More data and larger models generalise better on SRAVEN", "H, section 4.4, figure 4", None,

@@ -8,5 +8,4 @@ from .operations import op
 def rows():
     """All rows of this file."""
     yield op("lemma_1", lemma_1, lemma_1_backward, loops, "bnn", source="R, lemma 1",
-             file="automata/lemma_1.py", a="bnn",
-             b="bnn", independent="b", symmetric="bn", smallest=3)
+             file="automata/lemma_1.py", a="bnn", b="bnn", independent="b", symmetric="bn", smallest=3)

@@ -73,8 +73,7 @@ def retrieval_network(name, scoring, own=2, read=None) -> Case:
 def shared(name, scoring, *, read=None, **fields) -> Case:
     """The weight-shared transformer, two applications."""
     model = universal(attention(scoring), FeedForward(8, 9, "relu"), 2, inputs=4, outputs=2, **fields)
-    options = {"scoring": scoring, "layers": 2, "norm": model.stack.block.norm,
-               "table": model.embedding.table}
+    options = {"scoring": scoring, "layers": 2, "norm": model.stack.block.norm, "table": model.embedding.table}
 
     def make(rng):
         size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}

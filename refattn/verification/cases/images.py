@@ -130,7 +130,6 @@ def routines():
                 lambda: np.zeros(10, dtype=int), source)
     for nearest in "released", "text":
         yield table(f"tasks/sort_of_clevr answers, {nearest}", "tasks/sort_of_clevr.py",
-                    lambda nearest=nearest: clevr_answers(nearest), lambda nearest=nearest: clevr_by_loops(nearest),
-                    source)
+                    lambda x=nearest: clevr_answers(x), lambda x=nearest: clevr_by_loops(x), source)
     yield table("tasks/triangles samples", "tasks/triangles.py", triangle_faults, lambda: np.zeros(4, dtype=int),
                 "C, section 4.3, and the released code")

@@ -94,10 +94,10 @@ def attention_inputs(cross=False):
 
 def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=True) -> Case:
     """MultiHead around a page: self- or cross-attention, some queries only, rotary positions, no biases."""
-    position = None if pairing is None else Rotary(base=100.0, pairing=pairing)
+    position = None if pairing is None else Rotary(pairing=pairing)
     layer = MultiHead(8, 3, 4, 2, variant=variant, position=position, biases=biases)
     loops, extras = definition(VARIANTS[variant]), VARIANTS[variant].extras
-    turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing, base=100.0)
+    turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing)
 
     def naive(p, x, **given):
         return naive_layer.multi_head(p, x, variant=loops, extras=extras, position=turn, **given)
@@ -130,8 +130,7 @@ def t5(bidirectional) -> Case:
 
 def block(name, variant, bidirectional=False) -> Case:
     """One pre-LN block with a T5 table."""
-    layer = Block(MultiHead(8, 3, 4, 2, variant=variant), FeedForward(8, 9), T5(3, 10, 10, bidirectional),
-                  epsilon=1e-6)
+    layer = Block(MultiHead(8, 3, 4, 2, variant=variant), FeedForward(8, 9), T5(3, 10, 10, bidirectional), epsilon=1e-6)
 
     def make(rng):
         size = sizes(rng, "bt", 5) | {"m": 8, "h": 3}

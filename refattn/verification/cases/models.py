@@ -36,9 +36,8 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
 
     naive = partial(naive_transformer.transformer, variant=variant, causal=causal, activation=activation)
     return row(f"models/Transformer {name}", model, "models/transformer.py", make, naive, read=read,
-               source="H, appendix C", constants=("dropout",), independent="b", symmetric="b",
-               axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"},
-               analytic=activation != "gelu_exact")
+               source="H, appendix C", constants=("dropout",), analytic=activation != "gelu_exact", independent="b",
+               symmetric="b", axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"})
 
 
 def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:

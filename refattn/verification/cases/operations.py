@@ -184,7 +184,7 @@ def loss_rows():
 
 def rotary(pairing) -> Case:
     """A row for rotated queries and keys; head width even, so its sizes are drawn here."""
-    layer = Rotary(base=100.0, pairing=pairing)
+    layer = Rotary(pairing=pairing)
 
     def make(rng):
         size = sizes(rng, "bqkh") | {"d": 6 if rng.random() < 0.5 else 8}
@@ -195,7 +195,7 @@ def rotary(pairing) -> Case:
         return (q, k), saved
 
     def naive(inputs):
-        return tuple(naive_positions.rotary(inputs[x], pairing, base=100.0) for x in "qk")
+        return tuple(naive_positions.rotary(inputs[x], pairing) for x in "qk")
 
     return Case(f"positions/rotary {pairing}", "Su et al. 2024", "layers/positions.py", make, forward,
                 lambda saved, dy: named("qk", layer.backward(None, saved, *dy, None, None)), naive, axes={

@@ -21,9 +21,8 @@ def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activa
     """
     table = part(part(p, "position"), "table")
     bias = None if table is None else t5_bias(table, x.shape[1], x.shape[1], bidirectional=bidirectional)
-    x = x + multi_head(
-        part(p, "attention"), norm(part(p, "norm1"), x), variant=variant, bias=bias, keep=keep, dropout=dropout
-    )
+    x = x + multi_head(part(p, "attention"), norm(part(p, "norm1"), x), variant=variant, bias=bias, keep=keep,
+                       dropout=dropout)
     return x + feed_forward.layer(part(p, "feed_forward"), norm(part(p, "norm2"), x), activation)
 
 
@@ -56,10 +55,8 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
     blocks = part(p, "blocks")
     for number in range(len(blocks)):
         factors = None if dropout is None else dropout[number]
-        x = block(
-            blocks[number], x,
-            variant=variant, keep=keep, dropout=factors, bidirectional=bidirectional, activation=activation,
-        )
+        x = block(blocks[number], x, variant=variant, keep=keep, dropout=factors, bidirectional=bidirectional,
+                  activation=activation)
     x = norm(part(p, "norm"), x)
     if part(readout, "w") is None:
         table = exact(part(embed, "table"))

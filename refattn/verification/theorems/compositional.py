@@ -127,8 +127,7 @@ def retrievals_can_be_permuted(rng, name):
     order = rng.permutation(layer.retrievals)
     p.wv[...], p.bv[...] = p.wv[:, order], p.bv[order]
     y2, saved2 = layer.forward(p, x)
-    return max(deviation(y2, y),
-               deviation(saved2.attention.value_scores, saved.attention.value_scores[..., order]))
+    return max(deviation(y2, y), deviation(saved2.attention.value_scores, saved.attention.value_scores[..., order]))
 
 
 @theorem("searches have no order: permuting them in the maps of queries, keys and selector and in the rows of the "
