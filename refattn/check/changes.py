@@ -160,7 +160,8 @@ class Changes:
         elif call in MISTAKES:
             running = x.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
             ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]]}
-            yield from self.rows(call, ranges, x=x, text=text, running="")
+            peak = f"largest(exp({self.exponent}) * keep, (-1,))" if x.startswith("sum(x") else "0.0"
+            yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak)
 
     def _of_reduction(self, call, x, text, own, twin):
         letters, words = reduced(self.of, twin), twin.args[1].value

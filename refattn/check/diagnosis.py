@@ -61,14 +61,13 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     if not any(wrong.values()):
         return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
     worst = next(a for a in asked.values() if a.wrong)
-    outputs, gradients = ([n for n in wrong if (n in ("o", "lse", "end")) is yes] for yes in (True, False))
-    if not wrong["o"] and not any(wrong[n] for n in gradients):
-        words = [pattern(a, [n]) for n in outputs for a in asked.values() if n in a.wrong][:1]
-        return Diagnosis(worst.comparison, "o and its gradients are right", (), tuple(words), False, np.inf)
+    if not any(wrong[n] for n in wrong if n != "lse"):
+        words = pattern(worst, ["lse"])
+        return Diagnosis(worst.comparison, "o and its gradients are right", (), (words,), False, np.inf)
     if wrong["o"] or wrong.get("end"):
         verdict, part, names = consistent(call, asked, wrong), 0, ["o" if wrong["o"] else "end"]
     else:
-        verdict, part, names = "forward right, backward wrong", 1, gradients
+        verdict, part, names = "forward right, backward wrong", 1, [n for n in wrong if n not in ("o", "lse", "end")]
     forms = formulas(call.of.name)
     searches = [Search(of, part, names, asked, dtype, naive) for of in forms
                 if of is forms[0] or "delta" in of.letters]         # the rest differ from it in the order of sums alone

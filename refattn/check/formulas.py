@@ -92,6 +92,8 @@ def _operation(of):
 def _page(of, fused):
     inputs: dict[str, str]
     inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
+    if of == "linear_state":
+        return BLOCKS[of], inputs | {"state": "bhde", "dend": "bhde"}, code, words, 2
     if of not in PAGES or PAGES[of].file not in WRITTEN:
         return None
     if of.startswith("sliding"):
@@ -221,6 +223,8 @@ def start(of: Formulas, inputs) -> dict:
         form = np.shape(inputs.get("bias", 0.0))
         env |= {"scale": size["d"] ** -0.5, "fold": lambda ds: unbroadcast(ds, form),
                 "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
+        if "state" in env:
+            env["keep"] = np.tri(size["q"])
         if of.code == "bhqw":
             width = size["w"] = inputs["offset_bias"].shape[1]
             n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - of.dilation * np.arange(width)

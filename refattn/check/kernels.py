@@ -152,9 +152,17 @@ class Call:
         found, seen = [], set()
         for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
             given = self.draw(sizes, s).keys()
-            if given - seen and (s == seed or takes(self.theirs, given)):
+            if given - seen and (s == seed or self.takes(given)):
                 found, seen = [*found, s], seen | given
         return found
+
+    def takes(self, names) -> bool:
+        """Whether the kernel can be called with these keywords, as far as it tells."""
+        try:
+            signature(self.theirs).bind(**dict.fromkeys(names))
+            return True
+        except (TypeError, ValueError):                         # it cannot, or does not tell
+            return False
 
     def names(self, inputs) -> list[str]:
         """What a kernel returns, in order."""
@@ -237,7 +245,7 @@ class Call:
             return self.of.run(inputs, xp, "lse" in results)
 
         every = formulas(self.of.name)
-        other = partial(evaluated, Runner(every[1]), inputs) if len(every) > 1 else None
+        other = partial(evaluated, Runner(every[1]), inputs) if len(every) > 1 and "do" in inputs else None
         ours, bars = rounding.bars(run, self.dtype, naive=self.naive, other=other)
         off = [np.abs(x - ours[n]) > bars[n] for n, x in results.items() if n in ours and x.shape == ours[n].shape]
         if UNIT[self.dtype] > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
@@ -267,15 +275,6 @@ def _entry(of: Subject, name, x, expected, bar) -> Entry:
     where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[-x.ndim:] or at, at, strict=False)) or "the number"
     return Entry(name, bool(error[at] <= bar[at]), float(error[at]), float(bar[at]), where, float(x[at]),
                  float(expected[at]))
-
-
-def takes(function, names) -> bool:
-    """Whether a function can be called with these keywords, as far as it tells."""
-    try:
-        signature(function).bind(**dict.fromkeys(names))
-        return True
-    except (TypeError, ValueError):                             # it cannot, or does not tell
-        return False
 
 
 def host(name, x):

@@ -13,7 +13,8 @@ def probes(call, sizes, seed) -> dict:
     full, found = call.draw(sizes, seed), {}
     found["all"] = full
     if not call.of.arrays or "q" not in full:
-        return found | {f"draw {s}": call.draw(sizes, s) for s in {seed + 1, seed + 2, *call.seeds(sizes, seed)[1:]}}
+        further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *call.seeds(sizes, seed)[1:])}
+        return found | {f"draw {s}": x for s, x in further.items() if call.takes(x)}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     alone = call.draw(one_sequence(sizes), seed + 1)

@@ -62,7 +62,7 @@ class Search:
         if off and p == self.first:
             y = self.flat(a, found)
             norm = np.linalg.norm(y) * np.linalg.norm(self.difference)
-            if norm > 0:
+            if norm > 0 and "{}" not in m.words:                    # not those that look for their factor
                 self.close.append((abs(y @ self.difference) / norm, (y @ self.difference) / (y @ y), m))
         return np.inf if off else (square / max(1, count)) ** 0.5
 

@@ -104,9 +104,8 @@ def summary(kind, outcomes) -> list[dict]:
     for name in dict.fromkeys(outcome["fields"][field] for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome["fields"][field] == name]
         done = [outcome for outcome in mine if outcome["finished"]]
-        row = {field: name, "runs": len(mine), "finished": len(done),
-               "seeds": [outcome["fields"]["seed"] for outcome in done],
-               "minutes": mean(outcome["seconds"] / 60 for outcome in done).mean, "metrics": []}
+        row = {field: name, "runs": len(mine), "finished": len(done), "seeds": [x["fields"]["seed"] for x in done],
+               "minutes": mean(x["seconds"] / 60 for x in done).mean, "metrics": []}
         for heading, split, metric in kind.TABLE:
             found = mean(outcome["metrics"].get(split, {}).get(metric) for outcome in done)
             row["metrics"].append({"heading": heading, "split": split, "metric": metric, "mean": found.mean,

@@ -46,9 +46,8 @@ TABLE_A1_RELEASED = replace(
 
 SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
           Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))
-TABLE_A1_SRAVEN = Table(
-    "table-a1-sraven", "Table A1 of H, SRAVEN: 4 layers, 20 million instances",
-    HYPERNETWORK.format("table A1, SRAVEN"), "sraven", SRAVEN, table_a1_rows("sraven", len(SRAVEN)), ("sraven_quick",))
+TABLE_A1_SRAVEN = Table("table-a1-sraven", "Table A1 of H, SRAVEN: 4 layers, 20 million instances", HYPERNETWORK.format(
+    "table A1, SRAVEN"), "sraven", SRAVEN, table_a1_rows("sraven", len(SRAVEN)), ("sraven_quick",))
 
 
 def table_6_rows() -> tuple:

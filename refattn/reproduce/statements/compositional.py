@@ -67,9 +67,8 @@ def scan(**fields) -> Side:
 def parameters_apart() -> float:
     """The largest relative difference of the parameters of the two models, over the cells of table 6."""
     cells = ("2s4r-64", "2s4r-128", "4s8r-128", "4s8r-256", "4s8r-512", "4s16r-128", "4s16r-256", "4s16r-512")
-    return max(abs(ours - theirs) / theirs for ours, theirs in (
-        (count(recipe("contextual_retrieval", cell, attention=name).build().parameters()) for name in OURS[0])
-        for cell in cells))
+    return max(abs(ours - theirs) / theirs for ours, theirs in ((count(recipe(
+        "contextual_retrieval", cell, attention=name).build().parameters()) for name in OURS[0]) for cell in cells))
 
 
 BESIDE = scan(attention="softmax")

@@ -59,9 +59,8 @@ def learned_table() -> Case:
     def naive(p, x):
         return np.array([[x[b, t] + p.table[2 + t] for t in range(x.shape[1])] for b in range(len(x))])
 
-    return row("layers/LearnedTable", LearnedTable(10, 8), "layers/text_positions.py", make, naive,
-               source="Radford et al. 2019", fixed={"start": 2}, independent="b", symmetric="b",
-               axes={"x": "btm", "output": "btm"})
+    return row("layers/LearnedTable", LearnedTable(10, 8), "layers/text_positions.py", make, naive, independent="b",
+               source="Radford et al. 2019", fixed={"start": 2}, symmetric="b", axes={"x": "btm", "output": "btm"})
 
 
 def loss(rows, scale) -> Case:

@@ -156,9 +156,8 @@ def rows():
     yield op("ops/dropped_to_zero", lambda s, keep: (ops.dropped_to_zero(s, keep), keep), lambda keep, ds: [
         ops.dropped_to_zero(ds, keep)], lambda s, keep: np.where(keep, s, 0), "bhqk", s="bhqk",
         keep=("bhqk", draw_keep), independent="bhqk", symmetric="bhqk")
-    yield op("ops/scatter_slice", lambda x: (x[:, 1:3] * 1, x.shape), lambda shape, dy: [
-        ops.scatter_slice(dy, shape, slice(1, 3), axis=1)], lambda x: x[:, 1:3], "bqm", x="btm", independent="b",
-        symmetric="bm")
+    yield op("ops/scatter_slice", lambda x: (x[:, 1:3] * 1, x.shape), lambda shape, dy: [ops.scatter_slice(
+        dy, shape, slice(1, 3), axis=1)], lambda x: x[:, 1:3], "bqm", x="btm", independent="b", symmetric="bm")
     yield from loss_rows()
     yield from (rotary(pairing) for pairing in ("interleaved", "half"))
 
