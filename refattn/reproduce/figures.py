@@ -193,9 +193,8 @@ def codes_of_terms(run, model, parameters, rng):
     """Codes of held-out tasks in the last layer, in two dimensions, by target and by term."""
     context = rng.random((run.length - 1, run.variables))
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, context=context)
-    return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), {
-        "target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]},
-        f"{run.attention}, 1,500 held-out tasks")
+    by = {"target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]}
+    return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), by, f"{run.attention}, 1,500 held-out tasks")
 
 
 def codes_of_rules(run, model, parameters, rng):

@@ -26,6 +26,7 @@ STEPS, HALF_STEPS = 16, 6      # units that an operation is off at most: other o
 PAIRS = 4                      # of draws; noise of either sign shows both sides of a kink
 TIMES, HALF_TIMES = 4, 14      # in half precision kinks are met often, and their errors have long tails,
 HALF_SCALES = 1.0, 0.5, 0.25, 0.125     # and small noise finds what lies just beside a result, which large noise skips
+LEAST = 2.0**-24               # what float16 holds beside 0
 POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
 MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
            f"by up to {{}}, and 4 units of the entry")
@@ -50,8 +51,9 @@ class Noise:
         return self
 
     def held(self, x):
-        """x as half precision holds it: infinite where it is too large."""
-        return x if self.largest == np.inf else np.where(np.abs(x) > self.largest, np.inf, x)
+        """x as half precision holds it: infinite where it is too large, off by what is lost below the smallest."""
+        lost = np.minimum(np.abs(x), LEAST)
+        return x if self.largest == np.inf else np.where(np.abs(x) > self.largest, np.inf, self.off(x, 1.0, lost))
 
     def off(self, x, width, size=None):
         """x, each entry off by between a half and a whole `width`, relative to itself or to `size`."""
@@ -168,8 +170,7 @@ class Rough(NDArrayOperatorsMixin):
             y = noise.off(y, noise.width, size)
             if product and noise.product:
                 y = noise.off(y, noise.product)
-            if noise.naive or product:          # a right kernel may overflow there
-                y = noise.held(y)
+            y = noise.held(y) if noise.naive or product else y      # a right kernel may overflow there
         if out is None:
             return lift(y)
         out[0].host[...] = y
@@ -215,12 +216,13 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
     finally:
         noise = before
     found = {n: _bar(exact[n], x / count[n], *rules) for n, x in square.items()}
-    others = [x.max(initial=0) for n, x in found.items() if n[:1] == "d" and x.any()]
-    return exact, {n: np.full_like(x, np.median(others)) if others and n[:1] == "d" and not x.any() else x
-                   for n, x in found.items()}
+    others = [x.max(initial=0) for n, x in found.items() if n[:1] == "d" and square[n].any()]
+    cancel = {n for n, x in square.items() if others and n[:1] == "d" and not x.any()}
+    return exact, {n: np.full_like(x, np.median(others)) if n in cancel else x for n, x in found.items()}
 
 
 def _bar(exact, square, unit, times, largest):
     row = square.mean(axis=-1, keepdims=True) / 4 if square.ndim else square     # chance cannot spare a single entry
-    bar = times * np.sqrt(np.maximum(square, row)) + unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
+    bar = times * np.sqrt(np.maximum(square, row)) + LEAST * (largest < np.inf)
+    bar += unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
     return np.where(np.isnan(bar) | (np.abs(exact) + bar > largest), np.inf, bar)       # there it may overflow

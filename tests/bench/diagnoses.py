@@ -13,6 +13,7 @@ import importlib
 import pkgutil
 import sys
 import time
+from functools import wraps
 
 import numpy as np
 import torch
@@ -45,9 +46,10 @@ class Narrow(TorchFunctionMode):
 
 def fused(kernel, dtype):
     """The kernel in half precision as fused kernels have it."""
+    @wraps(kernel)
     def narrow(*arrays, **options):
         def wide(x):
-            return x if x is None or x.dtype == bool else x.astype("float32")
+            return x if x is None or x.dtype.kind != "f" else x.astype("float32")
         with Narrow(dtype) as mode:
             found = kernel(*map(wide, arrays), **{n: wide(x) for n, x in options.items()})
             named = found if isinstance(found, dict) else dict(enumerate(found))
