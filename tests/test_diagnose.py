@@ -171,6 +171,17 @@ def test_banks_of_others(bank, dtype):
     assert counts["located"] >= 0.9 * counts["wrong"] and counts["named"] >= 0.75 * counts["wrong"], counts
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype, located, named", [
+    ("float64", 0.94, 0.82), ("float32", 0.93, 0.82), ("bfloat16", 0.87, 0.8), ("float16", 0.91, 0.8)])
+def test_the_fifth_bank_of_others(dtype, located, named):
+    pytest.importorskip("torch")
+    from .bench import diagnoses
+    counts = diagnoses.measure(diagnoses.bank("tests.kernels_blind_5"), dtype)
+    assert not counts["called wrong"], counts
+    assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
+
+
 @pytest.mark.parametrize("name, wrong, lines", [
     ("layers/MultiHead hyla", ("dwo",), ("backward (out)",)),
     ("layers/SlidingDilated pad", ("dpad",), ("backward (in)",)),
@@ -297,6 +308,16 @@ def test_a_gradient_that_cancels_may_be_off_by_its_rounding():
         found = check.compare(lambda off=off, **x: (y := right(**x)) | {"dbr": y["dbr"] + off},
                               "layers/Compositional dot")
         assert found.ok == ok, str(found)
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES if "/" in case.name][::6])
+def test_rows_agree_with_themselves_in_float32(name):
+    try:
+        found = check.compare(own(Call(None, name, "float32")), name)
+    except ValueError as error:
+        assert "has several outputs" in str(error)
+    else:
+        assert found.ok, str(found)
 
 
 def test_sums_are_not_contractions_in_half_precision():

@@ -1,9 +1,19 @@
-"""A fifth bank: 41 right kernels and 155 with mistakes, by somebody who had read neither the checks nor any test.
+"""A fifth bank: 54 right kernels and 156 with mistakes, by somebody who had read neither the checks nor any test.
 
 `right.py` and `wrong.py` are theirs, with the cause of each mistake in their words.  `LINES` says in which lines that is;
 they named most numbers themselves.  Mistakes that change nothing at the inputs of the checks (a softmax without its
-maximum, dq clipped at 3) count as not seen.  After the first run one number of theirs changed: the base of the rotary
-angles, 10,000 as in the paper where it had been 100, which was what our row had.
+maximum, dq clipped at 3) count as not seen.  The first run, before anything was mended for it:
+
+    float64     153 seen, 139 located (89.1 %), 121 named (77.6 %), 2 in other lines; 4 right kernels called wrong
+    float32     153 seen, 138 located (88.5 %), 121 named (77.6 %), 2 in other lines; 4 right kernels called wrong
+    bfloat16    147 seen, 128 located (82.1 %), 117 named (75.0 %), 2 in other lines; 4 right kernels called wrong
+    float16     150 seen, 135 located (86.5 %), 120 named (76.9 %), 2 in other lines; 5 right kernels called wrong
+
+The four: two layers whose retrieval keys have a bias (its gradient cancels), a loss (refused: its results were misnamed),
+a layer with rotary positions (our row had base 100; here the base is the paper's, 10,000, since); the fifth underflows.
+A sixth, of biases with all axes, was told by `diagnose` that it does not know a stretched one.  Since then 147 mistakes
+(94.2 %) are located and 129 (82.7 %) named in float64, 146 and 129 in float32, 137 and 126 in bfloat16,
+143 and 126 in float16; one in another line, no right kernel is called wrong.
 """
 
 from typing import NamedTuple
