@@ -30,7 +30,8 @@ PARTED = "-----\n"
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 
 
-JOINED = {                     # gradients of the selector: the sum over retrievals after the product, not before it
+JOINED = {                     # a variance in one pass; gradients of the selector: the sum over retrievals comes last
+    "mean((x - mean(x, 'm')) ** 2, 'm')": "mean(x * x, 'm') - mean(x, 'm') ** 2",
     "dselector bqsc = dot('bqs,c->bqsc', dsame, wc)":
     "each bqsrc = dot('bqsr,c->bqsrc', dl, wc)\n5 dselector bqsc = total(each, 'r')",
     "dwc c = dot('bqs,bqsc->c', dsame, selector)":
@@ -70,14 +71,14 @@ def _formulas(of: str, fused) -> Formulas | None:
     if found is None:
         return None
     text, inputs, code, words, dilation = found
-    lines, part = [], 0
-    for row in text.splitlines():
-        if f"{row}\n" == PARTED:
-            part = 1
-            continue
-        head, _, body = row.partition(" = ")
-        tag, name, axes = head.split()
-        lines.append(Line(part, tag, name, axes, body))
+    for apart, joined in JOINED.items() if fused else ():
+        text = text.replace(apart, joined)
+    lines = []
+    for part, rows in enumerate(text.split(PARTED)):
+        for row in rows.splitlines():
+            head, _, body = row.partition(" = ")
+            tag, name, axes = head.split()
+            lines.append(Line(part, tag, name, axes, body))
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
     return Formulas(tuple(lines), letters, words, code, dilation)
 
@@ -115,8 +116,6 @@ def _page(of, fused):
     if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
         text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
             PARTED, f"{PARTED}{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
-    for apart, joined in JOINED.items() if fused else ():
-        text = text.replace(apart, joined)
     return text, inputs, code, words, 2
 
 
