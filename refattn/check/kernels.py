@@ -238,8 +238,8 @@ class Call:
         """Our results, and what is allowed of each entry.
 
         Half of the evaluations are in another form, if there is one: a softmax's backward as fused kernels have it,
-        sums over retrievals after products, a variance in one pass.  In half precision few entries may be off by chance,
-        beside a kink that no evaluation met: then more evaluations are asked.
+        sums over retrievals after products, a variance in one pass.  In half precision few entries may be off by
+        chance, beside a kink that no evaluation met: then more evaluations are asked.
         """
         def run(xp):
             return self.of.run(inputs, xp, "lse" in results)
