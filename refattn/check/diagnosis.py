@@ -17,7 +17,8 @@ from .search import Search
 __all__ = ["Diagnosis", "diagnose"]
 
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
-LIKE = 0.5                     # and beyond this like one
+LIKE = 0.5                     # and beyond this like one,
+SMALL = 0.01                   # unless it is a small part of it; errors below this part of the entries are said
 
 
 class Diagnosis(NamedTuple):
@@ -32,7 +33,8 @@ class Diagnosis(NamedTuple):
     def __str__(self):
         if self.comparison.ok:
             return "no mistake: every output and gradient agrees"
-        end = f"; explains every answer to {self.fit:.2g} of what is allowed" if self.named else ""
+        every = "output" if "forward differs" in self.verdict else "answer"
+        end = f"; explains every {every} to {self.fit:.2g} of what is allowed" if self.named else ""
         return f"{self.verdict}\n" + "\nor: ".join(self.sentences) + end
 
 
@@ -77,6 +79,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen.name]
         return report(searches[0], worst, verdict, made, False, np.inf) if made else \
             Diagnosis(worst.comparison, verdict, (), (words,), False, np.inf)
+    verdict += f"; lines of {call.of.name} are not searched" * (not forms)
     return diagnosed(searches, worst, verdict, names)
 
 
@@ -110,7 +113,7 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     said = (None, pattern(worst, names))
-    close = sorted((c for s in searches for c in s.close), key=lambda c: -c[0])
+    close = sorted((c for s in searches for c in s.close if abs(c[1]) > SMALL), key=lambda c: -c[0])
     found = [s.first_lines() for s in searches]
     first = [line for lines, _ in found for line in lines]
     if first and close and not any(sure for _, sure in found):
@@ -136,7 +139,9 @@ def pattern(answer, names) -> str:
         if not np.isfinite(x).all():
             return f"{n}: {(~np.isfinite(x)).sum()} of {x.size} entries are NaN or infinite"
         if x.shape == y.shape:
-            bad = ~(np.abs(x - y) <= bar)
+            bad, part = ~(np.abs(x - y) <= bar), np.linalg.norm(x - y) / (np.linalg.norm(y) or 1)
+            if part < SMALL and bad.mean() > 0.5:
+                return f"{n}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size: less precision?"
             if bad.mean() > 0.9:
                 factor = (x * y).sum() / ((y * y).sum() or 1)
                 exact = np.allclose(x, factor * y, rtol=1e-2)

@@ -206,7 +206,8 @@ def inverse(x):
 
 
 KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
-         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf}
+         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs,
+         "erf": lambda x: erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2) if np.iscomplexobj(x) else erf(x)}
 
 
 def start(of: Formulas, inputs) -> dict:
@@ -232,6 +233,7 @@ def start(of: Formulas, inputs) -> dict:
     if "index" in inputs or "target" in inputs:
         rows = inputs["table"].shape[0] if "table" in inputs else inputs["logits"].shape[-1]
         env["hit"] = 1.0 * (np.asarray(inputs.get("index", inputs.get("target")))[..., None] == np.arange(rows))
+        env.setdefault("weight", np.ones(env["hit"].shape[:-1]))
     if all(x in size for x in of.code):
         for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0):
             env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in of.code])

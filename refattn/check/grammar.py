@@ -135,9 +135,8 @@ def misread(of, part, texts, sizes, costs):
         if name in ("q", "k", "v", "do"):
             found += [(1, f"heads and positions of {name} are split wrongly", f"folded({name}, 'split')")]
         if name in ("keep", "dropout"):
-            found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name),
-                      (0, f"{name} is inverted", f"(1.0 - hit_({name}))"),
-                      (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
+            found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name), (0, f"{name} is inverted",
+                      f"(1.0 - hit_({name}))"), (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
             found = list(rows("places", {}))
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]

@@ -101,8 +101,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
 
     One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The kernel is
-    called twice.  A row draws its options by chance, so it is called again with draws that have those left out.  The
-    error bar of each entry is measured (`verification.rounding`); the report's last line says how.
+    called twice.  A row draws its options by chance, so it is called with further draws that show those left out, as
+    far as it takes them.  The error bar of each entry is measured (`verification.rounding`); the report's last line
+    says how.
 
     Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
     or answers differently when asked again.
@@ -110,7 +111,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if isinstance(theirs, Mapping):
         return call.report(*call.given())
-    reports = [call.report(*call(call.draw(sizes, s), twice=s == seed)) for s in call.seeds(sizes, seed)]
+    reports = [call.report(*call(call.draw(sizes, s), twice=True)) for s in call.seeds(sizes, seed)]
     return next((report for report in reports if not report.ok), reports[0])
 
 
@@ -145,24 +146,30 @@ class Call:
         self.axes = ["bthd".index(x) for x in layout]
 
     def draw(self, sizes=None, seed=0, **forms) -> dict:
-        return drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
+        """Inputs, without those options of a row that the kernel does not take."""
+        inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
+        return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
+
+    def takes(self, names, some=False) -> bool:
+        """Whether the kernel can be called with these keywords, or with these beside others, as far as it tells."""
+        try:
+            of = signature(self.theirs) if callable(self.theirs) else signature(lambda **inputs: None)
+            return bool((of.bind_partial if some else of.bind)(**dict.fromkeys(names)))
+        except (TypeError, ValueError):                         # it does not, or does not tell
+            return False
 
     def seeds(self, sizes, seed) -> list[int]:
-        """The seed, and after it those that hand over an option of a row for the first time."""
+        """The seed and further ones: whose draws show an option of a row that those before did not.
+
+        An option shows where it varies along its last axis.
+        """
         found, seen = [], set()
         for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
-            given = self.draw(sizes, s).keys()
-            if given - seen and (s == seed or self.takes(given)):
-                found, seen = [*found, s], seen | given
-        return found
-
-    def takes(self, names) -> bool:
-        """Whether the kernel can be called with these keywords, as far as it tells."""
-        try:
-            signature(self.theirs).bind(**dict.fromkeys(names))
-            return True
-        except (TypeError, ValueError):                         # it cannot, or does not tell
-            return False
+            inputs = self.draw(sizes, s)
+            shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
+            if shown - seen and (self.of.arrays or self.takes(inputs)):
+                found, seen = [*found, s], seen | shown
+        return found or [seed]
 
     def names(self, inputs) -> list[str]:
         """What a kernel returns, in order."""

@@ -10,10 +10,11 @@ MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refus
 
 def probes(call, sizes, seed) -> dict:
     """Name -> inputs: all options, none, each alone, small scores, positive numbers, one sequence, a stretched bias."""
-    full, found = call.draw(sizes, seed), {}
+    seeds, found = call.seeds(sizes, seed), {}
+    full = call.draw(sizes, seeds[0])
     found["all"] = full
     if not call.of.arrays or "q" not in full:
-        further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *call.seeds(sizes, seed)[1:])}
+        further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *seeds[1:])}
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(x)}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
@@ -47,14 +48,14 @@ class Answer:
 
 def consistent(call, asked, wrong) -> str:
     """The verdict on a kernel whose output is wrong: are its gradients those of its own forward, or of the page's?"""
-    gradients = [n for n in wrong if n[0] == "d" and n[1:] in asked["all"].inputs][:DIRECTIONS]
+    gradients = sorted((n for n in wrong if n[0] == "d" and n[1:] in asked["all"].inputs), key=lambda n: not wrong[n])
     if not gradients:
         return "forward differs, no gradients given"
     if not any(wrong[n] for n in gradients):
         return "forward differs, your gradients are those of the right forward"
     rng = np.random.default_rng(0)
     for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs["o"]).all()):
-        for n in gradients:
+        for n in gradients[:DIRECTIONS]:
             u = rng.choice([-1.0, 1.0], a.inputs[n[1:]].shape)
             if a.theirs[n].shape != u.shape or not follows(call, a, n, u / max(1, u.size) ** 0.5):
                 return "forward differs, and your gradients are not those of your forward"

@@ -34,6 +34,7 @@ class Subject(NamedTuple):
     draw: Callable             # (forms of the options, size of each letter, rng) -> inputs, `do` among them
     run: Callable              # (inputs, array module, lse wanted) -> {"o": ..., "dq": ..., ...}
     constants: tuple = ()      # inputs of a row that have no gradient
+    optional: frozenset = frozenset()       # and those that its draws leave out now and then
 
 
 def subject(name) -> Subject:
@@ -116,7 +117,8 @@ def _of_case(case) -> Subject:
         return {"o": y, **{f"d{n}": g for n, g in found.items()}}
 
     letters = {**case.axes, **{name: axes for name, axes, *_ in listed}, "o": case.axes.get("output", "")}
-    return Subject(case.name, letters, (), draw, run, case.constants)
+    left_out = {n for s in range(8) for n, x in case.make(np.random.default_rng(s)).items() if x is None}
+    return Subject(case.name, letters, (), draw, run, case.constants, frozenset(left_out))
 
 
 def sized(sizes) -> dict:

@@ -42,9 +42,7 @@ class EncoderDecoder:
 
     def parameters(self) -> dict:
         """Those of `source`, `encoder`, `target`, `decoder`, `readout`."""
-        return {"source": self.source.parameters(), "encoder": self.encoder.parameters(),
-                "target": self.target.parameters(), "decoder": self.decoder.parameters(),
-                "readout": self.readout.parameters()}
+        return {n: getattr(self, n).parameters() for n in ("source", "encoder", "target", "decoder", "readout")}
 
     def forward(self, p, source, *, target, source_keep=None, target_keep=None, read=None, source_dropout=None,
                 target_dropout=None, encoder=None, decoder=None) -> tuple[Any, Saved]:

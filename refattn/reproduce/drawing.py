@@ -76,9 +76,8 @@ def dots(sheet):
             found = [(at, x) for at, x in found if x and x["mean"] is not None]
             if found:
                 told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
-                axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found],
-                              xerr=[x["standard_error"] or 0 for _, x in found], fmt=mark, color=colour, capsize=2,
-                              markersize=4, label=told)
+                axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found], fmt=mark, color=colour, capsize=2,
+                              xerr=[x["standard_error"] or 0 for _, x in found], markersize=4, label=told)
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
         errors = any((row["cells"][number]["ours"] or {}).get("standard_error") for row in sheet.data)
         axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)

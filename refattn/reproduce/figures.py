@@ -125,9 +125,8 @@ class Curves:
             mine = [run["history"] for run in runs if matches(run, self.task, row.fields)]
             steps = mine[0]["step"] if mine else []
             found = [mean(column) for column in zip(*(one[f"{self.split}.{self.metric}"] for one in mine), strict=True)]
-            data.append({"label": row.label, "ours": steps or None, "steps": steps,
-                         "mean": [x.mean for x in found], "n": len(mine),
-                         "standard_error": [x.standard_error for x in found]})
+            data.append({"label": row.label, "ours": steps or None, "steps": steps, "mean": [x.mean for x in found],
+                         "n": len(mine), "standard_error": [x.standard_error for x in found]})
             at = [len(found) * quarter // 4 - 1 for quarter in (1, 2, 3, 4)]
             texts.append([row.label, *(shown(found[i].mean, found[i].standard_error) if found else NEVER for i in at),
                           str(len(mine))])

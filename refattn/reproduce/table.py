@@ -82,9 +82,9 @@ class Table:
                 reference = asdict(recipe(self.task, self.scale, **fields))
                 apart.setdefault(differing(mine[0]["fields"], reference), []).append(row.label)
             theirs = row.paper[self.columns.index(column)]
-            cells.setdefault(row.label, []).append(
-                {"heading": column.heading, "ours": measured(mine, column),
-                 "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
+            cells.setdefault(row.label, []).append({
+                "heading": column.heading, "ours": measured(mine, column),
+                "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
         headings, texts = [""], [[label] for label in cells]
         for at, column in enumerate(self.columns):
             headings += [column.heading, *(["paper"] if self.prints(column) else [])]
@@ -174,8 +174,8 @@ def measured(runs, column) -> dict | None:
     found = mean(values)
     extreme = column.extreme if found.mean is not None else None
     return {"mean": extreme(values) if extreme else found.mean,
-            "standard_error": None if extreme else found.standard_error,
-            "n": found.n, "seeds": [run["fields"]["seed"] for run in runs]}
+            "standard_error": None if extreme else found.standard_error, "n": found.n,
+            "seeds": [run["fields"]["seed"] for run in runs]}
 
 
 def made_of(runs) -> str:

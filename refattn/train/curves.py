@@ -70,8 +70,7 @@ def panel(left, right, curves, theirs=None) -> None:
             with_mean(right, list(filter(None, probed)), label, marker=".", **style)
         ends = [curve.metrics[split][metric] for curve in mine if curve.metrics.get(split, {}).get(metric) is not None]
         right.plot([recipe.steps * (1.03 + 0.02 * number)] * len(ends), ends, "D", color=style["color"], markersize=5,
-                   markeredgecolor="black", markeredgewidth=0.5,
-                   label=None if any(probed) or not ends else label)
+                   markeredgecolor="black", markeredgewidth=0.5, label=None if any(probed) or not ends else label)
         if theirs and heading == theirs.metric and value in theirs.figures:
             figure, _ = theirs.figures[value]
             right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")

@@ -29,9 +29,8 @@ def figure_2c(measured, name: str, *pairs) -> Comparison:
     held out, `name`; what is not varied is 32 examples and 70 % held out."""
     def side(model, value):
         return Side({"length": 32, "held_out": 0.7, "attention": model, name: value, **RUN}, "held_out", "r2_per_task")
-    return Comparison(f"{measured}, {SHORT}", "fuzzy_logic", tuple(
-        (side(model, better), side(model, worse)) for model, better, worse in pairs),
-        ("fuzzy_logic_short", "fuzzy_logic_grid"), "short")
+    return Comparison(f"{measured}, {SHORT}", "fuzzy_logic", tuple((side(model, better), side(model, worse))
+                      for model, better, worse in pairs), ("fuzzy_logic_short", "fuzzy_logic_grid"), "short")
 
 
 def falls_less(other: str) -> Statement:

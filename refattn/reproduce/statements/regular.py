@@ -28,16 +28,14 @@ def languages(measured, better, worse, split="longer", metric="corrected", recor
 def read(measured, language, split, metrics, **more) -> Comparison:
     """Numbers read off one trained network."""
     fields = {"language": language, **READ}
-    return Comparison(measured, "regular_languages", tuple(
-        tuple(Side(fields, split, metric) for metric in pair) for pair in metrics), ("regular_languages_codes",),
-        "quick", **more)
+    return Comparison(measured, "regular_languages", tuple(tuple(Side(fields, split, metric) for metric in pair)
+                      for pair in metrics), ("regular_languages_codes",), "quick", **more)
 
 
 def text(measured, *pairs, **more) -> Comparison:
     """Bits for the last character of windows some times as long as those of training: pairs of (fields, times)."""
-    return Comparison(measured, "text", tuple(tuple(
-        Side({**TEXT, **fields}, f"times_{times}", "bits") for fields, times in pair) for pair in pairs),
-        ("text_lengths",), "small", less=True, **more)
+    return Comparison(measured, "text", tuple(tuple(Side({**TEXT, **fields}, f"times_{times}", "bits")
+                      for fields, times in pair) for pair in pairs), ("text_lengths",), "small", less=True, **more)
 
 
 def clusters(language: str) -> tuple:
