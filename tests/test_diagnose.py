@@ -172,12 +172,14 @@ def test_banks_of_others(bank, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype, located, named", [
-    ("float64", 0.94, 0.82), ("float32", 0.93, 0.82), ("bfloat16", 0.87, 0.8), ("float16", 0.91, 0.8)])
-def test_the_fifth_bank_of_others(dtype, located, named):
+@pytest.mark.parametrize("bank, dtype, located, named", [
+    ("5", "float64", 0.94, 0.82), ("5", "float32", 0.93, 0.82), ("5", "bfloat16", 0.87, 0.8),
+    ("5", "float16", 0.91, 0.8),
+    ("6", "float64", 0.89, 0.81), ("6", "float32", 0.89, 0.81)])
+def test_later_banks_of_others(bank, dtype, located, named):
     pytest.importorskip("torch")
     from .bench import diagnoses
-    counts = diagnoses.measure(diagnoses.bank("tests.kernels_blind_5"), dtype)
+    counts = diagnoses.measure(diagnoses.bank(f"tests.kernels_blind_{bank}"), dtype)
     assert not counts["called wrong"], counts
     assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
 
@@ -337,6 +339,57 @@ def test_an_overflow_shows_with_arrays_of_ones_own(dtype):
         x = np.exp(s - largest)
         o = np.einsum("bhqk,bkhe->bqhe", x / x.sum(-1, keepdims=True), v)
         assert check.compare({"q": 1_000 * q, "k": k, "v": v, "o": o}, "softmax", dtype=dtype).ok == ok
+
+
+def test_what_a_row_draws_shows_every_option():
+    """Default seeds once drew a bias that no softmax sees, and a keep that keeps everything."""
+    for name in "layers/Compositional dot", "layers/Compositional nonlinear", "layers/SlidingDilated pad":
+        right = own(Call(None, name, "float32"))
+        for option in "bias", "keep", "dropout":
+            def kernel(option=option, right=right, **inputs):
+                found = right(**{n: x for n, x in inputs.items() if n != option})
+                return found | ({"dbias": 0 * inputs["bias"]} if option == "bias" and "bias" in inputs else {})
+            assert not check.compare(kernel, name).ok, (name, option)
+            assert not check.diagnose(kernel, name).comparison.ok, (name, option)
+
+
+def test_a_layer_without_options_can_be_compared():
+    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+
+    def kernel(x, wq, bq, wk, bk, wv, bv, wo, bo, do):
+        return right(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo, do=do)
+    assert all(check.compare(kernel, "layers/MultiHead softmax", seed=seed).ok for seed in range(6))
+
+
+@pytest.mark.parametrize("name, of", [("losses/cross_entropy", "o"), ("layers/FeedForward gelu_exact", "o")])
+def test_every_wrong_output_of_a_row_is_diagnosed(name, of):
+    right = own(Call(None, name, "float64"))
+    for seed in range(4):
+        found = check.diagnose(lambda **x: (y := right(**x)) | {of: y[of] ** 2 + 1}, name, dtype="float64", seed=seed)
+        assert found.verdict.startswith("forward differs") and "another o would explain it" in str(found)
+
+
+def test_the_verdict_asks_the_gradients_that_are_wrong():
+    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+
+    def kernel(**inputs):                                       # bo twice, and its gradient too
+        found = right(**inputs)
+        return found | {"o": found["o"] + inputs["bo"], "dbo": 2 * found["dbo"]}
+    found = check.diagnose(kernel, "layers/MultiHead softmax")
+    assert found.verdict == "forward differs, your gradients are right for it" and found.lines == ("forward (out)",)
+    assert "explains every output" in str(found)
+    again = check.diagnose(lambda **x: kernel(**x) | {"dbo": right(**x)["dbo"]}, "layers/MultiHead softmax")
+    assert again.verdict == "forward differs, your gradients are those of the right forward"
+
+
+def test_less_precision_and_rows_without_lines_are_said():
+    right = own(Call(None, "softmax", "float64"))
+    found = check.diagnose(lambda *x, **y: {n: g.astype("f") for n, g in right(*x, **y).items()}, "softmax",
+                           dtype="float64")
+    assert "entries are wrong, by 3e-08 of their size: less precision?" in str(found), found
+    right = own(Call(None, "layers/MultiHead softmax rotary", "float32"))
+    found = check.diagnose(lambda **x: (y := right(**x)) | {"dx": 2 * y["dx"]}, "layers/MultiHead softmax rotary")
+    assert found.verdict.endswith("; lines of layers/MultiHead softmax rotary are not searched")
 
 
 def test_names_of_what_a_row_gives():
