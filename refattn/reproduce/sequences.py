@@ -14,8 +14,7 @@ ESBN = Table(
     tuple(Row(f"{problem.replace('_', ' ')}, m = {m}: {words}", {"problem": problem, "hold_out": m, **fields},
               (None, None))
           for problem in ("same_different", "rmts", "distribution_of_three", "identity_rules") for m in (50, 95)
-          for words, fields in ATTENTION.items()),
-    ("esbn",),
+          for words, fields in ATTENTION.items()), ("esbn",),
     remarks=("m of 100 objects are kept for the test. The pictures are ours, not the paper's.",))
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from ..language import CORPORA
 
-COUNTED = {"heads": "{} heads", "searches": "{} searches", "length": "{} examples", "held_out": "{:.0%} held out"}
+COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches", "length": "{} examples",
+           "held_out": "{:.0%} held out"}
 
 
 class Side(NamedTuple):
