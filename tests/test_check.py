@@ -166,7 +166,7 @@ def test_arrays_instead_of_a_function():
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"variant": "hayla"}, "attention 'hayla' is unknown; allowed: softmax"),
+    ({"variant": "hayla"}, "attention 'hayla' is unknown, did you mean hyla? allowed: softmax"),
     ({"dtype": "float8"}, "precision 'float8' is unknown; allowed: float64, float32, float16, bfloat16"),
     ({"layout": "bhqd"}, "layout 'bhqd' is unknown; allowed: b, t, h, d in any order, as in 'bhtd'"),
     ({"bias": "qkh"}, "bias is 'qkh'; allowed: the last axes of 'bhqk', or 1 for a stretched one: 'h1k'"),
@@ -192,12 +192,12 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
 
 
 @pytest.mark.parametrize("spoil, words", [
-    (lambda q, k, v, do: 1 / 0, "theirs raised ZeroDivisionError: division by zero"),
+    (lambda q, k, v, do: 1 / 0, f"theirs raised ZeroDivisionError: division by zero, {__file__}:"),
     (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; allowed: o alone, or o, dq, dk, dv"),
     (lambda q, k, v, do: {"out": do}, "theirs returned out; allowed: o, dq, dk, dv"),
     (lambda q, k, v, do: (do, q.__imul__(2), k, v), "theirs changed its input q in place"),
     (lambda q, k, v, do: np.random.default_rng().standard_normal(do.shape), "theirs answers differently when asked ag"),
-    (lambda q, k, v, do: "no", "theirs gave o as <U2; allowed: numbers"),
+    (lambda q, k, v, do: "no", "theirs gave o as <U2; allowed: real numbers"),
 ])
 def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
     for ask in check.compare, check.diagnose:

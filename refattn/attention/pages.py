@@ -5,6 +5,7 @@
 
 from functools import partial
 
+from ..refusals import unknown
 from . import VARIANTS, Variant, variant
 from .compositional import compositional, compositional_backward
 from .sliding_dilated import sliding_dilated, sliding_dilated_backward
@@ -46,5 +47,5 @@ PAGES: dict[str, Variant] = VARIANTS | {row.name: row for row in (
 def page(name) -> Variant:
     """The row of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, str) and name not in PAGES:
-        raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(PAGES)}")
+        raise ValueError(unknown("attention", name, PAGES))
     return PAGES[name] if isinstance(name, str) else variant(name)

@@ -21,6 +21,7 @@ A PyTorch kernel, forward and backward (`EXAMPLE` below; the tests run it where 
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
+from traceback import extract_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,9 @@ class Entry(NamedTuple):
     def __str__(self):
         if self.ok:
             return f"agrees  error {self.error:.1e}, allowed {self.allowed:.1e}, at {self.where}"
-        return (f"WRONG   at {self.where}: yours {self.theirs:.6g}, refattn {self.ours:.6g}; "
-                f"error {self.error:.1e}, allowed {self.allowed:.1e}")
+        return f"WRONG   {self.where}" if np.isnan(self.ours) else (
+            f"WRONG   at {self.where}: yours {self.theirs:.6g}, refattn {self.ours:.6g}; "
+            f"error {self.error:.1e}, allowed {self.allowed:.1e}")
 
 
 class Comparison(NamedTuple):
@@ -203,7 +205,9 @@ class Call:
             try:
                 results = self.theirs(*arrays, **options)
             except Exception as error:
-                raise ValueError(f"theirs raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+                at = [x for x in extract_tb(error.__traceback__)[1:] if "-packages" not in x.filename]
+                raise ValueError(f"theirs raised {type(error).__name__}: {' '.join(str(error).split())}"
+                                 + "".join(f", {x.filename}:{x.lineno}" for x in at[-1:])) from error
             for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
                 if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
                     raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
@@ -295,5 +299,5 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        raise ValueError(f"theirs gave {name} as {x.dtype}; allowed: numbers")
+        raise ValueError(f"theirs gave {name} as {x.dtype}; allowed: real numbers")
     return x if x.dtype == bool else x.astype(np.float64)

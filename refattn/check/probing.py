@@ -18,8 +18,7 @@ def probes(call, sizes, seed) -> dict:
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(x)}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
-    alone = call.draw(one_sequence(sizes), seed + 1)
-    found["one sequence"] = alone
+    found["one sequence"] = call.draw(one_sequence(sizes), seed + 1)
     found["no options"] = call.draw(sizes, seed + 2) | nothing
     found["small scores"] = {**found["no options"], "q": found["no options"]["q"] * 2.0**-9}
     found["positive"] = {**found["no options"], **{n: np.abs(found["no options"][n]) for n in "qkv"}}

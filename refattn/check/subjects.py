@@ -47,9 +47,6 @@ def subject(name) -> Subject:
     return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row))
 
 
-# --------------------------------------------------------------------------------------------------------------- pages
-
-
 def _draw(row, letters, forms, size, rng) -> dict:
     """One query (number 1) is a hundred times smaller, since there an epsilon shows; query 2 keeps nothing."""
     inputs = {x: normal(rng, letters[x], size) for x in ("q", "k", "v", *row.extras, "do")}
@@ -82,9 +79,6 @@ def _run(row, inputs, xp=np, lse=False) -> dict:
     if lse:
         found["lse"] = tiled(*arrays, page="softmax", **given)[1].log_total[..., 0]
     return found
-
-
-# --------------------------------------------------------------------------------------------------------------- cases
 
 
 def _of_case(case) -> Subject:

@@ -1,12 +1,11 @@
 """`refattn check`: a kernel or an exercise against the oracle, with an exit status for scripts."""
 
 import importlib
-import importlib.util
 import os
+import runpy
 import sys
-from difflib import get_close_matches
-from pathlib import Path
 
+from ..refusals import choices
 from .comparison import wrapped
 from .options import Parser, Usage
 
@@ -26,8 +25,8 @@ def function(text: str):
     finally:
         sys.path.pop(0)
     if not callable(getattr(found, name, None)):
-        near = get_close_matches(name, [n for n in vars(found) if callable(getattr(found, n))], n=1)
-        raise Usage(f"{module!r} has no function {name!r}{f', did you mean {near[0]}?' if near else ''}")
+        near = [n for n in vars(found) if callable(getattr(found, n))]
+        raise Usage(f"{module!r} has no function {name!r}{choices(name, near)}")
     return getattr(found, name)
 
 
@@ -36,17 +35,15 @@ def of_file(path: str, variant: str):
     from ..attention.pages import page
     if not os.path.isfile(path):
         raise Usage(f"{path!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    found = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(found)
+        found = runpy.run_path(path)
     except Exception as error:
         raise Usage(f"{path} cannot be run ({type(error).__name__}: {error})") from None
-    if hasattr(found, "kernel"):
-        return found.kernel
+    if "kernel" in found:
+        return found["kernel"]
     page_of = page(variant).forward
     name = getattr(page_of, "func", page_of).__name__
-    pair = [getattr(found, f"{name}{ending}", None) for ending in ("", "_backward")]
+    pair = [found.get(f"{name}{ending}") for ending in ("", "_backward")]
     if None in pair:
         raise Usage(f"{path} has neither kernel nor {name} and {name}_backward; allowed: one of the two")
 
@@ -72,7 +69,7 @@ def run(argv) -> int:
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
     parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=int, help="of the inputs (default: 0)")
     options = parser.parse(argv)
     name = options.pop("kernel")
     kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)

@@ -1,5 +1,6 @@
 """The table of tables: one entry for each published table that can be put beside our runs."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..recipes.multitask_images import MultitaskImagesRecipe
@@ -20,23 +21,21 @@ HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± sta
 REVERSED = {11: "hyla_and_softmax_reversed"}       # the paper does not say in which order the two normalisers go
 
 
-def table_a1_rows(task: str, columns: int) -> tuple:
+def table_a1_rows(task: str, columns: int) -> Iterator[Row]:
     """Rows of table A1 for one task, the paper's figure in the first of the columns."""
-    rows = []
     for number, row in TABLE_A1.items():
         paper = (getattr(row, task), *(None,) * (columns - 1))
         words = f"{number} {row.words}"
-        rows.append(Row(words, row.settings, paper))
+        yield Row(words, row.settings, paper)
         if number in REVERSED:
-            rows.append(Row(f"{words}, in the other order", {**row.settings, "attention": REVERSED[number]}, paper))
-    return tuple(rows)
+            yield Row(f"{words}, in the other order", {**row.settings, "attention": REVERSED[number]}, paper)
 
 
 LOGIC = (Column("held-out R²", "held_out", "r2_per_task"), Column("pooled", "held_out", "r2_pooled"),
          Column("train R²", "train", "r2_per_task"))
 TABLE_A1_LOGIC = Table(
     "table-a1-logic", "Table A1 of H, fuzzy logic: T = 32, 70 % of the combinations held out",
-    HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, table_a1_rows("fuzzy_logic", len(LOGIC)),
+    HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, tuple(table_a1_rows("fuzzy_logic", len(LOGIC))),
     ("fuzzy_logic_short",), remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
 TABLE_A1_RELEASED = replace(
     TABLE_A1_LOGIC, name="table-a1-released", title="Table A1 of H, fuzzy logic, at the released code's 50,000 steps",
@@ -47,19 +46,17 @@ TABLE_A1_RELEASED = replace(
 SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
           Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))
 TABLE_A1_SRAVEN = Table("table-a1-sraven", "Table A1 of H, SRAVEN: 4 layers, 20 million instances", HYPERNETWORK.format(
-    "table A1, SRAVEN"), "sraven", SRAVEN, table_a1_rows("sraven", len(SRAVEN)), ("sraven_quick",))
+    "table A1, SRAVEN"), "sraven", SRAVEN, tuple(table_a1_rows("sraven", len(SRAVEN))), ("sraven_quick",))
 
 
-def table_6_rows() -> tuple:
+def table_6_rows() -> Iterator[Row]:
     """Each cell of table 6: compositional attention, then softmax with each number of heads."""
-    rows = []
     for (s, r, m), models in TABLE_6.items():
         for heads, figures in sorted(models.items()):
             fields = {"searches": s, "retrievals": r, "width": m, "attention": "softmax" if heads else "compositional"}
             model = f"softmax, {heads} heads" if heads else "compositional"
-            rows.append(Row(f"{s} searches, {r} retrievals, width {m}: {model}",
-                            {**fields, **({"heads": heads} if heads else {})}, tuple((x, None) for x in figures)))
-    return tuple(rows)
+            yield Row(f"{s} searches, {r} retrievals, width {m}: {model}",
+                      {**fields, **({"heads": heads} if heads else {})}, tuple((x, None) for x in figures))
 
 
 TABLE_6_OF_C = Table(
@@ -67,16 +64,15 @@ TABLE_6_OF_C = Table(
     "Mittal et al. 2022, Compositional Attention, table 6; number of seeds not stated", "contextual_retrieval",
     (Column("in-distribution", "train", "loss", (("held_out", False),)),
      Column("held out", "held_out", "loss", (("held_out", True),))),
-    table_6_rows(), ("contextual_retrieval_2s4r_64",), digits=2,
+    tuple(table_6_rows()), ("contextual_retrieval_2s4r_64",), digits=2,
     remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
              "always scores 0.75.",))
 
 IMAGES = "Mittal et al. 2022, Compositional Attention, {}: mean, and standard error from the deviation over {} seeds"
 
 
-def clevr_rows() -> tuple:
+def clevr_rows() -> Iterator[Row]:
     """Each row of tables 1, 7 and 8; the selector is as wide as the authors' plot script says."""
-    rows = []
     for (m, *key), figures in SORT_OF_CLEVR.items():
         searches, selector = {32: (2, 8), 256: (4, 32), 512: (4, 16)}[m]
         if len(key) == 1:
@@ -85,8 +81,7 @@ def clevr_rows() -> tuple:
             words = f"{searches} searches, {key[0]} retrievals, {key[1]} scoring"
             fields = {"attention": "compositional", "searches": searches, "retrievals": key[0], "scoring": key[1],
                       "selector_width": selector}
-        rows.append(Row(f"width {m}: {words}", {"width": m, **fields}, (*(fraction(x, 5) for x in figures), None)))
-    return tuple(rows)
+        yield Row(f"width {m}: {words}", {"width": m, **fields}, (*(fraction(x, 5) for x in figures), None))
 
 
 SORT_OF_CLEVR_TABLE = Table(
@@ -94,7 +89,7 @@ SORT_OF_CLEVR_TABLE = Table(
     IMAGES.format("tables 1, 7 and 8", 5), "sort_of_clevr",
     (*(Column(name, "chosen", name) for name in ("unary", "binary", "ternary")),
      Column("train ternary", "train", "ternary")),
-    clevr_rows(), ("sort_of_clevr",), remarks=(
+    tuple(clevr_rows()), ("sort_of_clevr",), remarks=(
         "Accuracy of each type is that of the test where the validation accuracy of this type is best.",
         "Linear scoring is what the paper calls MLP."))
 VARIANTS = {r: (f"4 searches, {r} retrievals", {"retrievals": r, "attention": "compositional", "scoring": "dot"})

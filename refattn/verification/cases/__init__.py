@@ -4,6 +4,7 @@ Attention rows are read from `attention.VARIANTS` and the three knobs, so a new 
 `naive`.  Layers and models have all parameters as one flat input, `parameters`.
 """
 
+from ...refusals import choices
 from . import (
     attention,
     automata,
@@ -30,8 +31,10 @@ ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines(
 
 
 def find(name: str) -> Case:
-    """The row of that name.  Raises ValueError for an unknown one."""
-    for case in CASES + ROUTINES:
-        if case.name == name:
-            return case
-    raise ValueError(f"no case is called {name!r}; allowed: {', '.join(case.name for case in CASES + ROUTINES)}")
+    """The row of that name.  Raises ValueError for an unknown one, listing those of its folder, or the folders."""
+    rows = {case.name: case for case in CASES + ROUTINES}
+    if name not in rows:
+        beside = [row for row in rows if row.partition("/")[0] == name.partition("/")[0]]
+        folders = dict.fromkeys(row.partition("/")[0] + "/..." for row in rows if "/" in row)
+        raise ValueError(f"no case is called {name!r}{choices(name, beside or folders)}")
+    return rows[name]
