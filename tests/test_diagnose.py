@@ -207,7 +207,34 @@ def test_the_line_of_a_mistake_that_no_table_has():
         scale = q.shape[-1] ** -0.5
         return o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale, dv
     found = check.diagnose(kernel, "softmax", dtype="float64", sizes={"k": 5})
-    assert "backward (2)" in found.lines and not found.named and "another ds would explain it" in str(found), found
+    assert found.lines[0] == "backward (2)" and not found.named, found
+    assert "another ds would explain it, none before it does" in str(found), found
+
+
+def test_of_lines_that_would_explain_it_the_first_is_named_first():
+    def kernel(q, k, v, do):
+        o, saved = PAGES["softmax"].forward(q, k, v)
+        da = np.einsum("bqhe,bkhe->bhqk", do, v)
+        da += 0.1 * np.sin(5 * da)                                              # in the backward's line (4)
+        ds = saved.code * (da - (da * saved.code).sum(-1, keepdims=True))
+        dv, scale = PAGES["softmax"].backward(saved, do)[2], q.shape[-1] ** -0.5
+        return o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale, dv
+
+    found = check.diagnose(kernel, "softmax", dtype="float64", sizes={"k": 5})
+    assert found.lines == ("backward (4)", "backward (3)", "backward (2)") and not found.named, found
+    first, *others = found.sentences[:3]
+    assert first.endswith("another dc would explain it, none before it does"), found
+    assert all(x.endswith("would explain it too") for x in others), found
+
+
+def test_a_forward_that_no_table_has():
+    def kernel(q, k, v, do):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+        a = np.exp(s + 0.1 * np.sin(7 * s))
+        return np.einsum("bhqk,bkhe->bqhe", a / a.sum(-1, keepdims=True), v)
+
+    found = check.diagnose(kernel, "softmax", dtype="float64")
+    assert found.lines[0] == "forward (1)" and "another s1 would explain it, none before it does" in str(found), found
 
 
 @pytest.mark.parametrize("page", ["softmax", "hyla"])

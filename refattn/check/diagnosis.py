@@ -35,7 +35,8 @@ class Diagnosis(NamedTuple):
             return "no mistake: every output and gradient agrees"
         every = "output" if "forward differs" in self.verdict else "answer"
         end = f"; explains every {every} to {self.fit:.2g} of what is allowed" if self.named else ""
-        return f"{self.verdict}\n" + "\nor: ".join(self.sentences) + end
+        others = ["or: " * x.startswith("line (") + x for x in self.sentences[1:]]
+        return "\n".join((self.verdict, *self.sentences[:1], *others)) + end
 
 
 def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None, keep=None, dropout=None,
@@ -122,8 +123,8 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         tags = list(dict.fromkeys(line.tag for line in first))[:3]
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
         like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
-        words = [(line, f"another {line.name} would explain it, none before it does{like.get(line.tag, '')}")
-                 for line in first]
+        words = [(line, f"another {line.name} would explain it{' too' if i else ', none before it does'}"
+                  + like.get(line.tag, "")) for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said], False, np.inf)
     if not close:
         return Diagnosis(worst.comparison, verdict, (), (said[1],), False, np.inf)
