@@ -75,7 +75,7 @@ def cross_entropy(logits, target, weight=None):
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)
     total = p.sum(axis=-1, keepdims=True)
-    loss = xp.log(total[..., 0]) - (shifted * hit).sum(axis=-1)
+    loss = xp.log(total[..., 0]) - xp.where(hit, shifted, 0).sum(axis=-1)
     p /= total
     dlogits = p - hit
     if weight is None:
