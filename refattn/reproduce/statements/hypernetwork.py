@@ -110,8 +110,7 @@ STATEMENTS = (
               logic(SHORT, (("hyla", "hyla_softmax_for_rms_head"),))),
     Statement("A mixture of experts helps, all else equal", "H, appendix A.1, table A1", logic(
         f"4 experts, 2 for each token, minus none, mean of three models, {SHORT}", ())._replace(pairs=tuple(tuple(
-            Side({"attention": name, "experts": n}, "held_out", "r2_per_task") for n in (4, 0)) for name in THREE)),
-        "9 runs of 4 minutes of one core: rows 12 to 14 of table-a1-logic at scale short"),
+            Side({"attention": name, "experts": n}, "held_out", "r2_per_task") for n in (4, 0)) for name in THREE))),
     *(Statement("The code tells the terms of unseen tasks: better than chance", "H, figure 2B",
                 code(f"minus that of shuffled labels; {x} fixed", x, "shuffled")) for x in ("context", "query")),
     *(Statement("The target explains the code only in part", "H, section 3.2, figure 2D",
