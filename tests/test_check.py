@@ -2,15 +2,16 @@
 
 import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from refattn import check, ops
 from refattn.attention import VARIANTS
-from refattn.check.kernels import EXAMPLE
+from refattn.check.kernels import EXAMPLE, Call
 from refattn.verification import plain_formulas
-from tests import planted
+from tests import planted, test_diagnose
 
 EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
 
@@ -184,6 +185,32 @@ def test_bad_options_get_one_line(options, words):
         check.compare(kernel(VARIANTS["hyla"]), **{"variant": "hyla", **options})
 
 
+def test_the_report_of_the_guide_is_what_is_printed():
+    """Of its PyTorch kernel, in NumPy: the code's use inside the relu has no gradient."""
+    def without(q, k, v, do, bias):
+        o, saved = VARIANTS["hyla"].forward(q, k, v, bias=bias)
+        dc = np.einsum("bqhe,bqke->bhqk", do, ops.relu(saved.z))
+        dv = VARIANTS["hyla"].backward(saved, do)[2]
+        dq, dk, dbias = ops.scores_backward(q, k, bias, ops.rms_head_backward(saved.code, saved.rho, dc))
+        return o, dq, dk, dv, dbias
+
+    guide = (Path(check.__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
+    report = check.compare(without, "hyla", bias="hqk")
+    for entry in report.entries:
+        line, = re.findall(rf"^{entry.name} +(?:agrees|WRONG).*$", guide, re.M)
+        yours = re.search(r"yours (\S+),", line)
+        assert entry.ok == (yours is None), (line, entry)
+        assert entry.ok or f"at {entry.where}: " in line and f"refattn {entry.ours:.6g};" in line, (line, entry)
+        assert entry.ok or float(yours[1]) == pytest.approx(entry.theirs, rel=1e-4), (line, entry)
+    named = str(check.diagnose(without, "hyla", bias="hqk"))
+    assert named.partition(";")[0] in guide
+
+
+def test_sizes_for_tiles_are_taken_by_rows_without_a_mask():
+    right = test_diagnose.own(Call(None, "ops/gelu", "float32"))
+    assert check.compare(lambda **inputs: right(**inputs), "ops/gelu", sizes="tiles").ok
+
+
 def test_a_wrong_number_of_results_and_an_unknown_option():
     with pytest.raises(ValueError, match="theirs returned 2 arrays; allowed: o alone, or o, dq, dk, dv"):
         check.compare(lambda q, k, v, do: (do, q), "hyla")
@@ -198,6 +225,9 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
     (lambda q, k, v, do: (do, q.__imul__(2), k, v), "theirs changed its input q in place"),
     (lambda q, k, v, do: np.random.default_rng().standard_normal(do.shape), "theirs answers differently when asked ag"),
     (lambda q, k, v, do: "no", "theirs gave o as <U2; allowed: real numbers"),
+    (lambda q, k, v, do: None, "theirs gave o as None; allowed: real numbers"),
+    (lambda q, k, v, do: (do, None, None, None), "theirs gave dq as None; allowed: real numbers"),
+    (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers"),
 ])
 def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
     for ask in check.compare, check.diagnose:

@@ -120,6 +120,8 @@ BAD_LINES = [                                               # words, what the li
     ("train --resume {empty}/nowhere", ["--resume", "nowhere", "holds no run"]),
     ("train --resume {finished} --steps 9", ["--steps cannot go with --resume", "--out, --device, --max-seconds"]),
     ("train fuzzy_logic --resume {finished}", ["TASK 'fuzzy_logic' cannot go with --resume"]),
+    ("train parity --resume {finished}", ["TASK 'parity' cannot go with --resume"]),
+    ("train --resume {finished} --attention hyla", ["--attention cannot go with --resume"]),
     ("train --resume {finished} --out {finished}", ["--out is", "holds softmax-seed0 already"]),
     ("train --layers 1024 --width 16384 --hidden 65536", ["takes at least 42,266", "GiB of this machine", "--width"]),
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from refattn import cli
+from refattn.analysis import latent_code
 from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
 from refattn.reproduce import codes, drawing
 from refattn.reproduce.all_tables import TABLES
+from refattn.reproduce.figures import PICTURES
 from refattn.reproduce.table import Row
 from refattn.tasks.text_windows import sample
 from refattn.train import fit, load, stream
@@ -31,6 +33,24 @@ def test_a_table_is_drawn_too(name, tmp_path, capsys):
     file = tmp_path / "drawn.svg"
     assert TABLES[name].title in says(capsys, name, "--plot", str(file)).out
     assert file.read_text(encoding="utf-8").startswith("<?xml")
+
+
+@plots
+@pytest.mark.parametrize("name", [picture.name for picture in PICTURES])
+def test_every_picture_of_a_network_is_drawn(name, tmp_path, monkeypatch):
+    """Of an untrained one; every panel has a name at an axis.  t-SNE, which takes long, is left to tests of its own."""
+    def embed(vectors):
+        assert vectors.ndim == 2 and len(vectors) == 1_500
+        return vectors[:, :2]
+
+    monkeypatch.setattr(latent_code, "embed", embed)
+    picture = TABLES[name]
+    run, = picture.recipes("quick", [0]).values()
+    model = run.build()
+    made = picture.draw(run, model, codes.initial(run, model), stream(0, "evaluation", 1_000_000))
+    made.savefig(tmp_path / "drawn.svg")
+    panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
+    assert panels and all(axes.get_xlabel() or axes.get_ylabel() for axes in panels)
 
 
 @plots

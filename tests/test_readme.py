@@ -33,7 +33,11 @@ def test_python_blocks_run(name, capsys, tmp_path, monkeypatch):
         if re.search(rf"^import {package}|^from {package}", code, re.M) and not find_spec(package):
             pytest.skip(f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, name, "exec"), {"__name__": "readme"})
+    found = {"__name__": "readme"}
+    exec(compile(code, name, "exec"), found)
+    for test in (x for n, x in found.items() if n.startswith("test_")):
+        for values in test.pytestmark[0].args[1]:
+            test(*values.values)
     printed = capsys.readouterr().out
     for line in re.findall(r"^print\(.*\)  +# (.*?)(?::.*)?$", code, re.M):
         assert line.strip() in printed

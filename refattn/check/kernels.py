@@ -123,7 +123,7 @@ def pytest_params(variant="hyla", **fixed) -> list:
         @pytest.mark.parametrize("settings", check.pytest_params("hyla", layout="bhtd"))
         def test_kernel(settings):
             report = check.compare(kernel, **settings)
-            assert report.ok, report
+            assert report.ok, str(report)
     """
     import pytest
     letters = subject(variant).letters
@@ -226,7 +226,8 @@ class Call:
             if unknown or not results:
                 raise ValueError(f"theirs returned {', '.join(unknown) or 'nothing'}; allowed: {', '.join(names)}")
         else:
-            results = [x for x in (results if isinstance(results, tuple | list) else (results,)) if x is not None]
+            results = list(results) if isinstance(results, tuple | list) else [results]
+            results = [x for x in results if x is not None] if len(results) > len(names) else results
             if len(results) not in (1, len(names)):
                 raise ValueError(f"theirs returned {len(results)} arrays; allowed: o alone, or {', '.join(names)}")
             results = dict(zip(names, results, strict=False))
@@ -299,5 +300,5 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        raise ValueError(f"theirs gave {name} as {x.dtype}; allowed: real numbers")
+        raise ValueError(f"theirs gave {name} as {None if x.dtype == object else x.dtype}; allowed: real numbers")
     return x if x.dtype == bool else x.astype(np.float64)

@@ -132,7 +132,7 @@ def sized(sizes) -> dict:
 def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     """Inputs by name, float64 with values of `dtype`."""
     size = sized(sizes)
-    if size is TILES and "w" in of.letters["keep"]:      # where some windows begin before the first key
+    if size is TILES and "w" in of.letters.get("keep", ""):      # where some windows begin before the first key
         size = TILES | {"k": TILES["q"] + 1}
     if not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed is {seed!r}; allowed: whole numbers from 0")

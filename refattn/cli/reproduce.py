@@ -68,7 +68,7 @@ def run(argv) -> int:
     except ValueError as error:
         raise Usage(str(error)) from None
     except BrokenExecutor as error:
-        print(f"refattn reproduce: {error or 'a process died'}; the same command goes on from the checkpoints",
+        print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
         return 1
     form = "json" if "json" in options else options.get("format", "text")
@@ -155,8 +155,8 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
             outcomes = train_all({out / path: recipe for path, recipe in jobs.items()}, out, resume=True,
                                  executor=chosen, **settings)
         except KeyboardInterrupt as error:
-            raise KeyboardInterrupt(f"{error or 'stopped'}; the same command with --out {shlex.quote(str(out))} goes "
-                                    f"on") from None
+            raise KeyboardInterrupt(f"{str(error) or 'stopped'}; the same command with --out "
+                                    f"{shlex.quote(str(out))} goes on") from None
     left = sum(not outcome["finished"] for outcome in outcomes)
     print(f"the runs are in {out}" + (f"; {left} of {len(outcomes)} are not complete, the same command goes on"
                                       if left else ""), file=sys.stderr)

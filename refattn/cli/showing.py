@@ -108,7 +108,7 @@ def parser() -> Parser:
     made.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     group = made.add_argument_group("a picture", "to ask a network of sort_of_clevr about one of your own")
     group.add_argument("--image", metavar="FILE", help="75 x 75 pixels")
-    group.add_argument("--kind", metavar="K", help="of the question, such as shape or 'closest color'")
+    group.add_argument("--kind", metavar="K", help="of the question, such as shape or 'shape of nearest'")
     group.add_argument("--first", metavar="C", help="colour of the object that it is about")
     group.add_argument("--second", metavar="C", help="of the other object, where the kind asks about two")
     return made

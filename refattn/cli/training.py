@@ -31,8 +31,8 @@ def plan(argv):
     if "resume" in options:
         for other in options:
             if other not in (*BESIDE_RESUME, "resume") or named:
-                raise Usage(f"{f'TASK {task!r}' if named else flag(other)} cannot go with --resume; allowed beside it: "
-                            f"{', '.join(map(flag, BESIDE_RESUME))}")
+                what = f"TASK {argv[0]!r}" if named else flag(RECIPES[task].COMPARES if other == "compared" else other)
+                raise Usage(f"{what} cannot go with --resume; allowed beside it: {', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     kind = RECIPES[task]
     scale = options.pop("scale", kind.first_scale())
@@ -99,7 +99,7 @@ def train(argv, group=None) -> int:
     try:
         outcomes = compare.compare(recipes, out, resume=resume, **options)
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"{error or 'stopped'}; checkpoints are in {out}, go on with: {on}") from None
+        raise KeyboardInterrupt(f"{str(error) or 'stopped'}; checkpoints are in {out}, go on with: {on}") from None
     except ValueError as error:
         raise Usage(as_option(error, {"out"})) from None
     except MemoryError:

@@ -193,20 +193,20 @@ def codes_of_terms(run, model, parameters, rng):
     context = rng.random((run.length - 1, run.variables))
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, context=context)
     by = {"target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]}
-    return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), by, f"{run.attention}, 1,500 held-out tasks")
+    return latent_code_figures.points(latent_code.embed(seen.at(-1)), by, f"{run.attention}, 1,500 held-out tasks")
 
 
 def codes_of_rules(run, model, parameters, rng):
     """The same of SRAVEN: by target and by rule."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500)
-    return latent_code_figures.points(latent_code.embed(seen.code[:, -1]), {
+    return latent_code_figures.points(latent_code.embed(seen.at(-1)), {
         "target": seen.target, "rule": seen.labels["rule"]}, f"{run.attention}, 1,500 held-out instances")
 
 
 def cosines_of_rules(run, model, parameters, rng):
     """Cosines of the mean codes of two rules, last layer."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 4_000)
-    return latent_code_figures.heat_map(*latent_code.similarity(seen.code[:, -1], seen.labels["rule"]))
+    return latent_code_figures.heat_map(*latent_code.similarity(seen.at(-1), seen.labels["rule"]))
 
 
 def clusters(run, model, parameters, rng):
