@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,33 @@ def test_words_on_scan_are_those_of_the_runs():
     assert f"With two retrievals it says {two}, where the paper has 0.270" in words
     assert f"authors' code does not run, {dot}. Pairs of one seed have no interval" in words and len(runs) == 6
     assert all(run["metrics"]["held_out"]["accuracy"] > 0.98 for run in runs)
+
+
+def test_words_on_fuzzy_logic_at_3000_steps_are_those_of_the_runs():
+    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    judged = {row["words"]: row for row in claims.judged(claims.recorded()).values()
+              if row.get("measured", "").endswith("held-out R² after 3,000 of 50,000 steps") and "effect" in row}
+    for statement, before, verdict in (
+            ("HYLA generalises better than softmax attention", "not better than softmax attention", "not supported"),
+            ("HYLA generalises better than linear", "suggested to be better than linear attention", "suggested"),
+            ("Applying the code twice helps", "Using the code twice now gives", "suggested"),
+            ("RMSHead helps", "and RMSHead", "suggested"),
+            ("RMSHead alone helps", "on linear attention,", "shown smaller"),
+            ("The nonlinearity helps", "The nonlinearity gives", "not supported"),
+            ("The full HYLA is better", "the full HYLA is ahead of its five ablations by", "not supported"),
+            ("A mixture of experts helps", "differs from none by", "not supported")):
+        row, = (row for name, row in judged.items() if name.startswith(statement))
+        number = rf"{before} \(?([+-][\d.]+),? \(?(?:95 % interval )?(-?[\d.]+) to (-?[\d.]+)"
+        said = re.search(number, words)
+        assert said, number
+        assert said.groups() == (f"{row['effect']:+.3f}", *(f"{x:.3f}" for x in row["interval_95"])), row
+        assert row["verdict"].startswith(verdict), row
+    hyla = {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"]
+            for run in records.load("fuzzy_logic_short")["runs"]
+            if run["fields"]["attention"] == "hyla" and not run["fields"].get("experts")}
+    last, others = hyla.pop(6), sorted(hyla.values())
+    assert f"HYLA gets {last:.3f}, with the six before it {others[0]:.3f} to {others[-1]:.3f}:" in words
+    assert len(others) == 6
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():
