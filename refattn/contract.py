@@ -100,6 +100,8 @@ def contract(spec: str, a, b, *, order=None, out=None):
         order = _order(spec[-order.ndim:], order.strides)
     p = plan(spec, order)
     size = _sizes(spec, p.a, p.b, a.shape, b.shape)
+    if out is not None and out.shape != tuple(size[x] for x in p.result):
+        raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {tuple(size[x] for x in p.result)}")
     if not p.inner:
         return _outer(p, size, a, b, out)
     if not (p.left or p.right):
@@ -108,8 +110,6 @@ def contract(spec: str, a, b, *, order=None, out=None):
     left, right, inner = (prod([size[x] for x in letters]) for letters in (p.left, p.right, p.inner))
     a = a.transpose(p.axes_a).reshape(*batch, left, inner)
     b = b.transpose(p.axes_b).reshape(*batch, inner, right)
-    if out is not None and out.shape != tuple(size[x] for x in p.result):
-        raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {tuple(size[x] for x in p.result)}")
     if out is not None or p.groups is None:         # letters interleave, or foreign memory: the product, then one copy
         c = (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
         if out is None:

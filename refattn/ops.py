@@ -118,7 +118,7 @@ def embedding_backward(table, index, dy):
     """dtable[v,m] = sum_T(dy[T,m] * (index[T] == v))."""
     xp, n = array_module(table, dy), table.shape[0]
     if n <= 64:                                             # few rows: a product with one-hot rows is quicker
-        hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1)
+        hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1) % n
         return hit.astype(dy.dtype) @ rows_of(dy)
     dtable = xp.zeros_like(table)
     xp.add.at(dtable, index.reshape(-1), rows_of(dy))
@@ -305,7 +305,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     a = s * s
     rho = a.mean(axis=axis, keepdims=True)
     rho += epsilon
-    rho = 1 / xp.sqrt(rho, out=rho)
+    rho = 1 / xp.sqrt(xp.where(rho == 0, 1, rho))           # without epsilon, where all scores are 0: a = 0
     return xp.multiply(s, rho, out=a), rho
 
 

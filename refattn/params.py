@@ -29,7 +29,7 @@ FORMAT = "refattn-1"
 class Parameter(NamedTuple):
     axes: str                  # one letter per axis, e.g. "mhd"
     shape: tuple[int, ...]
-    fan_in: int                # the standard deviation of random schemes is 1/sqrt(fan_in)
+    fan_in: int                # what random schemes scale 1/sqrt of, each in its way: SCHEMES
     role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
     fan_out: int | None = None # None: all entries over fan_in

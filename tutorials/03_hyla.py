@@ -293,11 +293,12 @@ for name, other in (("hyla", "hyla_no_nonlinearity"), ("hyla", "hyla_no_rms_head
 # ## 6. The claim that stands: the code used twice
 #
 # Shorter runs of our own are recorded in the library (`reproduce/records/fuzzy_logic_short.json`): all twelve attention
-# variants, three seeds each, 3,000 steps instead of 50,000, one setting for all. Three pairs of rows differ in nothing but
+# variants, seven seeds each, 3,000 steps instead of 50,000, one setting for all. Three pairs of rows differ in nothing but
 # how often the code is used:
 
 # %%
-found = [run for run in records.load("fuzzy_logic_short")["runs"] if run["fields"]["seed"] < 3]     # all twelve have these
+found = [run for run in records.load("fuzzy_logic_short")["runs"]
+         if not run["fields"]["experts"] and run["fields"]["seed"] < 7]                     # all twelve have these
 r2 = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["r2_per_task"] for run in found}
 seeds = sorted({seed for _, seed in r2})
 PAIRS = (("linear", "hyla_no_nonlinearity_no_rms_head"), ("linear_rms_head", "hyla_no_nonlinearity"),
@@ -311,30 +312,32 @@ for once, twice in PAIRS:
           f"{np.mean([r2[twice, seed] for seed in seeds]):.2f}, difference by seed {gains[once, twice].round(2)}")
 softmax_r2, hyla_r2 = (np.array([r2[name, seed] for seed in seeds]) for name in ("softmax", "hyla"))
 print(f"softmax {softmax_r2.round(2)}, HYLA {hyla_r2.round(2)}: mean difference {(hyla_r2 - softmax_r2).mean():+.2f}")
-assert len(found) == 36 and len(seeds) == 3 and min(gain.min() for gain in gains.values()) > 0
+assert len(found) == 84 and len(seeds) == 7 and [(gain > 0).sum() for gain in gains.values()] == [7, 7, 6]
 assert abs((hyla_r2 - softmax_r2).mean()) < (hyla_r2 - softmax_r2).std()
 
 # %%
 figure, ax = plt.subplots(figsize=(10, 3.8))
 for place, pair in enumerate(PAIRS):
     for name, x, colour, marker in zip(pair, (place - 0.15, place + 0.15), (GREY, BLUE), "so", strict=True):
-        ax.plot([x] * 3, [r2[name, seed] for seed in seeds], linestyle="", marker=marker, color=colour,
+        ax.plot([x] * len(seeds), [r2[name, seed] for seed in seeds], linestyle="", marker=marker, color=colour,
                 label=("code used once", "code used twice")[name == pair[1]] if place == 0 else None)
         ax.text(x, min(r2[name, seed] for seed in seeds) - 0.015, name.replace("_no_", "\n_no_").replace(
             "_relu", "\n_relu"), ha="center", va="top", fontsize=9)
     for seed in seeds:
         ax.plot([place - 0.15, place + 0.15], [r2[name, seed] for name in pair], color=GREY, linewidth=0.8)
 ax.set_xticks(range(3), ["no normaliser, no relu", "RMSHead, no relu", "RMSHead, relu"])
-ax.set(xlabel="what the two rows share", ylabel="held-out R2, mean of tasks", ylim=(0.25, 0.75), xlim=(-0.5, 2.5),
-       title="Fuzzy logic, 3,000 steps, n = 3 seeds (a line joins those of one seed)")
+ax.set(xlabel="what the two rows share", ylabel="held-out R2, mean of tasks", ylim=(0.25, 0.8), xlim=(-0.5, 2.5),
+       title="Fuzzy logic, 3,000 steps, n = 7 seeds (a line joins those of one seed)")
 ax.legend(loc="lower right")
 
 # %% [markdown]
-# **What is seen.** Twice is better than once in all three pairs, with every seed: the claim that the paper's table
-# supports on this task shows here too, in runs of a sixteenth of the length.
+# **What is seen.** Twice is better than once in all three pairs on average, in two of them with every seed, in the third
+# with six of seven: the claim that the paper's table supports on this task shows here too, in runs of a sixteenth of the
+# length. With the seventh seed HYLA learns slowly and ends far below its partner. RMSHead alone, on a code that is used
+# once, lifts 0.44 to 0.56.
 #
 # **What is not seen.** That HYLA is better than softmax attention, which uses its code once: at this length they are as
-# good as each other, to within their spread. Nor the effect of the relu or of RMSHead alone on the scale of the seeds.
+# good as each other, to within their spread. Nor an effect of the relu on the scale of the seeds.
 #
 # ## 7. Tiles of keys
 #

@@ -1,6 +1,6 @@
 """Latent codes of trained models: what they say about the task, layer by layer.
 
-    observe     codes of fresh samples by layer, with the labels that the task gives them        H, sections 3.2, 4.3
+    observe     codes of fresh samples by layer, with the labels that the task gives them        H, sections 3.2, 4.4
     decode      logistic regression from code to label, scored on other codes by macro-F1         H, figures 2B, 5F
     probe       the released code's ridge regression from codes to literals of the terms
     similarity  cosine of the mean codes of two labels                                            H, figures 5E, A8

@@ -3,7 +3,7 @@
     layer outputs      should be as many points as the automaton has maps of words            R, section 7.3, figure 3
     receptive field    share of the gradient that the last positions get, cumulated backwards  R, section 7.4, figure 4
     probability shift  accuracy on PARITY where ones are rarer or more frequent                R, section 5.4, table 2
-    cost               T C K log_C T against T^2 L pairs of query and key                      R, section 6
+    cost               T C K log_C T against T^2 L pairs of query and key                      R, section 3.4
 
 Source: R and the authors' code.  Differs: the number of levels is a whole one, so that R's "cheaper for K < 3.11 L"
 at T = 512, C = 128 is K < 2 L; clusters are compared with the true maps, their purity counted.

@@ -34,7 +34,7 @@ def _tiles(saved):
         z = saved.h[tile] @ saved.table.T
         if saved.scale != 1:
             z *= saved.scale
-        yield tile, z, array_module(z).arange(0, z.size, v, dtype=saved.target.dtype) + saved.target[tile]
+        yield tile, z, array_module(z).arange(0, z.size, v) + saved.target[tile]
 
 
 def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) -> tuple:

@@ -3,7 +3,7 @@
     h <- block_k(h), k = 0 .. K - 1, at dilation C^l, for the levels l = 0 .. L - 1;   L = the least with C^L >= T, >= 1
 
 After level l a position has seen the last C^(l+1) tokens, so L levels see all of them, and any length is read with the
-same weights.  Source: R, section 4, and the authors' code.
+same weights.  Source: R, section 3, and the authors' code.
 Two forms of one function.  Dense: every position, at every level.  Tree: the last position only; what it needs of
 level l stands C^l apart, so each level reads, undilated, every C-th position of the one before it, and all levels
 together cost T C / (C - 1) tokens instead of T L.  The tree is the form that the code trains.

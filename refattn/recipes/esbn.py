@@ -2,7 +2,7 @@
 
 `hold_out` is m: as many of the hundred objects are kept for the test.  Scale paper has the code's epochs, which depend
 on the task and on m; quick has a tenth of them.
-Source: C, section 4.5, appendix E, and the released code: Adam at a constant rate, batches of 32, the last one kept.
+Source: C, section 4.5, appendix C.5, and the released code: Adam at a constant rate, batches of 32, the last one kept.
 Differs: rate 5e-4 as the code has it, not the text's 1e-4; other pictures, trials and random numbers.  The paper has
 curves, no numbers.
 """

@@ -5,7 +5,7 @@
     distribution_of_three    [a, b, c], the first two of a permutation of them, four choices       which one is missing?
     identity_rules           [A, A, A], [A, B, A] or [A, B, B], the first two of another such row, four choices
 
-Source: C, section 4.5, appendix E and the authors' code; Webb et al. 2021.
+Source: C, section 4.5, appendix C.5 and the authors' code; Webb et al. 2021.
 Differs: from the text as the code does (`same` pairs are repeated; three rules for identity_rules, where the text has
 ABA; the unbalanced RMTS of many held-out objects, below).  From the code: other random numbers and other pictures.
 A trial is a number: every task counts its trials of each kind, and unfolds numbers into pictures.  A data set is

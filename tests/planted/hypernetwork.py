@@ -95,7 +95,7 @@ ROWS = (
     # normalisers
     ("ops.py", "rho = a.mean(axis=axis, keepdims=True)", "rho = a.sum(axis=axis, keepdims=True)",
      "RMSHead divides by the root of the sum of squares, not of their mean"),
-    ("ops.py", "    rho += epsilon\n    rho = 1 / xp.sqrt(rho, out=rho)",
+    ("ops.py", "    rho += epsilon\n    rho = 1 / xp.sqrt(xp.where(rho == 0, 1, rho))",
      "    rho = 1 / (xp.sqrt(rho, out=rho) + epsilon)",
      "RMSHead's epsilon stands outside the root"),
     ("ops.py", "xp.subtract(da, ds, out=ds)", "ds = da * 1", "RMSHead's backward lacks the term -a mean(a da)"),

@@ -77,7 +77,7 @@ STATEMENTS = (
         "accuracy at 41 to 500 symbols of PARITY, 2,000 steps", PARITY, CHUNK_3)),
     Statement("A chunk of 2 is better than a chunk of 3", "R, section 5.3, table 1", languages(
         "the same, of seeds in which both learned the trained lengths", PARITY, CHUNK_3, given=LEARNED)),
-    Statement("RegularGPT is cheaper than L layers of attention where K < 3.11 L", "R, section 6", Computed(
+    Statement("RegularGPT is cheaper than L layers of attention where K < 3.11 L", "R, section 3.4", Computed(
         "its pairs of query and key at T = 512, C = 128, K = 3, of those of one layer: levels are whole numbers",
         lambda: pairs(512, 128, 3) / 512**2, 1.0)),
     Statement("Modular Arithmetic is too hard for a chunk of 3", "R, section 5.3, table 1", None,

@@ -66,7 +66,7 @@ def layer(name, *, read=None, **fields) -> Case:
         return {"x": normal(rng, "btm", size), **maybe(rng, size | {"q": size["t"]})}
 
     return row(f"layers/SlidingDilated {name}", one, "attention/sliding_dilated.py", make,
-               partial(loops.layer, dilation=one.dilation), read=read, source="R, section 4", constants=("dropout",),
+               partial(loops.layer, dilation=one.dilation), read=read, source="R, section 3.1", constants=("dropout",),
                masked="" if read else "gradient", independent="b", symmetric="b",
                axes={"x": "btm", "output": "btm", **dict.fromkeys(PAIRS, "bhtw")})
 
@@ -91,7 +91,7 @@ def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5
         y = whole.regular_gpt(p, x, **settings, **given)
         return y[:, -1:] if options.get("tree") else y
 
-    return row(f"models/RegularGPT {name}", model, "models/regular_gpt.py", make, naive, source="R, section 4",
+    return row(f"models/RegularGPT {name}", model, "models/regular_gpt.py", make, naive, source="R, section 3",
                read=read, fixed=options, independent="b", symmetric="b",
                axes={"x": "btm" if embedded else "bt", "output": "bto"})
 

@@ -141,7 +141,7 @@ def all_trials_by_loops():
 
 def rows():
     """All rows of this file."""
-    yield table("tasks/esbn", "tasks/esbn.py", all_trials, all_trials_by_loops, "C, appendix E; Webb et al. 2021")
+    yield table("tasks/esbn", "tasks/esbn.py", all_trials, all_trials_by_loops, "C, appendix C.5; Webb et al. 2021")
     yield table("tasks/scan", "tasks/scan.py", commands, commands_by_words, "C, section 4.6; Lake & Baroni 2018")
     source = "H, section 4, appendix B, and the released code"
     yield table("tasks/sraven samples", "tasks/sraven.py", faults, expected_faults, source)

@@ -33,7 +33,7 @@ def hyla(q, k, v, *, bias=None, keep=None, dropout=None, epsilon=1e-6):
     for b, i, j in np.ndindex(q.shape[0], q.shape[1], k.shape[1]):
         s = [np.dot(q[b, i, h], k[b, j, h]) / np.sqrt(q.shape[-1]) + bias[b, h, i, j] for h in heads]   # (1)
         s = [s[h] if keep[b, h, i, j] else 0.0 for h in heads]                                          # (2)
-        root = np.sqrt(sum(s[h] * s[h] for h in heads) / len(heads) + epsilon)                          # (3)
+        root = np.sqrt(sum(s[h] * s[h] for h in heads) / len(heads) + epsilon) or 1.0                   # (3)
         a = [s[h] / root for h in heads]                                                                # (3)
         c = [a[h] * dropout[b, h, i, j] for h in heads]                                                 # (4)
         z = sum(c[h] * v[b, j, h] for h in heads)                                                       # (5)

@@ -53,7 +53,7 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
 def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None):
     """y_i = bo + sum_h o_ih wo_h, with q = x wq + bq and so on, and the pads p.pad wk + bk, p.pad wv + bv if p has one.
 
-    Source: RegularGPT, section 4 and the authors' code.
+    Source: RegularGPT, section 3.1 and the authors' code.
 
     Shapes
     ------

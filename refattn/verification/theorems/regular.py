@@ -54,7 +54,7 @@ def shifted_sums_are_the_dense_mask(rng, dilation):
 
 @theorem("the tree is the dense form at the last position, and has the same parameter gradients; every norm, any "
          "number of sub-layers and of tokens, both semantics of what is out of range, also with one level more",
-         "R, section 4, released code for K = 1 with pads", over=range(6))
+         "R, section 3, released code for K = 1 with pads", over=range(6))
 def the_tree_is_the_last_position(rng, number):
     chunk, thickness = int(rng.integers(2, 4)), int(rng.integers(1, 4))
     made, p = model(rng, chunk, thickness, ("pad", "mask")[number % 2], **STYLES[number % 3])
@@ -89,7 +89,7 @@ def literal_gap(rng, thickness):
 
 
 @theorem("with L levels the last position depends on exactly the last min(T, C^L) tokens: not at all on any before, "
-         "and on each of these; K sub-layers look back K (C^L - 1) tokens; 0 where both hold", "R, section 4", 0.0)
+         "and on each of these; K sub-layers look back K (C^L - 1) tokens; 0 where both hold", "R, section 3.2", 0.0)
 def the_last_position_sees_exactly_the_last_tokens(rng):
     for chunk, depth, thickness, steps in (2, 1, 1, 5), (2, 3, 1, 11), (3, 2, 1, 7), (3, 2, 1, 12), (2, 2, 2, 11):
         made, p = model(rng, chunk, thickness, str(rng.choice(["pad", "mask"])))
@@ -121,7 +121,7 @@ def only_differences_of_offset_biases_count(rng, out_of_range):
 
 
 @theorem("a linear recurrence h_t = h_{t-1} A_t + u_t in ceil(log2 T) parallel steps is the sequential one, forward "
-         "and backward, for any matrices and any length", "R, section 2; Martin & Cundy 2018", over=(1, 2, 3, 8, 21))
+         "and backward, for any matrices and any length", "R, section 4; Martin & Cundy 2018", over=(1, 2, 3, 8, 21))
 def the_parallel_scan_is_the_recurrence(rng, t):
     b, n, *_ = sizes(rng, 2)
     a, u, dh = rng.standard_normal((b, t, n, n)) / n, rng.standard_normal((b, t, n)), rng.standard_normal((b, t, n))
