@@ -328,7 +328,7 @@ for place, pair in enumerate(PAIRS):
 ax.set_xticks(range(3), ["no normaliser, no relu", "RMSHead, no relu", "RMSHead, relu"])
 ax.set(xlabel="what the two rows share", ylabel="held-out R2, mean of tasks", ylim=(0.25, 0.8), xlim=(-0.5, 2.5),
        title="Fuzzy logic, 3,000 steps, n = 7 seeds (a line joins those of one seed)")
-ax.legend(loc="lower right")
+ax.legend(loc="upper left")
 
 # %% [markdown]
 # **What is seen.** Twice is better than once in all three pairs on average, in two of them with every seed, in the third
