@@ -1,29 +1,38 @@
 """Losses: the value and its gradient together, since no loss is ever needed twice.
 
-The value is a 0-d array on the device of its arguments: nothing here waits.
+The value is a 0-d array on the device of its arguments: nothing here waits.  All raise ValueError for
+shapes that differ from those named.
 """
 
 from math import prod
 
+from .ops import sigmoid
 from .xp import array_module
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
 
 
+def check_shapes(shape, **arrays) -> None:
+    """Nothing, or a ValueError for a named array of another shape, which would be stretched without a word."""
+    for name, x in arrays.items():
+        if x is not None and x.shape != shape:
+            raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
+
+
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
+    check_shapes(y.shape, target=target)
     error = y - target
-    n = prod(y.shape)
-    return (error * error).sum() / n, error * (2 / n)
+    return (error * error).sum() / y.size, error * (2 / y.size)
 
 
 def mean_absolute_error(y, target):
     """L = mean |y - target|.  Returns L, dy; dy = 0 where they are equal."""
+    check_shapes(y.shape, target=target)
     xp = array_module(y, target)
     error = y - target
     sign = xp.sign(error.real).astype(y.dtype)
-    n = prod(y.shape)
-    return (error * sign).sum() / n, sign * (1 / n)
+    return (error * sign).sum() / y.size, sign * (1 / y.size)
 
 
 def sigmoid_mse(logits, target, weight=None):
@@ -36,12 +45,11 @@ def sigmoid_mse(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
-    p = 0.5 * (1 + array_module(logits).tanh(0.5 * logits))             # the form that cannot overflow
+    check_shapes(logits.shape, target=target)
+    check_shapes(logits.shape[:-1], weight=weight)
+    p = sigmoid(logits)
     error = p - target
-    if weight is None:
-        share = 1 / prod(logits.shape)
-    else:
-        share = weight[..., None] / (weight.sum() * logits.shape[-1])
+    share = 1 / prod(logits.shape) if weight is None else weight[..., None] / (weight.sum() * logits.shape[-1])
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
 
@@ -54,6 +62,7 @@ def log_loss(logits, target):
     target  : ...          (integers in 0 .. v - 1)
     returns : ...
     """
+    check_shapes(logits.shape[:-1], target=target)
     xp = array_module(logits)
     shifted = logits - logits.max(axis=-1, keepdims=True)
     found = xp.take_along_axis(shifted, target[..., None], axis=-1)[..., 0]
@@ -70,6 +79,7 @@ def cross_entropy(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
+    check_shapes(logits.shape[:-1], target=target, weight=weight)
     xp = array_module(logits)
     hit = target[..., None] == xp.arange(logits.shape[-1], dtype=target.dtype)
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
@@ -95,8 +105,9 @@ def binary_cross_entropy(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ...
     """
+    check_shapes(logits.shape, target=target, weight=weight)
     xp = array_module(logits)
     up = logits * (logits.real > 0)
-    loss = up + xp.log(1 + xp.exp(logits - 2 * up)) - target * logits           # the form that cannot overflow
+    loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
     share = 1 / prod(logits.shape) if weight is None else weight * (1 / weight.sum())
-    return (loss * share).sum(), (0.5 * (1 + xp.tanh(0.5 * logits)) - target) * share
+    return (loss * share).sum(), (sigmoid(logits) - target) * share

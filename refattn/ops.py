@@ -196,14 +196,21 @@ def gelu_exact_backward(x, dy):
     return dy * (0.5 * (1 + erf(x * sqrt(0.5))) + x * density)
 
 
+def sigmoid(x):
+    """1 / (1 + exp(-x)) as exp(-|x|) has it, which cannot overflow, and of large negative x loses nothing."""
+    xp, negative = array_module(x), x.real < 0
+    e = xp.exp(xp.where(negative, x, -x))
+    return xp.where(negative, e, 1) / (1 + e)
+
+
 def silu(x):
-    """y[T] = x[T] / (1 + exp(-x[T])), in the form x (1 + tanh(x/2)) / 2 that cannot overflow."""
-    return x * (0.5 * (1 + array_module(x).tanh(0.5 * x)))
+    """y[T] = x[T] / (1 + exp(-x[T]))."""
+    return x * sigmoid(x)
 
 
 def silu_backward(x, dy):
     """dx[T] = dy[T] * g[T] * (1 + x[T] * (1 - g[T])), g[T] = 1 / (1 + exp(-x[T]))."""
-    g = 0.5 * (1 + array_module(x).tanh(0.5 * x))
+    g = sigmoid(x)
     return dy * (g * (1 + x * (1 - g)))
 
 

@@ -113,10 +113,10 @@ def view(flat, parameters) -> Views:
 def allocate(parameters, dtype=np.float32, xp=np):
     """(flat, views): one flat zero array in the module `xp`, and its named views.
 
-    Raises ValueError for a dtype that is not floating point.
+    Raises ValueError for a dtype that is not floating point, or is too short for Adam's moments.
     """
-    if np.dtype(dtype).kind not in "fc":
-        raise ValueError(f"dtype is {np.dtype(dtype)}; allowed: floating point")
+    if np.dtype(dtype).kind not in "fc" or np.dtype(dtype).itemsize < 4:
+        raise ValueError(f"dtype is {np.dtype(dtype)}; allowed: floating point of at least 32 bits")
     flat = xp.zeros(count(parameters), dtype=dtype)
     return flat, view(flat, parameters)
 

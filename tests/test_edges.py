@@ -1,12 +1,22 @@
-"""Numbers at the edge of what is allowed: no epsilon, classes that cannot be, ids of few bits or from the end."""
+"""Arguments at the edge of what is allowed: no epsilon, classes that cannot be, ids of few bits or from the end, very
+small probabilities, states after keys, shapes that would be stretched."""
 
 import numpy as np
 import pytest
 
-from refattn import ops
+from refattn import losses, ops, params
+from refattn.attention import VARIANTS, masks
+from refattn.attention.ablations import Knobs, ablation, ablation_backward
 from refattn.attention.hyla import hyla, hyla_backward
+from refattn.attention.layer import MultiHead
+from refattn.attention.linear_state import KeptState
 from refattn.contract import contract
+from refattn.layers.block import Block
+from refattn.layers.feed_forward import FeedForward
 from refattn.layers.next_token import next_token, next_token_backward
+from refattn.layers.positions import T5, Rotary
+from refattn.layers.recompute import recompute
+from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.verification.naive.hyla import hyla as naive_hyla
 
@@ -64,3 +74,119 @@ def test_a_logit_of_minus_infinity_is_a_class_that_cannot_be():
     loss, dlogits = cross_entropy(logits, target)
     assert loss == pytest.approx(float(without), rel=1e-15) and not dlogits[..., 6].any()
     np.testing.assert_allclose(dlogits[..., :6], slopes, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_left_of_a_sigmoid_far_below_zero(dtype):
+    x = np.array([-80, -40, -20, -17, 0, 17, 40, 1e4, -1e4], dtype)
+    right = 1 / (1 + np.exp(-x.astype(np.longdouble)))
+    close = {"rtol": 8 * np.finfo(dtype).eps, "atol": 0}
+    y = ops.sigmoid(x)
+    assert y.dtype == dtype
+    np.testing.assert_allclose(y, right.astype(dtype), **close)
+    np.testing.assert_allclose(ops.silu(x), (x * right).astype(dtype), **close)
+    slope = (right * (1 + x * (1 - right))).astype(dtype)
+    np.testing.assert_allclose(ops.silu_backward(x, np.ones_like(x)), slope, **close)
+
+
+def test_binary_cross_entropy_of_what_is_nearly_certain():
+    """log(1 + e) is e itself, where e is below the precision of 1."""
+    for x in (-20.0, -17.0):
+        loss, slope = losses.binary_cross_entropy(np.full(1, x, np.float32), np.zeros(1, np.float32))
+        assert loss == pytest.approx(np.exp(x), rel=1e-6) and slope[0] == pytest.approx(np.exp(x), rel=1e-6)
+
+
+REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: losses.mse(REAL[:, :1], REAL[:, 0]), "target has shape (4,); allowed: (4, 1)"),
+    (lambda: losses.mean_absolute_error(REAL[:, 0], REAL[:, :1]), "target has shape (4, 1); allowed: (4,)"),
+    (lambda: losses.binary_cross_entropy(REAL[:, :1], REAL[:, 0]), "target has shape (4,); allowed: (4, 1)"),
+    (lambda: losses.binary_cross_entropy(REAL, REAL, REAL[:, :1]), "weight has shape (4, 1); allowed: (4, 3)"),
+    (lambda: losses.sigmoid_mse(REAL, REAL[:1]), "target has shape (1, 3); allowed: (4, 3)"),
+    (lambda: losses.sigmoid_mse(REAL, REAL, REAL), "weight has shape (4, 3); allowed: (4,)"),
+    (lambda: losses.cross_entropy(REAL, WHOLE[:, None]), "target has shape (4, 1); allowed: (4,)"),
+    (lambda: losses.cross_entropy(REAL, WHOLE, REAL[:, :1]), "weight has shape (4, 1); allowed: (4,)"),
+    (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
+])
+def test_a_loss_stretches_nothing(call, words):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+def test_parameters_are_of_at_least_32_bits(dtype):
+    with pytest.raises(ValueError, match=f"dtype is {dtype}; allowed: floating point of at least 32 bits"):
+        params.allocate(FeedForward(4, 8).parameters(), dtype)
+
+
+def test_knobs_may_be_a_plain_tuple():
+    q, k, v, do = np.random.default_rng(0).standard_normal((4, 2, 5, 3, 4))
+    for knobs in (Knobs("rms_head", 2, "relu"), ("rms_head", 2, "relu")):
+        o, saved = ablation(q, k, v, knobs=knobs)
+        found = o, *ablation_backward(saved, do)[:3]
+    right, saved = VARIANTS["hyla"].forward(q, k, v)
+    for x, y in zip(found, (right, *VARIANTS["hyla"].backward(saved, do)), strict=False):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+def linear_layer(**fields):
+    layer = MultiHead(8, 2, 4, variant="linear", **fields)
+    flat, p = params.allocate(layer.parameters(), np.float64)
+    params.initialise(flat, layer.parameters(), np.random.default_rng(0), "random")
+    return layer, p
+
+
+@pytest.mark.parametrize("position", [None, Rotary(100.0)])
+def test_linear_attention_that_was_begun_with_keys_goes_on_with_them(position):
+    layer, p = linear_layer(position=position)
+    x, keep = np.random.default_rng(1).standard_normal((2, 6, 8)), np.ones((6, 6), bool)
+    keep[2, 0] = False
+    right, _ = layer.forward(p, x, keep=keep & masks.causal(6))
+    first, kept = layer.extend(p, x[:, :4], keep=keep[:4, :4])
+    last, kept = layer.extend(p, x[:, 4:], kept)
+    np.testing.assert_allclose(np.concatenate([first, last], 1), right, rtol=1e-12, atol=1e-12)
+    assert not isinstance(kept, KeptState) and kept.length == 6
+
+
+def test_a_state_has_no_key_to_leave_out():
+    layer, p = linear_layer()
+    x = np.random.default_rng(1).standard_normal((2, 6, 8))
+    _, kept = layer.extend(p, x[:, :4])
+    with pytest.raises(ValueError, match="kept is a state, of which no key can be left out; allowed: neither bias"):
+        layer.extend(p, x[:, 4:], kept, keep=np.ones((2, 6), bool))
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: MultiHead(8, 4, 2, position=ALiBi(2)), "position has 2 heads, the layer 4; allowed: the same number"),
+    (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), T5(2, 8, 16), epsilon=0),
+     "position is T5(heads=2, buckets=8, max_distance=16, bidirectional=False); allowed: a bias for each of 4 heads"),
+    (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), Rotary(), epsilon=0),
+     "position is Rotary(base=10000.0, pairing='interleaved'); allowed: a bias for each of 4 heads"),
+    (lambda: T5(2, 1, 16), "1 buckets with max_distance 16 are too few; allowed: at least 2, and a distance beyond the "
+                           "exact half"),
+    (lambda: T5(2, 8, 4), "8 buckets with max_distance 4 are too few; allowed: at least 2, and a distance beyond the "
+                          "exact half"),
+    (lambda: T5(0, 8, 16), "heads is 0; allowed: an integer of at least 1"),
+])
+def test_positions_that_do_not_fit_are_refused_when_they_are_made(make, words):
+    with pytest.raises(ValueError) as caught:
+        make()
+    assert str(caught.value) == words
+
+
+def test_a_recomputed_layer_stands_in_a_block():
+    plain, again = (Block(wrap(MultiHead(8, 4, 2)), wrap(FeedForward(8, 8)), epsilon=1e-6)
+                    for wrap in (lambda x: x, recompute))
+    flat, p = params.allocate(plain.parameters(), np.float64)
+    params.initialise(flat, plain.parameters(), np.random.default_rng(0), "random")
+    x, dy = np.random.default_rng(1).standard_normal((2, 2, 5, 8))
+    found = []
+    for block in (plain, again):
+        gradients, g = params.allocate(block.parameters(), np.float64)
+        y, saved = block.forward(p, x)
+        found.append((y, block.backward(p, saved, dy, g).x, gradients))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -102,8 +102,8 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
     Raises ValueError for unknown knobs, shapes that do not fit, or a wv2 that is missing or not wanted.
     """
     check_inputs(q, k, v, bias, keep, dropout)
-    steps, over = NORMALISERS[Knobs(*knobs).check().normaliser]
-    phi, uses = PHI[knobs.phi][0], knobs.code_uses
+    knobs = Knobs(*knobs).check()
+    (steps, over), phi, uses = NORMALISERS[knobs.normaliser], PHI[knobs.phi][0], knobs.code_uses
     if (wv2 is None) != (uses != 3):
         raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; "
                          f"allowed: wv2 with 3, None with 1 and 2")

@@ -16,7 +16,7 @@ from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from . import variant
 from .ablations import Knobs
-from .kept import Keeping, named
+from .kept import Keeping, Kept, named
 from .linear_state import KeptState, linear_state
 from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_tokens
@@ -49,6 +49,8 @@ class MultiHead(Keeping):
         if self.value_width is None:
             object.__setattr__(self, "value_width", self.head_width)
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
+        if (theirs := getattr(self.position, "heads", self.heads)) != self.heads:
+            raise ValueError(f"position has {theirs} heads, the layer {self.heads}; allowed: the same number")
         variant(self.variant)
 
     def maps(self):
@@ -103,9 +105,14 @@ class MultiHead(Keeping):
         return y
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
-        """As of any layer that keeps keys; linear attention keeps its state instead, unless scores have a bias."""
+        """As of any layer that keeps keys; linear attention keeps its state instead, unless scores have a bias or keep.
+
+        What was begun with keys goes on with them.  Raises ValueError for a bias or keep after a state.
+        """
         stateful = self.variant == "linear" and (self.position is None or isinstance(self.position, Rotary))
-        if not stateful or bias is not None or keep is not None:
+        if isinstance(kept, KeptState) and not (bias is keep is None):
+            raise ValueError("kept is a state, of which no key can be left out; allowed: neither bias nor keep")
+        if not stateful or bias is not None or keep is not None or isinstance(kept, Kept):
             return super().extend(p, x, kept, bias=bias, keep=keep)
         check_tokens(self.width, x=x)
         q, k, v = project(p, x, None, None, *self.maps())

@@ -68,8 +68,7 @@ def passes(machine, longest: int) -> list:
     """
     machine = as_compiled(machine)
     chunk, reset = machine.model.attention.chunk, machine.model.attention.out_of_range == "mask"
-    return [(number, min(longest, chunk**number - reset))
-            for number in range(1, levels_for(longest + reset, chunk) + 1)]
+    return [(level, min(longest, chunk**level - reset)) for level in range(1, levels_for(longest + reset, chunk) + 1)]
 
 
 def walked(machine, rng, count: int, longest: int) -> list:

@@ -55,8 +55,8 @@ def consistent(call, asked, wrong) -> str:
     rng = np.random.default_rng(0)
     for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs["o"]).all()):
         for n in gradients[:DIRECTIONS]:
-            u = rng.choice([-1.0, 1.0], a.inputs[n[1:]].shape)
-            if a.theirs[n].shape != u.shape or not follows(call, a, n, u / max(1, u.size) ** 0.5):
+            ways = rng.choice([-1.0, 1.0], a.inputs[n[1:]].shape), np.sign(a.theirs[n])     # any, and the steepest
+            if ways[0].shape != ways[1].shape or not all(follows(call, a, n, u / max(1, u.size) ** 0.5) for u in ways):
                 return "forward differs, and your gradients are not those of your forward"
     return "forward differs, your gradients are right for it"
 
@@ -66,7 +66,7 @@ def follows(call, a, n, u) -> bool:
 
     A long step meets kinks, and what bends; a short one rounding.
     """
-    steps, within, unit = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53), "float32": ((1e-2, 1e-3), 0.05, 2.0**-24)}.get(
+    steps, within, unit = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53), "float32": ((1e-2, 1e-3), 0.02, 2.0**-24)}.get(
         call.dtype, ((0.125,), 0.5, 0.0))
     outputs = {y: a.inputs[dy] for y, dy in (("o", "do"), ("end", "dend")) if y in a.theirs and dy in a.inputs}
     size, said = np.linalg.norm(a.theirs[n]) / max(1, u.size) ** 0.5, (a.theirs[n] * u).sum()

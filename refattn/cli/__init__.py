@@ -4,6 +4,7 @@ Tables go to standard output, progress to standard error.  Bad input is one line
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -32,12 +33,6 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
 
 refattn COMMAND --help lists the options of a command,
 refattn train TASK --help those of a task."""
-
-
-def train(argv) -> int:
-    """Train and compare."""
-    from .training import run
-    return run(argv)
 
 
 def verify(argv) -> int:
@@ -140,38 +135,9 @@ def vectors(argv) -> int:
     return 0
 
 
-def show(argv) -> int:
-    """Print a comparison's table and draw its curves."""
-    from .showing import run
-    return run(argv)
-
-
-def reproduce(argv) -> int:
-    """Print a published table beside ours."""
-    from .reproduce import run
-    return run(argv)
-
-
-def write(argv) -> int:
-    """Write on from a prompt."""
-    from .writing import run
-    return run(argv)
-
-
-def compile_automaton(argv) -> int:
-    """Write the weights of a finite automaton."""
-    from .compiling import run
-    return run(argv)
-
-
-def check(argv) -> int:
-    """Hold a kernel against a page; 1 if it is wrong."""
-    from .checking import run
-    return run(argv)
-
-
-COMMANDS = {"train": train, "verify": verify, "list": list_all, "show": show, "reproduce": reproduce,
-            "vectors": vectors, "compile": compile_automaton, "check": check, "write": write}
+COMMANDS = {"train": "training", "verify": verify, "list": list_all, "show": "showing", "reproduce": "reproduce",
+            "vectors": vectors, "compile": "compiling", "check": "checking", "write": "writing"}
+# a function, or the file here whose `run` it is: nothing is imported that the command does not need
 
 
 def main(argv=None) -> int:
@@ -198,7 +164,8 @@ def status_of(argv) -> int:
     try:
         if name not in COMMANDS:
             raise Usage(unknown("command", name, COMMANDS))
-        return COMMANDS[name](rest)
+        command = COMMANDS[name]
+        return (command if callable(command) else importlib.import_module(f".{command}", __name__).run)(rest)
     except BrokenPipeError:
         raise
     except (Usage, ValueError, OSError) as error:

@@ -43,6 +43,9 @@ class Block:
     def __post_init__(self):
         if self.norm not in NORMS:
             raise ValueError(f"norm is {self.norm!r}; allowed: {', '.join(NORMS)}")
+        heads = getattr(self.position, "heads", 0), getattr(self.attention, "heads", None)
+        if self.position is not None and None not in heads and heads[0] != heads[1]:
+            raise ValueError(f"position is {self.position}; allowed: a bias for each of {heads[1]} heads")
         for name, layer, _ in self.sub_layers:
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:

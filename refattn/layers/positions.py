@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import array_module
 
 __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
@@ -25,7 +25,7 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     max_distance: min(buckets - 1, m + floor((buckets - m) ln(n / m + 1.19e-7) / ln(max_distance / m))).
     Both directions (Raffel et al. 2020): half of the buckets for each sign, keys after the query in the upper half.
     Source: H, released code, which uses one direction although it masks nothing: a query and all later keys share
-    bucket 0.  Raises ValueError for fewer than 2 buckets (4 in both directions) or a max_distance below them.
+    bucket 0.  Raises ValueError for fewer than 2 buckets (4 in both directions), or a max_distance of at most m.
 
     >>> t5_buckets(1, 3, 4, 8, bidirectional=True).tolist()
     [[0, 3, 3]]
@@ -52,6 +52,10 @@ class T5:
     buckets: int
     max_distance: int
     bidirectional: bool = False
+
+    def __post_init__(self):
+        check_integers(vars(self), "heads", "buckets", "max_distance")
+        t5_buckets(0, 0, self.buckets, self.max_distance, self.bidirectional)          # knows what is allowed
 
     def parameters(self) -> dict:
         """table (h, w), one bias for each head and bucket."""

@@ -20,6 +20,10 @@ class Recompute:
     """The same layer, keeping only its inputs."""
     layer: Any
 
+    @property
+    def width(self) -> int:
+        return self.layer.width
+
     def parameters(self) -> dict:
         """The layer's own."""
         return self.layer.parameters()

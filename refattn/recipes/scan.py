@@ -41,8 +41,7 @@ def dropouts(rng, rate: float, shapes, xp) -> list:
     below = round(rate * LEVELS)
     kept = to_device(rng.integers(LEVELS, size=sum(sizes), dtype=np.uint16) >= below, xp)
     factors, ends = xp.multiply(kept, LEVELS / (LEVELS - below), dtype=np.float32), np.cumsum(sizes)
-    return [factors[end - size:end].reshape(shape) for end, size, shape in zip(ends.tolist(), sizes, shapes,
-                                                                               strict=True)]
+    return [factors[to - size:to].reshape(shape) for to, size, shape in zip(ends.tolist(), sizes, shapes, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +79,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     heads: int = setting(8, "heads or searches", least=1, most=1_024)
     retrievals: int = setting(1, "of compositional attention; C: 1, 2, 4, 8", least=1, most=1_024)
     selector_width: int = setting(16, "of retrieval queries and keys", least=1, most=1_024)
-    scoring: str = setting("linear", "how compositional attention scores retrievals; text: dot",
-                           choices=tuple(SCORINGS))
+    scoring: str = setting("linear", "how retrievals are scored (compositional); text: dot", choices=tuple(SCORINGS))
     hidden: int = setting(256, "width of the feed-forward layers", least=1, most=65_536)
     layers: int = setting(3, "applications of the encoder's block, and of the decoder's", least=1, most=1_024)
     dropout: float = setting(0.1, "probability, everywhere", least=0.0, most=0.99)

@@ -89,8 +89,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     def take(self, split, index):
         """Questions of the types side by side, in the order of the turns: (b, turns, ...); index (b) or (b, turns)."""
         index = np.broadcast_to(np.reshape(index, (len(index), -1)), (len(index), self.TURNS))
-        parts = [task.take(self.data()[split], task.TYPES.index(name), index[:, t])
-                 for t, name in enumerate(self.names)]
+        parts = [task.take(self.data()[split], task.TYPES.index(n), index[:, t]) for t, n in enumerate(self.names)]
         return task.Batch(*(np.stack(x, axis=1) for x in zip(*parts, strict=True)))
 
     def turns(self, batch):

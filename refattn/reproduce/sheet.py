@@ -37,8 +37,7 @@ def chosen(rows: dict, only=()) -> dict:
 
     Raises ValueError where no label does.
     """
-    found = {label: row for label, row in rows.items()
-             if not only or any(part.lower() in label.lower() for part in only)}
+    found = {label: x for label, x in rows.items() if not only or any(part.lower() in label.lower() for part in only)}
     if not found:
         raise ValueError(f"row is {', '.join(only)!r}; allowed: parts of: {'; '.join(rows)}")
     return found

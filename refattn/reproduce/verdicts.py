@@ -68,9 +68,7 @@ def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, marg
     yes = as_claimed(found, margin)
     if adjusted < LEVEL:
         return (SHOWN if yes else REFUTED) if at_the_papers_scale else SMALLER if yes else AGAINST
-    if own < LEVEL:
-        return SUGGESTED if yes else OPPOSITE
-    return OPEN
+    return OPEN if own >= LEVEL else SUGGESTED if yes else OPPOSITE
 
 
 def limited(number: float, error: float, most: float) -> str:

@@ -43,9 +43,7 @@ def primitive(rng, x, y):
         return ellipse(a, a) & ~ellipse(a - stroke, a - stroke)
     if kind == 2:
         return box(a, b)
-    if kind == 3:
-        return box(a, b) & ~box(a - stroke, b - stroke)
-    return box(a, stroke)
+    return box(a, b) & ~box(a - stroke, b - stroke) if kind == 3 else box(a, stroke)
 
 
 @cache
