@@ -59,7 +59,10 @@ def test_an_answer_is_the_likeliest_of_the_network_and_a_file_gives_the_same(tmp
     assert again.probability == found.probability and found.maps.shape == (4, 2, 5, 5)
     pytest.importorskip("matplotlib")
     drawn = images.figure(image, found.maps, "red, gray?")
-    assert len(drawn.axes) == 8 and drawn.get_suptitle() == "red, gray?"
+    assert len(drawn.axes) == 4 * 2 + 1 and drawn.get_suptitle() == "red, gray?"
+    *panels, scale = drawn.axes
+    assert scale.get_ylabel() == "attention" and {each.images[1].get_clim() for each in panels} == {
+        (0, found.maps.max())}                              # one scale for all
     pillow.fromarray(image[:70]).save(tmp_path / "cut.png")
     refused("cut.png has shape (70, 75, 3) and dtype uint8; allowed: (75, 75, 3) of uint8", images.ask, r, model, p,
             tmp_path / "cut.png", "shape", "red")

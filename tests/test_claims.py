@@ -239,3 +239,10 @@ def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     assert "never run" not in said
     assert {path.name for path in tmp_path.glob("fuzzy_logic/*")} == {f"{a}-seed{s}" for a in ("hyla", "softmax")
                                                                       for s in (0, 1)}
+
+
+def test_rows_of_the_picture_can_be_told_apart():
+    pytest.importorskip("matplotlib")
+    table = Claims()
+    labels = [label.get_text() for label in table.plot(table.sheet(table.recorded())).axes[0].get_yticklabels()]
+    assert len(labels) > 20 and len(set(labels)) == len(labels)

@@ -56,6 +56,22 @@ def test_a_bar_of_all_runs_goes_where_they_are_and_says_once_how_long_they_take(
     assert said.startswith("2 runs, 400 steps together; parameters: hyla-seed0 ")
 
 
+def test_a_run_that_is_evaluated_at_its_end_is_said_to_be(tmp_path, capsys):
+    jobs = [(tmp_path / str(seed), tiny(seed=seed, steps=30)) for seed in (0, 1)]
+    bars = progress.Bars(jobs, True)
+    for path, _ in jobs:
+        reach(path, 20)
+    bars.look()
+    for path, _ in jobs:
+        reach(path, 30)
+    (jobs[1][0] / "result.json").write_text("{}")           # this one is done already
+    bars.look()
+    bars.look()
+    bars.close()
+    said = capsys.readouterr().err
+    assert said.count("evaluating") == said.count("hyla-seed0: all steps done, evaluating") == 1
+
+
 def test_many_runs_share_one_bar_and_one_range_of_parameters(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     jobs = [(tmp_path / str(seed), tiny(seed=seed, hidden=8 + (seed == 3))) for seed in range(progress.MANY + 1)]

@@ -122,6 +122,15 @@ def test_all_curves_are_one_figure_with_named_lines(comparison, tmp_path, capsys
         step: (first[step] + second[step]) / 2 for step in first}
 
 
+def test_runs_that_have_just_begun_are_seen_and_named():
+    begun = [Curve(tiny(attention=name, evaluation=10**9), [{"step": 5, "loss": 0.5, "rate": 1e-3}], {})
+             for name in ("softmax", "hyla")]
+    left, right = figure({"begun": begun}).subfigs[0].axes
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["softmax, seed 0", "hyla, seed 0"]
+    assert right.get_legend() is None and right.get_title().endswith("diamonds: final, all there are")
+    assert [line.get_marker() for line in left.lines] == [".", "."]         # a line of one point has no length
+
+
 def test_a_variant_has_the_same_colour_in_every_figure():
     alone = by_value([Curve(tiny(attention="hyla"), [], {})])
     beside = by_value([Curve(tiny(attention=name), [], {}) for name in ("hyla", "linear", "softmax")])

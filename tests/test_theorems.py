@@ -68,5 +68,6 @@ def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="no theorem is called 'fermat'; allowed: those of `refattn list`"):
+    words = "no theorem is called 'fermat'; allowed: those of `refattn list`, or attention/hyla"
+    with pytest.raises(ValueError, match=words):
         next(theorems.verify(["fermat"]))

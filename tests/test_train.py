@@ -197,6 +197,28 @@ def test_a_stop_file_stops_like_ctrl_c(tmp_path):
         fit(tiny(), tmp_path / "run", stop_file=tmp_path / "stop", progress=False)
 
 
+def test_a_stop_file_stops_the_last_evaluation_too(whole, tmp_path, monkeypatch):
+    def late(batches, **options):
+        time.sleep(0.25)                                    # the file is looked at five times a second
+        (tmp_path / "stop").touch()
+        return iter(batches)
+    monkeypatch.setattr(train, "progress_bar", late)
+    with pytest.raises(Interrupted, match="hyla-seed0 stopped while it was evaluated; all its steps are done"):
+        fit(tiny(), tmp_path / "hyla-seed0", stop_file=tmp_path / "stop", progress=False)
+    monkeypatch.undo()
+    assert not (tmp_path / "hyla-seed0" / "result.json").exists()
+    assert fit(tiny(), tmp_path / "hyla-seed0", resume=True, progress=False).finished
+    assert final(tmp_path / "hyla-seed0") == final(whole[1])
+
+
+def test_time_that_is_up_leaves_the_last_evaluation_alone(whole, monkeypatch):
+    def late(batches, **options):
+        monkeypatch.setattr(stop.Stop, "__call__", lambda self: True)       # as after max_seconds
+        return iter(batches)
+    monkeypatch.setattr(train, "progress_bar", late)
+    assert fit(tiny(), progress=False).metrics == whole[0].metrics
+
+
 def test_one_process_at_a_time_writes_a_run(tmp_path, monkeypatch):
     pytest.importorskip("fcntl")
     runs.begin(tmp_path / "run", tiny())

@@ -110,10 +110,11 @@ def figure(image, seen: np.ndarray, title: str = ""):
     layers, searches = seen.shape[:2]
     made = Figure(figsize=(1.9 * searches + 0.6, 1.9 * layers + 0.4), layout="constrained")
     for (n, s), axes in np.ndenumerate(made.subplots(layers, searches, squeeze=False)):
-        side = image.shape[0] / seen.shape[2]
+        side = image.shape[0] // seen.shape[2]
         axes.imshow(image, cmap="gray")
-        axes.imshow(np.kron(seen[n, s], np.ones((round(side), round(side)))), cmap="magma", alpha=0.55, vmin=0)
+        over = axes.imshow(np.kron(seen[n, s], np.ones((side, side))), cmap="magma", alpha=0.5, vmin=0, vmax=seen.max())
         axes.set(xticks=[], yticks=[], title=f"application {n + 1}, search {s + 1}")
         axes.title.set_fontsize(8)
+    made.colorbar(over, ax=made.axes, label="attention", shrink=0.8).ax.tick_params(labelsize=7)
     made.suptitle(title, fontsize=9)
     return made

@@ -22,8 +22,9 @@ def _compositional(name: str, scoring: str) -> Variant:
     names, axes = SCORINGS[scoring].names, SCORINGS[scoring].axes
     formula = ("o[b,q,s] = sum_r g_sr t_sr with t_sr = sum_k softmax_k(q.k / sqrt(d) + bias) dropout v_r and "
                f"g = softmax_r({LOGITS[scoring]})")
-    return Variant(name, partial(compositional, scoring=scoring), compositional_backward, "eq. 7-13", formula,
-                   "compositional.py", "Mittal et al. 2022", letters={"v": "bkre"}, parts=("value_scores.py",),
+    return Variant(name, partial(compositional, scoring=scoring), compositional_backward,
+                   "eq. 7-13" + ", B.7" * (scoring != "dot"), formula, "compositional.py", "Mittal et al. 2022",
+                   letters={"v": "bkre"}, parts=("value_scores.py",),
                    extras={"selector": "bqhc", **dict(zip(names, axes, strict=True))})
 
 

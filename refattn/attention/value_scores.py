@@ -4,8 +4,9 @@
     linear     l[q, s, r] = selector_qs . w^query + t_qsr . w + b                   one map of the two side by side
     nonlinear  l[q, s, r] = relu(selector_qs W^query + t_qsr W + b) . w2 + b2
 
-Source: C, section 3 (dot) and appendix C ("MLP", which the released code makes `linear`); `nonlinear` is an option of
-the released language-model code, without a published number.  Differs: `dot` moves the key map into the selector,
+Source: C, section 3 (dot) and appendix B.7 (linear: "Compositional-MLP", by its own words only a linear network, which
+takes the retrieval's key there and the retrieval in the released code); `nonlinear` is an option of the released
+language-model code, without a published number.  Differs: `dot` moves the key map into the selector,
 (selector W^key^T) . t, 3.6 to 14 times fewer multiply-adds over Table 6, and leaves out the key's bias, which adds the
 same number to all r logits and so changes nothing: its gradient is exactly 0.
 Symbols: t = the retrievals (b, q, s, r, e).

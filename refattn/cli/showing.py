@@ -125,7 +125,8 @@ def answer(one, options) -> int:
     for words, share in sorted(found.probability.items(), key=lambda pair: -pair[1]):
         print(f"{words:<12} {share:6.1%}")
     if "plot" in options:
-        save(options["plot"], lambda: images.figure(images.picture(options["image"]), found.maps, found.words))
+        title = f"{', '.join(options[name] for name in ABOUT if name in options)}: {found.words}"
+        save(options["plot"], lambda: images.figure(images.picture(options["image"]), found.maps, title))
     return 0
 
 

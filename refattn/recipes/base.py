@@ -213,7 +213,7 @@ class ConstantRateRecipe(Recipe):
 
 @dataclass(frozen=True, kw_only=True)
 class FiniteRecipe(Recipe):
-    """Trained on a finite set, epoch by epoch; beside the methods of Recipe a subclass has
+    """Trained on a finite set, epoch by epoch; a subclass has a data() that knows, or has itself,
 
     size(split)           -> how many samples a split has
     take(split, index)    -> a named tuple of host arrays, the samples with these numbers
@@ -222,8 +222,6 @@ class FiniteRecipe(Recipe):
     of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
     """
 
-    size: ClassVar[Callable[..., int]]
-    take: ClassVar[Callable[..., Any]]
     last_batch: str = setting("keep", "the last batch of an epoch, where it is smaller: keep or drop it",
                               choices=("keep", "drop"))
 
@@ -236,6 +234,14 @@ class FiniteRecipe(Recipe):
             raise ValueError(f"batch is {self.batch}; allowed with last_batch drop: numbers up to the "
                              f"{self.size('train'):,} samples there are")
         return number
+
+    def size(self, split):
+        """How many samples a split has."""
+        return self.data().size(split)
+
+    def take(self, split, index):
+        """The samples with these numbers."""
+        return self.data().take(split, index)
 
     def draw(self, step: int):
         epoch, place = divmod(step, self.steps_per_epoch)

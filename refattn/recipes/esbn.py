@@ -14,8 +14,6 @@ from math import sqrt
 import numpy as np
 
 from ..attention import VARIANTS
-from ..attention.compositional import Compositional
-from ..attention.layer import MultiHead
 from ..attention.value_scores import SCORINGS
 from ..losses import cross_entropy
 from ..models.esbn import RelationNetwork
@@ -23,6 +21,7 @@ from ..params import KAIMING_NORMAL, XAVIER_NORMAL, Init
 from ..tasks import esbn as task
 from ..tasks.glyphs import glyphs
 from ..xp import array_module
+from .attention import attention_of
 from .base import ConstantRateRecipe, FiniteRecipe, setting
 
 EPOCHS = {"same_different": (50, 100), "rmts": (50, 200), "distribution_of_three": (50, 150),
@@ -101,20 +100,8 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
         return task.Esbn(self.problem, self.hold_out, self.seed)
 
     def build(self):
-        m, s, row = self.width, self.heads, task.TASKS[self.problem]
-        if self.attention == "compositional":
-            attention = Compositional(m, s, self.retrievals, m // s, m // s, self.selector_width, self.scoring)
-        else:
-            attention = MultiHead(m, s, m // s, variant=self.attention)
-        return RelationNetwork(attention, row.answers, row.segments)
-
-    def size(self, split):
-        """How many trials a split has."""
-        return self.data().size(split)
-
-    def take(self, split, index):
-        """The trials of a split with these numbers, and their pictures."""
-        return self.data().take(split, index)
+        row = task.TASKS[self.problem]
+        return RelationNetwork(attention_of(self, self.heads), row.answers, row.segments)
 
     def cut(self, batch, rows):
         """With the pictures of these trials alone."""

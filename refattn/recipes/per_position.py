@@ -41,9 +41,8 @@ class PerPosition:
     @property
     def windows(self) -> dict:
         """{split: (shortest, longest)}."""
-        r = self.recipe
-        return {"train": (2, r.train_length), "longer": (r.train_length + 1, r.max_length),
-                "far": (r.max_length, r.far)}
+        short, long, far = (getattr(self.recipe, name) for name in ("train_length", "max_length", "far"))
+        return {"train": (2, short), "longer": (short + 1, long), "far": (long, far)}
 
     @property
     def asked(self) -> int:

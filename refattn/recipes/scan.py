@@ -15,8 +15,6 @@ from math import prod, sqrt
 import numpy as np
 
 from ..attention import VARIANTS, masks
-from ..attention.compositional import Compositional
-from ..attention.layer import MultiHead
 from ..attention.value_scores import SCORINGS
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
@@ -29,6 +27,7 @@ from ..tasks import scan as task
 from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
+from .attention import attention_of
 from .base import ConstantRateRecipe, FiniteRecipe, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
@@ -102,25 +101,12 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         return task.Scan(self.cutoff)
 
     def build(self):
-        m, s = self.width, self.heads
-        if self.attention == "compositional":
-            layer = Compositional(m, s, self.retrievals, m // s, m // s, self.selector_width, self.scoring,
-                                  biases=False, selector_biases=True)
-        else:
-            layer = MultiHead(m, s, m // s, variant=self.attention, biases=False)
+        m, layer = self.width, attention_of(self, self.heads, biases=False, selector_biases=True)
         embeddings = [Embedding(m, vocabulary=n, table="interleaved") for n in (task.START + 1, task.END + 1)]
         encoder, decoder = (Stack(Block(layer, FeedForward(m, self.hidden, "relu"), norm="post", cross=cross,
                                         epsilon=1e-5), self.layers, shared=True) for cross in (None, layer))
         return EncoderDecoder(embeddings[0], encoder, embeddings[1], decoder,
                               Readout(m, task.END + 1, tied=True, bias=True, scale=False))
-
-    def size(self, split):
-        """How many commands a split has."""
-        return self.data().size(split)
-
-    def take(self, split, index):
-        """The commands of a split with these numbers, and their actions."""
-        return self.data().take(split, index)
 
     def draw(self, step: int):
         """Drawn with replacement, as the code does: there are no epochs."""

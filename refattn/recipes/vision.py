@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attention import VARIANTS
-from ..attention.compositional import Compositional
-from ..attention.layer import MultiHead
 from ..attention.value_scores import SCORINGS
 from ..layers.block import Block
 from ..layers.feed_forward import FeedForward
-from ..layers.protocol import Attention
 from ..layers.stack import Stack
+from .attention import attention_of
 from .base import ConstantRateRecipe, setting
 
 
@@ -52,13 +50,8 @@ class VisionRecipe(ConstantRateRecipe):
 
     def stack(self) -> Stack:
         """The block and how often it is applied."""
-        m, s = self.width, self.searches
-        layer: Attention
-        if self.attention == "compositional":
-            layer = Compositional(m, s, self.retrievals, m // s, m // s, self.selector_width, self.scoring)
-        else:
-            layer = MultiHead(m, self.heads, m // self.heads, variant=self.attention)
-        return Stack(Block(layer, FeedForward(m, 2 * m, "relu"), epsilon=1e-5), self.layers, shared=True)
+        block = Block(attention_of(self, self.searches), FeedForward(self.width, 2 * self.width, "relu"), epsilon=1e-5)
+        return Stack(block, self.layers, shared=True)
 
     def dropped(self, rng, xp, images: int, tokens: int, read: int) -> dict:
         """The stack's options for dropout; the last application has `read` tokens only.

@@ -98,8 +98,10 @@ def forest(sheet):
         low, high = np.array([row["interval_95"] for _, row in mine]).T
         axes.errorbar(middle, [at for at, _ in mine], xerr=[middle - low, high - middle], fmt="o", color=colour,
                       markersize=4, capsize=2, label=name)
-    axes.set_yticks(range(len(rows)), [f"{row['words']} ({row['source'][0]}; n = {len(row['differences'])})"
-                                       for row in rows], fontsize=7)
+    words = [row["words"] for row in rows]
+    more = [f", {row['measured']}" * (words.count(row["words"]) > 1) for row in rows]        # what tells them apart
+    axes.set_yticks(range(len(rows)), [f"{row['words']}{end} ({row['source'][0]}; n = {len(row['differences'])})"
+                                       for row, end in zip(rows, more, strict=True)], fontsize=7)
     axes.axvline(0, color="0.5", linewidth=1)
     axes.set_xlabel("effect with its 95 % interval, positive as claimed (each in its own unit)")
     axes.invert_yaxis()

@@ -81,7 +81,8 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
         finished = state.step == recipe.steps
-        metrics = _finish(recipe, model, state, out, progress, device=device, workers=group.size) if finished else {}
+        metrics = _finish(recipe, model, state, out, _bars(recipe, progress, stop), device=device,
+                          workers=group.size) if finished else {}
     return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 
 
@@ -101,13 +102,13 @@ def _opened(out, recipe, listed, state: State, resume: bool):
         yield
 
 
-def _finish(recipe, model, state: State, out, progress: bool, **made_with) -> dict:
+def _finish(recipe, model, state: State, out, bars, **made_with) -> dict:
     """Final metrics of every split; with `out` also result.json and curves.png."""
     if out is not None and (done := runs.result(out)):
         return done["metrics"]
-    metrics = _all_splits(recipe, model, state.parameters, progress)
+    metrics = _all_splits(recipe, model, state.parameters, bars)
     if out is not None:
-        best = _best(recipe, model, out, array_module(state.flat), progress, {"step": state.step, "metrics": metrics})
+        best = _best(recipe, model, out, array_module(state.flat), bars, {"step": state.step, "metrics": metrics})
         metrics = metrics | recipe.read_off([*runs.lines(out), {"step": state.step, **metrics}])
         write_json(Path(out, "result.json"), {
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
@@ -117,14 +118,23 @@ def _finish(recipe, model, state: State, out, progress: bool, **made_with) -> di
     return metrics
 
 
-def _all_splits(recipe, model, p, progress: bool) -> dict:
-    """{split: metrics}, with a bar where that takes more than two seconds."""
-    bar = partial(progress_bar, unit="batch", delay=2, leave=False, disable=not progress)
-    return {split: evaluate(recipe, model, p, split, bar=partial(bar, desc=f"{recipe.name}, {split}"))
-            for split in recipe.SPLITS}
+def _bars(recipe, progress: bool, stop: Stop):
+    """What the batches of a split pass through: a bar where they take more than two seconds, and an eye on `stop`."""
+    def watched(batches, split):
+        for batch in progress_bar(batches, unit="batch", delay=2, leave=False, disable=not progress,
+                                  desc=f"{recipe.name}, {split}"):
+            if stop() and stop.interrupted:                 # what is asked by the clock is the training
+                raise Interrupted(f"{recipe.name} stopped while it was evaluated; all its steps are done")
+            yield batch
+    return watched
 
 
-def _best(recipe, model, out, xp, progress: bool, last: dict) -> dict | None:
+def _all_splits(recipe, model, p, bars) -> dict:
+    """{split: metrics}."""
+    return {split: evaluate(recipe, model, p, split, bar=partial(bars, split=split)) for split in recipe.SPLITS}
+
+
+def _best(recipe, model, out, xp, bars, last: dict) -> dict | None:
     """Step and metrics of the parameters in best.npz, which may be the last; None where there are none."""
     if not Path(out, runs.BEST).exists():
         return None
@@ -132,4 +142,4 @@ def _best(recipe, model, out, xp, progress: bool, last: dict) -> dict | None:
     if meta["step"] == last["step"]:
         return last
     p = params.view(to_device(arrays["parameters"], xp), model.parameters())
-    return {"step": meta["step"], "metrics": _all_splits(recipe, model, p, progress)}
+    return {"step": meta["step"], "metrics": _all_splits(recipe, model, p, bars)}

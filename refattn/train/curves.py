@@ -51,6 +51,7 @@ def with_mean(axes, series: list[dict], label: str, **style) -> None:
     for values in series if len(series) > 1 else ():
         axes.plot(*zip(*sorted(values.items()), strict=True), alpha=0.35, linewidth=0.8, **style)
     steps = sorted(set.intersection(*map(set, series)))
+    style = {"marker": "."} | style if len(steps) == 1 else style           # a line of one point is not seen
     axes.plot(steps, [sum(values[step] for values in series) / len(series) for step in steps], label=label,
               linewidth=1.8, **style)
 
@@ -84,12 +85,14 @@ def panel(left, right, curves, theirs=None) -> None:
     left.set(xlabel="steps", ylabel="training loss", title=f"{name}\nn = {recipe.batch:,} a step")
     if all(value > 0 for line in left.lines for value in line.get_ydata()):
         left.set_yscale("log")
+    final = "all there are" if recipe.evaluation == 10**9 else f"n = {recipe.evaluation:,}"
     right.set(xlabel="steps", ylabel=recipe.LABELS[metric], title=(
-        f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, n = {recipe.evaluation:,}"))
+        f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, {final}"))
     for axes in left, right:
         axes.title.set_fontsize(9)
-    if right.get_legend_handles_labels()[1] or left.get_legend_handles_labels()[1]:
-        filled = right if len(right.lines) > 1 else left
+    here, there = (set(axes.get_legend_handles_labels()[1]) for axes in (left, right))
+    if here | there:
+        filled = right if here & there or not here else left            # where the runs are, not chance alone
         filled.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
 
 

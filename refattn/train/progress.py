@@ -80,6 +80,8 @@ class Bars:
                 bar.update(line["step"] - self.seen[place])
                 self.seen[place] = line["step"]
                 self.announce()
+                if self.seen[place] == recipe.steps and not Path(path, "result.json").exists():
+                    self.say(f"{recipe.name}: all steps done, evaluating")
 
     def announce(self) -> None:
         """Says once how long it will take, as soon as that can be told."""
