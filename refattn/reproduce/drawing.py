@@ -1,5 +1,7 @@
 """Tables as pictures: `refattn reproduce NAME --plot FILE`.  Needs the extra `plots`."""
 
+from textwrap import fill
+
 import numpy as np
 
 from ..analysis.latent_code_figures import COLOURS
@@ -94,14 +96,13 @@ def forest(sheet):
     made, axes = blank(sheet.title, (10, 1.6 + 0.27 * len(rows)))
     for name, colour in zip(dict.fromkeys(row["verdict"] for row in rows), COLOURS, strict=False):
         mine = [(at, row) for at, row in enumerate(rows) if row["verdict"] == name]
-        middle = np.array([row["effect"] for _, row in mine])
-        low, high = np.array([row["interval_95"] for _, row in mine]).T
+        middle, low, high = np.array([(row["effect"], *row["interval_95"]) for _, row in mine]).T
         axes.errorbar(middle, [at for at, _ in mine], xerr=[middle - low, high - middle], fmt="o", color=colour,
                       markersize=4, capsize=2, label=name)
-    words = [row["words"] for row in rows]
-    more = [f", {row['measured']}" * (words.count(row["words"]) > 1) for row in rows]        # what tells them apart
-    axes.set_yticks(range(len(rows)), [f"{row['words']}{end} ({row['source'][0]}; n = {len(row['differences'])})"
-                                       for row, end in zip(rows, more, strict=True)], fontsize=7)
+    words = [row["words"] for row in rows]                  # and, where several rows have them, what was measured
+    told = [x + f", {row['measured']}" * (words.count(x) > 1) for x, row in zip(words, rows, strict=True)]
+    axes.set_yticks(range(len(rows)), [fill(f"{x} ({row['source'][0]};\xa0n\xa0=\xa0{len(row['differences'])})", 90)
+                                       for x, row in zip(told, rows, strict=True)], fontsize=6)
     axes.axvline(0, color="0.5", linewidth=1)
     axes.set_xlabel("effect with its 95 % interval, positive as claimed (each in its own unit)")
     axes.invert_yaxis()

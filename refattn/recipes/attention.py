@@ -1,0 +1,17 @@
+"""The attention of C's experiments: compositional, or multi-head of any variant; heads and searches share the width."""
+
+from ..attention.compositional import Compositional
+from ..attention.layer import MultiHead
+from ..layers.protocol import Attention
+
+
+def attention_of(recipe, searches: int, **biases) -> Attention:
+    """The layer that a recipe's attention, width, heads, retrievals, selector_width and scoring ask for.
+
+    `biases` are those of `Compositional`, of which multi-head attention has `biases` alone.
+    """
+    m, biased = recipe.width, biases.get("biases", True)
+    if recipe.attention == "compositional":
+        return Compositional(m, searches, recipe.retrievals, m // searches, m // searches, recipe.selector_width,
+                             recipe.scoring, **biases)
+    return MultiHead(m, recipe.heads, m // recipe.heads, variant=recipe.attention, biases=biased)
