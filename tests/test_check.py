@@ -220,6 +220,8 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
 
 @pytest.mark.parametrize("spoil, words", [
     (lambda q, k, v, do: 1 / 0, f"theirs raised ZeroDivisionError: division by zero, {__file__}:"),
+    (lambda q, k, v: q,
+     "TypeError: <lambda>() got an unexpected keyword argument 'do'; it is called as theirs(q, k, v, do=do)"),
     (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; allowed: o alone, or o, dq, dk, dv"),
     (lambda q, k, v, do: {"out": do}, "theirs returned out; allowed: o, dq, dk, dv"),
     (lambda q, k, v, do: (do, q.__imul__(2), k, v), "theirs changed its input q in place"),

@@ -274,6 +274,24 @@ def test_a_kernel_of_whole_biases_need_not_know_stretched_ones():
     assert "dbias has shape (3, 5, 6, 7) instead of (1, 5, 6, 7)" in str(said) and said.lines == ("backward (1)",)
 
 
+@pytest.mark.parametrize("page", ["softmax", "hyla"])
+def test_a_right_causal_kernel_is_told_that_it_is_one(page):
+    forward, backward = PAGES[page].forward, PAGES[page].backward
+
+    def kernel(q, k, v, do, **options):
+        causal = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], dtype=bool)
+        o, saved = forward(q, k, v, keep=causal, **options)
+        return o, *(x for x in backward(saved, do) if x is not None)
+    for options in {}, {"bias": "bhqk"}:
+        assert not check.compare(kernel, page, **options).ok and check.compare(kernel, page, causal=True, **options).ok
+        said = check.diagnose(kernel, page, **options)
+        assert str(said) == "right if queries see no later key: causal=True" and not said.lines
+
+    def wrong(q, k, v, do):                                 # causal, and its values are doubled
+        return kernel(q, k, 2 * v, do)
+    assert check.diagnose(wrong, page).verdict.startswith("forward differs")
+
+
 def test_where_only_the_log_sum_exp_is_wrong():
     call = Call(None, "softmax", "float32")
 

@@ -64,6 +64,10 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     if not any(wrong.values()):
         return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
     worst = next(a for a in asked.values() if a.wrong)
+    if wrong["o"] and not causal and call.of.letters.get("keep") == "bhqk" and "state" not in call.of.arrays:
+        masked = Call(theirs, variant, dtype, layout, bias, keep, dropout, True, naive)
+        if masked.report(*masked(masked.draw(sizes, seed))).ok:
+            return Diagnosis(worst.comparison, "right if queries see no later key: causal=True", (), (), False, 0.0)
     if not any(wrong[n] for n in wrong if n != "lse"):
         words = pattern(worst, ["lse"])
         return Diagnosis(worst.comparison, "o and its gradients are right", (), (words,), False, np.inf)
@@ -126,7 +130,7 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         words = [(line, f"another {line.name} would explain it{' too' if i else ', none before it does'}"
                   + like.get(line.tag, "")) for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said], False, np.inf)
-    if not close:
+    if not close or close[0][0] < LIKE:
         return Diagnosis(worst.comparison, verdict, (), (said[1],), False, np.inf)
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
     words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]

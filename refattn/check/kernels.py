@@ -100,7 +100,8 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               and e, 129 queries, 191 keys; of compositional attention also r 4, c 13, f 10, its h being s and the h of
               its values r; selector (b, q, s, c) and what scores follow v; of sliding-dilated attention (dilation 2,
               queries at the last positions) w 3 offsets, the last axis of bias, keep and dropout too; offset_bias
-              (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v
+              (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v.  A row of `verification.cases` keeps its own
+              sizes and axes, whatever sizes and layout say
 
     One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The kernel is
     called twice.  A row draws its options by chance, so it is called with further draws that show those left out, as
@@ -206,8 +207,10 @@ class Call:
                 results = self.theirs(*arrays, **options)
             except Exception as error:
                 at = [x for x in extract_tb(error.__traceback__)[1:] if "-packages" not in x.filename]
+                told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
+                where = f", {at[-1].filename}:{at[-1].lineno}" if at else f"; it is called as theirs({told})"
                 raise ValueError(f"theirs raised {type(error).__name__}: {' '.join(str(error).split())}"
-                                 + "".join(f", {x.filename}:{x.lineno}" for x in at[-1:])) from error
+                                 f"{where}") from error
             for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
                 if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
                     raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
@@ -292,8 +295,7 @@ def _entry(of: Subject, name, x, expected, bar) -> Entry:
 def host(name, x):
     """An array of any library as float64 on the host."""
     if hasattr(x, "detach"):                                    # PyTorch
-        x = x.detach().cpu()
-        x = x.float() if "bfloat16" in str(x.dtype) else x
+        x = (x.float() if "bfloat16" in str(x.dtype) else x).detach().cpu()
     elif hasattr(x, "get") and not isinstance(x, np.ndarray):   # CuPy
         x = x.get()
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):

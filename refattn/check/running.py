@@ -67,10 +67,6 @@ def _last(at, first=False):
     return (flat * (rank == rank.max(0))).reshape(at.shape)
 
 
-def _alive(keep, axis=-1):
-    return np.where(keep.any(axis, keepdims=True), keep, 1.0)
-
-
 def _causal(keep, how, tile):
     """A causal keep as kernels get it wrong that go through tiles, or chunks with a state."""
     q, k = keep.shape[-2:]
@@ -108,8 +104,8 @@ FUNCTIONS = KNOWN | {
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
-    "alive": _alive, "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "reciprocal": lambda x: 1 / x,
-    "placed": _placed, "within": _within,
+    "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0), "reciprocal": lambda x: 1 / x,
+    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within,
 }
 
 

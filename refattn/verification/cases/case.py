@@ -59,22 +59,11 @@ def some_form(rng, size):
     return shape(FORMS[rng.integers(len(FORMS))], size)
 
 
-def draw_bias(rng, size):
-    """Standard normal numbers in some form."""
-    return rng.standard_normal(some_form(rng, size))
-
-
-def draw_keep(rng, size):
-    """Booleans in some form, seven in ten True."""
-    return rng.random(some_form(rng, size)) < 0.7
-
-
-def draw_dropout(rng, size):
-    """0 or 4/3 in some form: a quarter is dropped."""
-    return (rng.random(some_form(rng, size)) < 0.75) / 0.75
-
-
-DRAWS = {"bias": draw_bias, "keep": draw_keep, "dropout": draw_dropout}
+DRAWS = {                      # standard normal numbers; seven in ten True; 0 or 4/3, a quarter being dropped
+    "bias": lambda rng, size: rng.standard_normal(some_form(rng, size)),
+    "keep": lambda rng, size: rng.random(some_form(rng, size)) < 0.7,
+    "dropout": lambda rng, size: (rng.random(some_form(rng, size)) < 0.75) / 0.75,
+}
 
 
 def maybe(rng, size, names=tuple(DRAWS)):

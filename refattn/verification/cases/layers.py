@@ -174,11 +174,6 @@ def block_of(norm, *, cross=False, read=None) -> Case:
                      **({"context": "bkm", "context_keep": "bhtk", "context_dropout": "bhtk"} if cross else {})})
 
 
-def swiglu(p, x):
-    """The definition, from the layer's parameters."""
-    return naive_feed_forward.swiglu(x, p.wu, p.wg, p.wd)
-
-
 def rows():
     """All rows of this file."""
     yield t5(False)
@@ -188,7 +183,8 @@ def rows():
     for activation in "gelu", "gelu_exact", "relu":
         yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "layers/feed_forward.py",
                             partial(naive_feed_forward.layer, activation=activation))
-    yield position_wise("SwiGLU", SwiGLU(8, 9), "layers/feed_forward.py", swiglu)
+    yield position_wise("SwiGLU", SwiGLU(8, 9), "layers/feed_forward.py", lambda p, x: naive_feed_forward.swiglu(
+        x, p.wu, p.wg, p.wd))
     for chosen, experts, activation in (2, 5, "gelu"), (1, 3, "relu"), (4, 4, "gelu_exact"):
         yield position_wise(f"MixtureOfExperts, {chosen} of {experts}", MixtureOfExperts(
             8, 9, experts, chosen, activation), "layers/mixture_of_experts.py", partial(

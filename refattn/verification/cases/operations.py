@@ -8,7 +8,7 @@ from ...layers.positions import Rotary
 from ..naive import losses as naive_losses
 from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
-from .case import Case, draw_bias, draw_dropout, draw_keep, named, normal, sizes
+from .case import DRAWS, Case, named, normal, sizes
 
 
 def op(name, forward, backward, naive, output, *, source="", file="ops.py", constants=(), independent="", symmetric="",
@@ -75,12 +75,7 @@ def softmax(axis, **inputs) -> Case:
 
     others = "".join(x for x in "bhqk" if x != "bhqk"[axis])
     return op(f"ops/softmax of axis {axis}", forward, lambda a, da: [ops.softmax_backward(a, da, axis)], naive, "bhqk",
-              s=("bhqk", far_up), **inputs, independent=others, symmetric="bhqk")
-
-
-def far_up(rng, size):
-    """Scores around 1000, whose exponentials overflow."""
-    return normal(rng, "bhqk", size) + 1000
+              s=beside(1000, "bhqk"), **inputs, independent=others, symmetric="bhqk")
 
 
 def rms_head(s):
@@ -89,9 +84,9 @@ def rms_head(s):
     return a, (a, rho)
 
 
-def far_from_zero(rng, size):
-    """Features with mean 30 and deviation 1, where a variance taken as E[x^2] - E[x]^2 loses half of its digits."""
-    return normal(rng, "btm", size) + 30
+def beside(number, form):
+    """Numbers beside 1,000, whose exponentials overflow, or 30, of which E[x^2] - E[x]^2 loses half of the digits."""
+    return form, lambda rng, size: normal(rng, form, size) + number
 
 
 def layer_norm(x, scale, shift):
@@ -116,7 +111,7 @@ def scores(over) -> Case:
 
     return op(f"ops/scores over {over}", lambda q, k, bias: (ops.scores(q, k, bias, over=over), (q, k, bias)),
               lambda saved, ds: ops.scores_backward(*saved, ds), naive, "bhqk", source="H, eq. (1)", q="bqhd", k="bkhd",
-              bias=("bhqk", maybe(0.8, draw_bias)), independent="b", symmetric="bqkhd")
+              bias=("bhqk", maybe(0.8, DRAWS["bias"])), independent="b", symmetric="bqkhd")
 
 
 def tokens(rng, size):
@@ -132,12 +127,12 @@ def rows():
     yield from (contraction(specs[0], order) for order in ("kbhq", "hbqk"))
     yield contraction(dots, "hbq")
     yield from (elementwise(name) for name in ("relu", "gelu", "gelu_exact", "silu"))
-    yield softmax(-1, keep=("bhqk", maybe(0.7, draw_keep)))
+    yield softmax(-1, keep=("bhqk", maybe(0.7, DRAWS["keep"])))
     yield softmax(1)
     yield op("ops/rms_head", rms_head, lambda saved, da: [ops.rms_head_backward(*saved, da)], naive_ops.rms_head,
              "bhqk", s="bhqk", source="H, section 2.2", independent="bqk", symmetric="bhqk")
     yield op("ops/layer_norm", layer_norm, lambda saved, dy: ops.layer_norm_backward(*saved, dy), naive_ops.layer_norm,
-             "btm", x=("btm", far_from_zero), scale="m", shift="m", source="Ba et al. 2016", independent="bt",
+             "btm", x=beside(30, "btm"), scale="m", shift="m", source="Ba et al. 2016", independent="bt",
              symmetric="btm", smallest=4)
     yield op("ops/linear", lambda x, w, b: (ops.linear(x, w, b), (x, w)), lambda saved, dy: ops.linear_backward(
         *saved, dy), naive_ops.linear, "bthd", x="btm", w="mhd", b="hd", independent="bt", symmetric="btmhd")
@@ -151,11 +146,11 @@ def rows():
                  index=("bt", tokens), independent="bt", symmetric="btm")
     yield from (scores(over) for over in ops.MEMORY)
     yield op("ops/drop", lambda a, dropout: (ops.drop(a, dropout), dropout), lambda dropout, dc: [
-        ops.drop(dc, dropout)], lambda a, dropout: a * dropout, "bhqk", a="bhqk", dropout=("bhqk", draw_dropout),
-        constants=("dropout",), independent="bhqk", symmetric="bhqk")
+        ops.drop(dc, dropout)], lambda a, dropout: a * dropout, "bhqk", a="bhqk",
+        dropout=("bhqk", DRAWS["dropout"]), constants=("dropout",), independent="bhqk", symmetric="bhqk")
     yield op("ops/dropped_to_zero", lambda s, keep: (ops.dropped_to_zero(s, keep), keep), lambda keep, ds: [
         ops.dropped_to_zero(ds, keep)], lambda s, keep: np.where(keep, s, 0), "bhqk", s="bhqk",
-        keep=("bhqk", draw_keep), independent="bhqk", symmetric="bhqk")
+        keep=("bhqk", DRAWS["keep"]), independent="bhqk", symmetric="bhqk")
     yield op("ops/scatter_slice", lambda x: (x[:, 1:3] * 1, x.shape), lambda shape, dy: [ops.scatter_slice(
         dy, shape, slice(1, 3), axis=1)], lambda x: x[:, 1:3], "bqm", x="btm", independent="b", symmetric="bm")
     yield from loss_rows()

@@ -24,7 +24,7 @@ from ..naive import esbn as naive_esbn
 from ..naive import layer as naive_layer
 from ..naive import positions as naive_positions
 from ..naive import transformer as naive_transformer
-from .case import Case, draw_dropout, normal, sizes
+from .case import DRAWS, Case, normal, sizes
 from .layers import random_parameters, row
 from .routines import pairs
 
@@ -126,7 +126,7 @@ def relations(name, attention, scoring, segments) -> Case:
             each.b[...] += 1
         return {"parameters": flat, "x": 4 * rng.standard_normal((8, 8, 8, 1)),
                 "place": np.array([rng.permutation(8)[:6] for _ in range(3)]),
-                "dropout": draw_dropout(rng, size) if rng.random() < 0.7 else None}
+                "dropout": DRAWS["dropout"](rng, size) if rng.random() < 0.7 else None}
 
     network = RelationNetwork(attention, 2, segments, hidden=9, features=16, channels=3, size=8)
     return row(f"models/RelationNetwork {name}", network, "models/esbn.py", make, partial(
