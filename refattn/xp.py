@@ -109,6 +109,5 @@ def keep_freed_memory() -> bool:
         libc = ctypes.CDLL("libc.so.6")
     except OSError:
         return False
-    trim_threshold, top_pad, mmap_max = -1, -2, -4
-    return all(libc.mallopt(option, value) for option, value in
-               ((trim_threshold, 1 << 30), (top_pad, 64 << 20), (mmap_max, 0)))
+    # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX of malloc.h
+    return all(libc.mallopt(option, value) for option, value in ((-1, 1 << 30), (-2, 64 << 20), (-4, 0)))

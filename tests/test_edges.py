@@ -18,6 +18,7 @@ from refattn.layers.positions import T5, Rotary
 from refattn.layers.recompute import recompute
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
+from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
 
 
@@ -190,3 +191,22 @@ def test_a_recomputed_layer_stands_in_a_block():
         found.append((y, block.backward(p, saved, dy, g).x, gradients))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("inputs, forward, backward, words", [
+    ({"x": np.ones(3)}, lambda i: (abs(i["x"]), i["x"]), lambda x, dy: {"x": np.sign(x) * dy},
+     "forward gives real numbers for complex ones, as abs does; allowed: method 'finite'"),
+    ({"x": np.ones(3)}, lambda i: (i["x"] * 2, None), lambda _, dy: 2 * dy,
+     "backward returned a ndarray; allowed: {name: gradient}"),
+    ({"n": np.ones(3, int)}, lambda i: (i["n"] * 2.0, None), lambda _, dy: {},
+     "inputs are n; allowed: at least one to be differentiated"),
+])
+def test_a_derivative_that_would_compare_nothing_or_nonsense_is_refused(inputs, forward, backward, words):
+    with pytest.raises(ValueError) as caught:
+        derivative(forward, backward, inputs)
+    assert str(caught.value) == words
+
+
+def test_a_forward_with_abs_has_its_derivative_by_differences():
+    assert derivative(lambda i: (abs(i["x"]), i["x"]), lambda x, dy: {"x": np.sign(x) * dy}, {"x": np.array([1.0, -2])},
+                      method="finite").ok

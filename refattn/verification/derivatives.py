@@ -68,7 +68,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method="com
     together, hence forward must take complex numbers and compare only real parts.  `method="finite"` (five points,
     1e-9) is for forwards that cannot.  Inputs of up to `entries` numbers are checked entry by entry, larger ones in
     as many random directions as `directions`.  Integer and boolean arrays, None, and names in `constants` are not
-    differentiated.  Raises ValueError for an unknown method or a gradient that is missing.
+    differentiated.  Raises ValueError for an unknown method, a gradient that is missing, inputs of which none is to be
+    differentiated, and a forward that gives real numbers for complex ones.
     """
     if method not in STEP:
         raise ValueError(f"method {method!r} is unknown; allowed: {', '.join(STEP)}")
@@ -76,12 +77,14 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method="com
     output, saved = forward(inputs)
     upstream = random_like(output, rng)
     gradients = backward(saved, upstream)
+    if not isinstance(gradients, dict):
+        raise ValueError(f"backward returned a {type(gradients).__name__}; allowed: {{name: gradient}}")
     weights = [to_host(x) for x in as_tuple(upstream)]
-    slope = _complex_slope if method == "complex" else _finite_slope
-    errors = {}
-    for name, x in inputs.items():
-        if not is_float(x) or name in constants or x.size == 0:
-            continue
+    slope, errors = _complex_slope if method == "complex" else _finite_slope, {}
+    asked = {name: x for name, x in inputs.items() if is_float(x) and name not in constants}
+    if not asked:
+        raise ValueError(f"inputs are {', '.join(inputs) or 'none'}; allowed: at least one to be differentiated")
+    for name, x in ((name, x) for name, x in asked.items() if x.size):
         if gradients.get(name) is None:
             raise ValueError(f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}")
         g = to_host(gradients[name])
@@ -98,15 +101,17 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method="com
 
 
 def _value(forward, weights, inputs, name, step):
-    x = inputs[name]
-    y = as_tuple(forward({**inputs, name: x + array_module(x).asarray(step)})[0])
+    y = as_tuple(forward(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})[0])
     return sum((w * to_host(part)).sum() for w, part in zip(weights, y, strict=True))
 
 
 def _complex_slope(forward, weights, inputs, name, direction):
     lifted = {n: x.astype("complex128") if is_float(x) else x for n, x in inputs.items()}
     h = STEP["complex"]
-    return _value(forward, weights, lifted, name, 1j * h * direction).imag / h
+    value = _value(forward, weights, lifted, name, 1j * h * direction)
+    if not np.iscomplexobj(value):
+        raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method 'finite'")
+    return value.imag / h
 
 
 def _finite_slope(forward, weights, inputs, name, direction):
