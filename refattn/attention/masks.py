@@ -1,4 +1,7 @@
-"""Boolean masks: True = may attend.  Host or device, chosen by `xp`; build them once per length."""
+"""Boolean masks: True = may attend.  Host or device, chosen by `xp`; build them once per length.
+
+What is masked away still has to be finite: its score meets -inf in a sum or 0 in a product, and infinity times 0 is NaN.
+"""
 
 import numpy as np
 
