@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tqdm import tqdm
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
@@ -117,7 +119,8 @@ def table(file: str) -> str:
 
 def write_pages(source: Path, planted: bool, only: str) -> dict[str, str]:
     """The tables side by side; {file: what is on it}.  Raises Unanswered for a tagged line without an answer."""
-    shown = {file: page.page(file, found, planted) for file, found in units.pages().items() if only in file}
+    found = {file: x for file, x in units.pages().items() if only in file}
+    shown = {file: page.page(file, x, planted) for file, x in tqdm(found.items(), "side by side", disable=None)}
     shown["ops.py"] = f'<div class="sbs">{page.operations()}</div>'
     (source / "side_by_side").mkdir()
     sentences = {}
@@ -168,6 +171,7 @@ def build(out: Path, planted: bool = True, only: str = "") -> None:
         about = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].partition("\n")[2]
         text = INDEX.format(about=linked(about, "README.md", places), **{k: "\n".join(v) for k, v in parts.items()})
         (source / "index.md").write_text(text, encoding="utf-8")
+        print("Sphinx puts the site together, which takes a minute or less", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", "auto", str(source), str(out)],
                        check=True)
         shutil.rmtree(out / ".doctrees", ignore_errors=True)

@@ -11,7 +11,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from refattn import cli
+from refattn import cli, refusals
 from refattn.attention import VARIANTS
 from refattn.check import deviation
 from refattn.verification import theorems, vectors
@@ -70,6 +70,10 @@ def write_vectors(names) -> None:
 
 def main(names) -> int:
     """0 if everything is there and passes."""
+    for name in names or [""]:
+        if name not in VARIANTS:
+            print(f"tests.new_variants: {refusals.unknown('variant', name, VARIANTS)}", file=sys.stderr)
+            return 2
     only = Only(names)
     status = pytest.main(["-q", "-p", "no:cacheprovider", "tests"], plugins=[only])
     if status or only.wanted - only.passed:

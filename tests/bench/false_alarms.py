@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from refattn.attention.pages import PAGES
 from refattn.check.formulas import formulas, start
@@ -122,7 +123,8 @@ class Record:
 def count(record, where, seeds, pages, dtypes, kinds, slice_=20):
     """Adds cells up to `seeds` seeds each, all of them slice by slice."""
     for stop in range(slice_, seeds + slice_, slice_):
-        for page, dtype, option in product(pages, dtypes, OPTIONS):
+        cells = list(product(pages, dtypes, OPTIONS))
+        for page, dtype, option in tqdm(cells, f"{where} sizes, up to seed {min(stop, seeds)}", disable=None):
             made = {kind: make(page, dtype) for kind, make in kinds.items() if kind == "own" or page in TEXTS}
             rows = {kind: record.row(where, page, dtype, option, kind) for kind in made}
             for seed in range(min(row[0] for row in rows.values()), min(stop, seeds)):
@@ -135,7 +137,7 @@ def count(record, where, seeds, pages, dtypes, kinds, slice_=20):
 
 
 def count_planted(record, where, seeds, pages):
-    for seed, page in product(range(seeds), pages):
+    for seed, page in tqdm(list(product(range(seeds), pages)), f"planted, {where} sizes", disable=None):
         row = record.row(f"planted, {where}", page)
         if row[0] == seed:
             seen, total = planted(page, [seed], SIZES[where])

@@ -9,6 +9,7 @@ import sys
 import warnings
 
 import numpy as np
+from tqdm import tqdm
 
 from refattn.verification import vectors
 
@@ -40,7 +41,7 @@ def table(bugs=BUGS, known=None) -> dict:
     return {"mistakes": mistakes,
             "revealed": {file: [i for i, (words, bug) in enumerate(zip(mistakes, bugs, strict=True))
                                 if is_revealed(file, words, bug, case, inputs, found)]
-                         for file, case, inputs, _, found in vectors.arrays()}}
+                         for file, case, inputs, _, found in tqdm(vectors.arrays(), "vectors", disable=None)}}
 
 
 if __name__ == "__main__":
