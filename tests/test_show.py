@@ -123,6 +123,7 @@ def test_all_curves_are_one_figure_with_named_lines(comparison, tmp_path, capsys
 
 
 def test_runs_that_have_just_begun_are_seen_and_named():
+    pytest.importorskip("matplotlib")
     begun = [Curve(tiny(attention=name, evaluation=10**9), [{"step": 5, "loss": 0.5, "rate": 1e-3}], {})
              for name in ("softmax", "hyla")]
     left, right = figure({"begun": begun}).subfigs[0].axes
