@@ -1,6 +1,6 @@
 """Boolean masks: True = may attend.  Host or device, chosen by `xp`; build them once per length.
 
-What is masked away still has to be finite: its score meets -inf in a sum or 0 in a product, and infinity times 0 is NaN.
+What is masked away still has to be finite: its score meets -inf in a sum or 0 in a product, and 0 times inf is NaN.
 """
 
 import numpy as np
