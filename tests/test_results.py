@@ -13,6 +13,7 @@ from refattn import cli, params
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import records
 from refattn.reproduce.all_tables import TABLES
+from refattn.tasks import sraven_bayes
 from refattn.train import fit, runs
 from tests.tiny import tiny
 
@@ -127,6 +128,48 @@ def test_words_on_fuzzy_logic_at_3000_steps_are_those_of_the_runs():
     last, others = hyla.pop(6), sorted(hyla.values())
     assert f"HYLA gets {last:.3f}, with the seven others {others[0]:.3f} to {others[-1]:.3f}:" in words
     assert len(others) == 7
+
+
+def sraven_of(record, split, metric, **fields):
+    """{seed: value} of recorded runs of SRAVEN."""
+    return {run["fields"]["seed"]: run["metrics"][split][metric] for run in records.load(record)["runs"]
+            if fields.items() <= run["fields"].items()}
+
+
+def test_words_on_sraven_are_those_of_the_runs():
+    words, names = " ".join(RESULTS.split()), ("hyla", "softmax")
+    found = {name: sraven_of("sraven_quick", "held_out", "panel_accuracy", attention=name) for name in names}
+    all_of_them = [100 * x for runs in found.values() for x in runs.values()]
+    seeds = sorted(found["hyla"])
+    assert seeds == sorted(found["softmax"]) == list(range(len(seeds)))
+    assert f"All {2 * len(seeds)} runs are above that ({min(all_of_them):.0f} to {max(all_of_them):.0f} %)" in words
+
+    def layers(name, metric):
+        by_layer = [sraven_of("sraven_codes", f"second panel, layer {n}", metric, attention=name) for n in (1, 2, 3, 4)]
+        assert all(sorted(x) == seeds for x in by_layer)
+        return [f"{sum(x.values()) / len(x):.2f}" for x in by_layer]
+
+    hyla, softmax, shuffled = layers("hyla", "rule"), layers("softmax", "rule"), layers("hyla", "shuffled rule")
+    assert f"combinations {', '.join(hyla)} in layers 1 to 4, where shuffled labels give {min(shuffled)} to " \
+           f"{max(shuffled)}; from softmax attention's {', '.join(softmax)} (means of {len(seeds)} seeds" in words
+    one, eight = ({name: sum(x.values()) / len(x) for name in names for x in [
+        sraven_of(record, "train", "panel_accuracy", attention=name)]} for record in ("sraven_heads", "sraven_quick"))
+    assert f"({one['hyla']:.2f} of the panels there, where eight heads have {eight['hyla']:.2f})" in words
+    assert f"({one['softmax']:.2f} and {eight['softmax']:.2f})" in words
+
+
+@pytest.mark.slow
+def test_the_floor_and_the_ceiling_of_sraven_are_those_of_the_splits():
+    words, floors, tops = " ".join(RESULTS.split()), {}, []
+    runs = records.load("sraven_quick")["runs"]
+    for seed in sorted({run["fields"]["seed"] for run in runs}):
+        task = recipe("sraven", "quick", seed=seed).data()
+        free = sraven_bayes.rule_free(task, np.random.default_rng(3), 20_000, "held_out")
+        floors[seed] = 100 * free["last row"]["panel_accuracy"]
+        tops.append(100 * sraven_bayes.ceiling(task, np.random.default_rng(4), 20_000, "held_out").expected)
+    assert f"be right in {min(floors.values()):.0f} to {max(floors.values()):.0f} % of held-out panels" in words
+    assert f"near the ceiling of {min(tops):.0f} to {max(tops):.0f} %" in words
+    assert all(100 * run["metrics"]["held_out"]["panel_accuracy"] > floors[run["fields"]["seed"]] for run in runs)
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():
