@@ -144,6 +144,12 @@ def test_words_on_sraven_are_those_of_the_runs():
     assert seeds == sorted(found["softmax"]) == list(range(len(seeds)))
     assert f"All {2 * len(seeds)} runs are above that ({min(all_of_them):.0f} to {max(all_of_them):.0f} %)" in words
 
+    row, = (row for row in TABLES["claims"].judged(TABLES["claims"].recorded()).values()
+            if row["words"].startswith("HYLA beats softmax attention on SRAVEN") and row.get("differences"))
+    least, most = (-x for x in reversed(row["interval_95"]))
+    assert f"behind softmax attention here**, by {-row['effect']:.3f} (95 % interval {least:.3f} to {most:.3f}, n = " \
+           f"{len(seeds)}), which suggests the opposite" in words and row["verdict"] == "suggests the opposite"
+
     def layers(name, metric):
         by_layer = [sraven_of("sraven_codes", f"second panel, layer {n}", metric, attention=name) for n in (1, 2, 3, 4)]
         assert all(sorted(x) == seeds for x in by_layer)
