@@ -1,6 +1,8 @@
 """What a run and a comparison say while they are under way, and what a run leaves behind that was killed."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -101,6 +103,14 @@ def test_without_progress_nothing_is_said(tmp_path, capsys):
     bars.look()
     bars.close()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_the_variable_that_silences_tqdm_silences_a_run(silent):
+    code = "from tests.tiny import tiny; from refattn.train import fit; fit(tiny())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, **({"TQDM_DISABLE": "1"} if silent else {})})
+    assert done.returncode == 0 and ("minutes to go" in done.stderr) is not silent and bool(done.stderr) is not silent
 
 
 def test_what_a_killed_writer_left_is_put_away(tmp_path, capsys):

@@ -128,6 +128,6 @@ def test_a_diagram_is_drawn_from_the_page(name):
 def test_it_runs(source):
     one_core = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     done = subprocess.run([sys.executable, "-W", "error", str(source)], cwd=ROOT, timeout=600,
-                          env={**os.environ, **one_core}, capture_output=True, text=True)
+                          env={**os.environ, **one_core, "TQDM_DISABLE": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert not done.stderr

@@ -272,7 +272,7 @@ print("generated first layer W", nonlinear.inner.shape, " second layer W'", nonl
 # %%
 settings = dict(width=64, hidden=128, batch=64, steps=1_200, rate=1e-2, clip=1.0, held_out=0.5,
                 attention_dropout=0.0, seed=0, evaluation=2_560, log_every=20, evaluate_every=1_200)
-fitted = {name: fit(recipe("fuzzy_logic", "quick", attention=name, **settings), progress=False)
+fitted = {name: fit(recipe("fuzzy_logic", "quick", attention=name, **settings))
           for name in ("softmax", "hyla")}
 for name, result in fitted.items():
     scores = {split: round(metrics["r2_pooled"], 2) for split, metrics in result.metrics.items()}

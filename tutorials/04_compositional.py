@@ -382,7 +382,7 @@ fitted, curves = {}, {}
 for name, chosen in RUNS.items():
     with tempfile.TemporaryDirectory() as place:
         trained = recipe("contextual_retrieval", "quick", seed=0, **chosen)
-        fitted[name] = fit(trained, Path(place, "run"), progress=False)
+        fitted[name] = fit(trained, Path(place, "run"))
         curves[name] = [line for line in runs.lines(Path(place, "run")) if "train" in line]
     loss = {split: fitted[name].metrics[split]["loss"] for split in ("train", "held_out")}
     print(f"{name:22s} {params.count(fitted[name].model.parameters()):6,d} parameters   "
@@ -410,7 +410,7 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 # one; its columns are permuted to bring the largest entries to the diagonal, as retrievals have no order.
 
 # %%
-begun = fit(recipe("contextual_retrieval", "quick", seed=0, steps=1), progress=False)
+begun = fit(recipe("contextual_retrieval", "quick", seed=0, steps=1))
 shown = {"dot, after 1 step": begun, "dot, trained": fitted["compositional"],
          "linear, trained": fitted["compositional, linear"]}
 seen = {title: searches.observe(*run[:3], np.random.default_rng(1), sets=2_000)

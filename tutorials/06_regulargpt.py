@@ -206,7 +206,8 @@ CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 600},
           "Transformer-XL positions": {"attention": "transformer_xl", "steps": 200, "layers": 2, "width": 32,
                                        "heads": 4}}
 fitted = {name: fit(recipe("regular_languages", "quick", language="parity", seed=0, rate=1e-3, evaluation=8, max_length=100,
-                           probe=4, evaluate_every=600, **fields), progress=False) for name, fields in CHOSEN.items()}
+                           probe=4, evaluate_every=600, **fields))
+          for name, fields in CHOSEN.items()}
 
 
 def accuracy(run, length, words=256):
@@ -309,7 +310,7 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 
 # %%
 pairs = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, steps=500, evaluation=8,
-                   max_length=100, probe=4, evaluate_every=500), progress=False)
+                   max_length=100, probe=4, evaluate_every=500))
 groups = {"2^n: no pad at any level": [8, 16, 32, 64, 128, 256, 512],
           "3 x 2^n: one pad, late": [6, 12, 24, 48, 96, 192, 384],
           "2^n + 1: a pad at each level but the last": [9, 17, 33, 65, 129, 257, 513]}
@@ -342,7 +343,7 @@ assert most.mean() > none.mean() + 0.3
 
 # %%
 other = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, steps=400, rate=1e-3, evaluation=8,
-                   max_length=100, probe=4, evaluate_every=400), progress=False)
+                   max_length=100, probe=4, evaluate_every=400))
 again = {name: [accuracy(other, length) for length in lengths] for name, lengths in groups.items()}
 for name, values in again.items():
     print(f"{name:41s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))

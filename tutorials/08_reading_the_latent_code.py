@@ -83,7 +83,7 @@ settings = dict(variables=3, held_out=0.4, width=64, hidden=128, heads=8, batch=
                 attention_dropout=0.0, evaluation=960, log_every=50, evaluate_every=1_300)
 models, quality = {}, {}
 for name in "hyla", "softmax":
-    fitted = fit(recipe("fuzzy_logic", "quick", attention=name, seed=2, **settings), progress=False)
+    fitted = fit(recipe("fuzzy_logic", "quick", attention=name, seed=2, **settings))
     models[name] = fitted[:3]
     print(f"{name:8s} pooled R2: trained pairs {fitted.metrics['train']['r2_pooled']:.2f}, "
           f"held-out pairs {fitted.metrics['held_out']['r2_pooled']:.2f}")
@@ -292,7 +292,7 @@ figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 # negative, and there is no code to speak of. Same training, one head:
 
 # %%
-alone = fit(recipe("fuzzy_logic", "quick", attention="hyla", seed=2, **{**settings, "heads": 1}), progress=False)
+alone = fit(recipe("fuzzy_logic", "quick", attention="hyla", seed=2, **{**settings, "heads": 1}))
 one = observe(*alone[:3], rng, "held_out", 1_000, query=query)
 print("values of the one-number code in layer 2:", np.unique(one.at(1).round(3)))
 held_out = {8: quality["hyla"], 1: alone.metrics["held_out"]["r2_pooled"]}

@@ -191,7 +191,7 @@ figure.suptitle("n = 8 pictures of 24 × 24 pixels and their labels (seed 0)")
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
-    triangles = fit(recipe("triangles", attention="compositional", **SETTINGS), folder, progress=False)
+    triangles = fit(recipe("triangles", attention="compositional", **SETTINGS), folder)
     lines = runs.lines(folder)
 accuracy = triangles.metrics["test"]["accuracy"]
 print(f"right on {accuracy:.1%} of {triangles.recipe.evaluation:,} fresh pictures")
@@ -263,8 +263,7 @@ np.testing.assert_allclose(pairs.sum(axis=1), 1, rtol=1e-5)
 
 # %%
 scenes = fit(recipe("sort_of_clevr", attention="compositional", types="unary", ink=8.0, layers=1, dropout=0.0,
-                    batch=32, rate=1e-3, steps=6_000, scenes=2_000, log_every=500, evaluate_every=6_000),
-             progress=False)
+                    batch=32, rate=1e-3, steps=6_000, scenes=2_000, log_every=500, evaluate_every=6_000))
 right = scenes.metrics["test"]["unary"]
 print(f"right on {right:.1%} of the test's questions about one object; without looking {blind['unary']:.1%}")
 

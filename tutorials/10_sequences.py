@@ -189,8 +189,8 @@ assert accuracy == 1
 
 # %%
 begin = process_time()
-fits = {attention: fit(recipe("rmts", hold_out=95, attention=attention, retrievals=2, steps=600, evaluation=1_000),
-                       progress=False) for attention in ("softmax", "compositional")}
+fits = {attention: fit(recipe("rmts", hold_out=95, attention=attention, retrievals=2, steps=600, evaluation=1_000))
+        for attention in ("softmax", "compositional")}
 for attention, fitted in fits.items():
     print(f"{attention:13}  trained on: {fitted.metrics['train']['accuracy']:.3f}   "
           f"never seen: {fitted.metrics['held_out']['accuracy']:.3f}")
@@ -260,7 +260,7 @@ assert [Scan(28).size(split) for split in ("train", "longer")] == [Scan(29).size
 
 # %%
 one = recipe("scan", attention="softmax", cutoff=8, steps=1_200, heads=4, evaluation=256, evaluate_every=1_200)
-small = fit(one, progress=False)
+small = fit(one)
 for split, found in small.metrics.items():
     print(f"{split:8}  {found['accuracy']:.3f} of sequences exactly right")
 assert small.metrics["held_out"]["accuracy"] > 0.5 > small.metrics["longer"]["accuracy"]

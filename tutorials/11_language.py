@@ -165,7 +165,7 @@ fitted = {}
 for position in names:
     trained = recipe("text", position=position, steps=400, longest=512, chunks=64, evaluate_every=400, probe=1,
                      initialise="lecun_normal", embedding_scale=True)
-    fitted[position] = fit(trained, progress=False)
+    fitted[position] = fit(trained)
 lengths = list(trained.lengths.values())
 assert trained.chunks == 64 and trained.seed == 0
 bits = {position: [done.metrics[split]["bits"] for split in trained.lengths] for position, done in fitted.items()}

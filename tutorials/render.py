@@ -6,6 +6,7 @@ Needs the extra `tutorials`.  A tutorial that fails, or writes to standard error
 """
 
 import hashlib
+import os
 import re
 import socket
 import sys
@@ -41,6 +42,7 @@ def render(source: Path) -> Path:
     import nbformat
     from nbclient import NotebookClient
 
+    os.environ["TQDM_DISABLE"] = "1"                # bars belong to whoever waits, not to what is published
     notebook = jupytext.read(source)
     NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False, coalesce_streams=True,
                    resources={"metadata": {"path": str(HERE.parent)}}).execute()

@@ -121,7 +121,7 @@ def _finish(recipe, model, state: State, out, bars, **made_with) -> dict:
 def _bars(recipe, progress: bool, stop: Stop):
     """What the batches of a split pass through: a bar where they take more than two seconds, and an eye on `stop`."""
     def watched(batches, split):
-        for batch in progress_bar(batches, unit="batch", delay=2, leave=False, disable=not progress,
+        for batch in progress_bar(batches, progress=progress, unit="batch", delay=2, leave=False,
                                   desc=f"{recipe.name}, {split}"):
             if stop() and stop.interrupted:                 # what is asked by the clock is the training
                 raise Interrupted(f"{recipe.name} stopped while it was evaluated; all its steps are done")

@@ -79,12 +79,16 @@ class Health:
             raise NonFinite(f"step {self.start + int(self.good) // self.turns + 1}: {what} is not finite")
 
 
-def progress_bar(iterable=None, **options):
-    """A `tqdm` on standard error; without a thread of its own, beside which no later run of this process could fork."""
+def progress_bar(iterable=None, *, progress: bool, **options):
+    """A `tqdm` on standard error; without a thread of its own, beside which no later run of this process could fork.
+
+    It shows nothing unless `progress`, nor where TQDM_DISABLE, tqdm's own variable of the environment, is set.
+    """
     from tqdm import tqdm
 
     class Bar(tqdm):
         monitor_interval = 0
+    options |= {} if progress else {"disable": True}
     return Bar(iterable, dynamic_ncols=True, file=sys.stderr, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
 
 
@@ -92,15 +96,14 @@ class Record:
     """Log lines, evaluations, checkpoints and the bar of one run; with `out` None only the bar."""
 
     def __init__(self, recipe, model, state: State, out, progress: bool, group):
-        self.recipe, self.model, self.state, self.out, self.progress = recipe, model, state, out, progress
-        self.group = group
+        self.recipe, self.model, self.state, self.out, self.group = recipe, model, state, out, group
         self.listed, self.first_step, self.saved_at = model.parameters(), state.step, state.step
         self.health = Health(state.flat, self.listed, state.step, recipe.TURNS)
         self.every_step = array_module(state.flat) is np    # on a CPU a look costs nothing
+        self.bar = progress_bar(progress=progress, total=recipe.steps, initial=state.step, unit="step",
+                                desc=recipe.name)
 
     def __enter__(self):
-        self.bar = progress_bar(total=self.recipe.steps, initial=self.state.step, desc=self.recipe.name, unit="step",
-                                disable=not self.progress)
         shards = self.recipe.shards
         self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
                  f"of {self.recipe.batch} samples in {shards} shard{'s' * (shards > 1)}, {self.group}")
@@ -115,7 +118,7 @@ class Record:
 
     def say(self, text: str) -> None:
         """Writes a line above the bar."""
-        if self.progress:
+        if not self.bar.disable:
             self.bar.write(text, file=sys.stderr)
 
     def fail(self, error: NonFinite | WorkerLost) -> None:
