@@ -143,8 +143,8 @@ for name in models:
 # that a frequent term does not hide the others. Terms of a task are numbered in increasing order; "any term" asks
 # instead for each term whether it is in the task. Two scores stand beside each:
 #
-# * that of the same regression after the labels were **shuffled**: what a code scores that says nothing. It is not
-#   0, nor the same for all labels;
+# * that of the same regression after the labels were **shuffled**: what a code scores that says nothing. It
+#   differs by label, and by layer: from a code that is constant "any term" is never answered, and scores 0;
 # * that of a regression from the true **answer** f(x) in place of the code: what a code scores that says nothing
 #   but the answer. At one query the answer alone tells functions apart to some extent.
 #
@@ -282,7 +282,8 @@ ax.set(xlabel="function", ylabel="function, ordered by its answer (lines)",
 figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 
 # %% [markdown]
-# **What is seen.** The answer decides: with it held fixed, a term in common makes next to no difference. A picture of
+# **What is seen.** The answer decides: with it held fixed, a term in common makes next to no difference (though of the same
+# answer and without a common term there are only three pairs). A picture of
 # codes that lie "by function" may be one of codes that lie by answer.
 #
 # %% [markdown]
@@ -301,7 +302,8 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 
 # %% [markdown]
 # (Fewer heads are fewer parameters too, as each head is two features wide: this comparison, like H's figure 5C,
-# does not take the two apart. `refattn reproduce heads` has the rows for more seeds.)
+# does not take the two apart. `refattn reproduce heads --fresh` trains more seeds; those of SRAVEN are recorded,
+# `refattn reproduce figure-5c`.)
 #
 # ## 7. Change this
 #
@@ -321,4 +323,5 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # * H trains four variables for 50,000 steps with attention dropout; here three variables, 1,300 steps, none.
 # * Figures 2B and 5F show no scores of shuffled labels or of the answer alone. With few functions chance is far
 #   from 0, and differs by label.
-# * H draws T5 biases and a final LayerNorm nowhere; the code has both, and so has the layer computed by hand above.
+# * H draws T5 biases and a final LayerNorm nowhere; the code has both; the layer computed by hand above
+#   has the biases.

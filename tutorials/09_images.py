@@ -274,7 +274,8 @@ for s, ax in enumerate(axes):
     image = ax.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
     for (row, r), score in np.ndenumerate(matrix):
         ax.text(r, row, f"{score:.2f}", ha="center", va="center", color="black" if score > 0.5 else "white")
-    ax.set(title=f"search {s + 1}", xlabel="retrieval", xticks=[0, 1], yticks=range(3), yticklabels=list(scores))
+    ax.set(title=f"search {s + 1}", xlabel="retrieval", xticks=[0, 1], xticklabels=[1, 2],
+           yticks=range(3), yticklabels=list(scores))
 axes[0].set_ylabel("kind of question")
 figure.colorbar(image, ax=axes, label="mean value score")
 figure.suptitle("Which retrieval a kind of question picks (seed 0, n = 640 questions)")
@@ -309,7 +310,8 @@ for s in 0, 1:
 
 # %% [markdown]
 # Both searches look at the object in question no more than at another, and the answers are hardly better than guesses.
-# A map of attention alone, which lights up on objects, would not have told that; its comparison does.
+# Attention that is the same everywhere would put a tenth there. A map alone, with its bright patches, would not have told
+# that; its comparison does.
 #
 # After 100 epochs (`refattn train sort-of-clevr --scale small`) the same functions read the trained network,
 # and a picture of your own can be asked about:

@@ -224,6 +224,12 @@ print("largest difference between the two kinds of trial, by search:", away.roun
 assert np.allclose(scores.sum(axis=-1), 1, atol=1e-5) and away.max() > 0.03
 
 # %% [markdown]
+# **What is seen.** Chance is 0.5. Both networks know the 480 trials by heart; on new pictures softmax attention guesses in
+# this run, compositional attention does not. One run each shows no more: after the released code's steps, with three
+# seeds, softmax attention has 0.543 ± 0.057 and compositional attention with 1 retrieval 0.830 ± 0.035
+# ([results](../docs/results.md)). Of the searches number 2 alone looks clearly elsewhere where the source's pictures are the same;
+# most look at the same places in both kinds of trial.
+#
 # ## 4. Commands
 #
 # SCAN has 20,910 commands, all that a small grammar makes, and each means a sequence of actions.
@@ -332,7 +338,8 @@ assert (kept == asked[:, 1:]).mean() > 0.999 and seconds[1] > 2 * seconds[0]
 # ## 6. Why length splits break
 #
 # How long are the answers? Up to the cut-off as long as they should be; beyond it mostly not: positions after the ninth
-# were never in training, so their position vectors are new, and END was always said by then.
+# were never in training, so their position vectors are new, and END was always said by then. Most
+# of the rest go on too long, some up to the limit of decoding: where END was not said in time, nothing has taught when to.
 
 # %%
 groups = {"trained lengths": one.take("train", np.arange(300)), "longer": one.take("longer", np.arange(300))}
@@ -346,7 +353,7 @@ for (words, batch), colour, marker in zip(groups.items(), (BLUE, ORANGE), "o^", 
         short = (ended < batch.length).mean()
 axis.plot([0, 48], [0, 48], color=GREY, linewidth=1, label="as long as it should be")
 axis.set(xlabel="actions of the right answer", ylabel="actions said", title="SCAN, trained up to 8 actions: one run (seed 0)")
-axis.legend(frameon=False)
+axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 print(f"of the longer commands, {short:.0%} are answered with too few actions")
 assert short > 0.3

@@ -155,7 +155,8 @@ for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two
 # %% [markdown]
 # ## Where a token stands, and texts longer than any that was trained on
 #
-# Attention alone does not know where a token stands. Sines and cosines are added to the embedding; rotary positions
+# Without a mask attention does not know where a token stands, and a causal mask lets it guess no more than how many came
+# before. Sines and cosines are added to the embedding; rotary positions
 # turn queries and keys; ALiBi subtracts from a score as much as the key is far. Each model below reads 64 bytes at a
 # time, and is then asked about the last byte of longer windows, as R does.
 

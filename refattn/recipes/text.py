@@ -48,7 +48,7 @@ class TextRecipe(LanguageRecipe):
         "small": NANO,
         "paper": {"layers": 6, "width": 512, "heads": 8, "batch": 256, "length": 512, "activation": "gelu",
                   "position": "rotary", "scaled": True, "schedule_length": "released", "warmup": 1_000,
-                  "steps": 495_911, "initialise": "lecun_normal", "beta2": 0.999},
+                  "steps": 991_821, "initialise": "lecun_normal", "beta2": 0.999},
         "paper_c": {"layers": 6, "shared": True, "width": 512, "heads": 8, "batch": 64, "length": 512, "context": 400,
                     "activation": "relu", "position": "halves", "embedding_scale": True, "unit": "words",
                     "steps": 50_000, "rate": 2e-3, "warmup": 4_000, "schedule": "inverse_root", "decay": 0.01,
