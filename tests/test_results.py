@@ -30,7 +30,8 @@ def test_every_recorded_run_is_a_complete_one_of_its_recipe(name):
         if text.exists():                                   # a vocabulary is that of the text
             assert params.count(made.build().parameters()) == run["parameters"]
         assert run["step"] == made.steps and run["seconds"] > 0 and run["versions"]["numpy"]
-        assert set(run["metrics"]) == set(made.SPLITS) or name.endswith("_codes")
+        splits = {*made.SPLITS, *made.read_off([run["metrics"]])}
+        assert set(run["metrics"]) == splits or name.endswith("_codes")
         assert all(len(column) == len(run["history"]["step"]) for column in run["history"].values())
     assert len({json.dumps(run["fields"]) for run in found}) == len(found) > 0
 
@@ -176,6 +177,22 @@ def test_the_floor_and_the_ceiling_of_sraven_are_those_of_the_splits():
     assert f"be right in {min(floors.values()):.0f} to {max(floors.values()):.0f} % of held-out panels" in words
     assert f"near the ceiling of {min(tops):.0f} to {max(tops):.0f} %" in words
     assert all(100 * run["metrics"]["held_out"]["panel_accuracy"] > floors[run["fields"]["seed"]] for run in runs)
+
+
+@pytest.mark.slow
+def test_words_on_sort_of_clevr_are_those_of_the_runs():
+    runs, words = records.load("sort_of_clevr")["runs"], " ".join(RESULTS.split())
+    for seed in sorted({run["fields"]["seed"] for run in runs}):
+        data = recipe("sort_of_clevr", "small", seed=seed).data()["train"]
+        right = [sum(np.bincount(data.answers[:, t][data.questions.kind[:, t] == kind]).max() for kind in range(3))
+                 / data.answers[:, t].size for t in range(3)]
+        assert "is right on {:.2f}, {:.2f} and {:.2f} of the training's questions".format(*right) in words
+    train = {run["fields"]["attention"]: run["metrics"]["train"] for run in runs}
+    assert {f"{x['ternary']:.2f}" for x in train.values()} == {"0.54"} and "both models have 0.54 of them" in words
+    softmax, both = (train[name]["shape"] for name in ("softmax", "compositional"))
+    assert f"(training: softmax {softmax:.2f}, compositional {both:.2f})" in words
+    sides = [x[kind] for x in train.values() for kind in ("left", "upper")]
+    assert f"above or below are not ({min(sides):.2f} to {max(sides):.2f})" in words
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():
