@@ -295,8 +295,8 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 
 # %% [markdown]
 # **What is seen.** No cluster mixes maps: purity is 1, or nearly. But purity asks for two clusters, because there are two
-# maps; it does not find that number. What the vectors themselves prefer, the silhouettes say: two, five and six
-# clusters hardly less; and the marked words of level 0 are four points. So "the clusters are the maps" is true in one direction: each cluster has one map, but a map
+# maps; it does not find that number. What the vectors themselves prefer, the silhouettes say: two
+# clusters, five or six hardly less; and the marked words of level 0 are four points. So "the clusters are the maps" is true in one direction: each cluster has one map, but a map
 # may have several.
 #
 # On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4).
