@@ -92,7 +92,7 @@ def test_what_it_names_is_there(text, monkeypatch, tmp_path):
         assert find_spec(text.split()[2])
     elif text.endswith(".json"):
         assert (records.RECORDS / text).exists()
-    elif text.startswith(("tutorials/", "tests/")):
+    elif text.startswith("tutorials/"):
         assert (ROOT / text).exists()
     else:
         assert text.startswith("refattn.") and dotted(text) is not None
