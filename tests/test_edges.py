@@ -166,6 +166,13 @@ def test_a_state_has_no_key_to_leave_out():
      "position is T5(heads=2, buckets=8, max_distance=16, bidirectional=False); allowed: a bias for each of 4 heads"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), Rotary(), epsilon=0),
      "position is Rotary(base=10000.0, pairing='interleaved'); allowed: a bias for each of 4 heads"),
+    (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), ALiBi(4), epsilon=0),
+     "position is ALiBi(heads=4); allowed: a bias for each of 4 heads"),
+    (lambda: MultiHead(8, 4, 2, position=T5(4, 8, 16)),
+     "position is T5(heads=4, buckets=8, max_distance=16, bidirectional=False); allowed: what takes q and k, as "
+     "Rotary (T5 is a block's)"),
+    (lambda: MultiHead(8, 4, 2, position="rotary"),
+     "position is rotary; allowed: what takes q and k, as Rotary (T5 is a block's)"),
     (lambda: T5(2, 1, 16), "1 buckets with max_distance 16 are too few; allowed: at least 2, and a distance beyond the "
                            "exact half"),
     (lambda: T5(2, 8, 4), "8 buckets with max_distance 4 are too few; allowed: at least 2, and a distance beyond the "

@@ -182,17 +182,28 @@ def test_the_floor_and_the_ceiling_of_sraven_are_those_of_the_splits():
 @pytest.mark.slow
 def test_words_on_sort_of_clevr_are_those_of_the_runs():
     runs, words = records.load("sort_of_clevr")["runs"], " ".join(RESULTS.split())
+    guesses = []
     for seed in sorted({run["fields"]["seed"] for run in runs}):
         data = recipe("sort_of_clevr", "small", seed=seed).data()["train"]
-        right = [sum(np.bincount(data.answers[:, t][data.questions.kind[:, t] == kind]).max() for kind in range(3))
-                 / data.answers[:, t].size for t in range(3)]
-        assert "is right on {:.2f}, {:.2f} and {:.2f} of the training's questions".format(*right) in words
-    train = {run["fields"]["attention"]: run["metrics"]["train"] for run in runs}
-    assert {f"{x['ternary']:.2f}" for x in train.values()} == {"0.54"} and "both models have 0.54 of them" in words
-    softmax, both = (train[name]["shape"] for name in ("softmax", "compositional"))
-    assert f"(training: softmax {softmax:.2f}, compositional {both:.2f})" in words
-    sides = [x[kind] for x in train.values() for kind in ("left", "upper")]
-    assert f"above or below are not ({min(sides):.2f} to {max(sides):.2f})" in words
+        guesses.append([sum(np.bincount(data.answers[:, t][data.questions.kind[:, t] == kind]).max() for kind in range(3))
+                        / data.answers[:, t].size for t in range(3)])
+    one, two, three = (" to ".join(sorted({f"{x:.2f}" for x in of_type})) for of_type in zip(*guesses, strict=True))
+    assert f"is right on {one}, {two} and {three} of the training's questions" in words
+    train = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["train"] for run in runs}
+    ternary = " or ".join(sorted({f"{x['ternary']:.2f}" for x in train.values()}))
+    assert f"the four runs have {ternary} of them right" in words and len(runs) == 4
+
+    def by_seed(kind):
+        return [f"{train[name, seed][kind]:.2f}" for seed in (0, 1) for name in ("softmax", "compositional")]
+
+    shape, upper, left = by_seed("shape"), by_seed("upper"), sorted(by_seed("left"))
+    assert (f"(training: softmax {shape[0]} and {shape[2]}, compositional {shape[1]} and {shape[3]}, seeds 0 and 1), "
+            f"left or right is not ({left[0]} to {left[-1]}), above or below with seed 1 alone "
+            f"({upper[2]} and {upper[3]}; seed 0: {upper[0]} and {upper[1]})." in words)
+    claims = TABLES["claims"]
+    row = next(row for row in claims.judged(claims.recorded()).values() if row["words"].endswith("better on Sort-of-CLEVR"))
+    low, high = row["interval_95"]
+    assert f"attention is {row['effect']:+.3f} ahead (95 % interval {low:.3f} to {high:.3f})" in words
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():

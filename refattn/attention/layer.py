@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..layers.positions import Rotary
+from ..layers.positions import Rotary, takes
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from . import variant
@@ -49,6 +49,8 @@ class MultiHead(Keeping):
         if self.value_width is None:
             object.__setattr__(self, "value_width", self.head_width)
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
+        if self.position is not None and not takes(self.position, "k"):
+            raise ValueError(f"position is {self.position}; allowed: what takes q and k, as Rotary (T5 is a block's)")
         if (theirs := getattr(self.position, "heads", self.heads)) != self.heads:
             raise ValueError(f"position has {theirs} heads, the layer {self.heads}; allowed: the same number")
         variant(self.variant)

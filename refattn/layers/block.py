@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from .norm import LayerNorm
+from .positions import takes
 from .protocol import Gradients
 
 __all__ = ["Block"]
@@ -43,9 +44,10 @@ class Block:
     def __post_init__(self):
         if self.norm not in NORMS:
             raise ValueError(f"norm is {self.norm!r}; allowed: {', '.join(NORMS)}")
-        heads = getattr(self.position, "heads", 0), getattr(self.attention, "heads", None)
-        if self.position is not None and None not in heads and heads[0] != heads[1]:
-            raise ValueError(f"position is {self.position}; allowed: a bias for each of {heads[1]} heads")
+        heads = getattr(self.attention, "heads", None)
+        fits = takes(self.position, "keys") and heads in (None, getattr(self.position, "heads", heads))
+        if self.position is not None and not fits:
+            raise ValueError(f"position is {self.position}; allowed: a bias for each of {heads or 'the'} heads")
         for name, layer, _ in self.sub_layers:
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:

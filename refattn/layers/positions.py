@@ -6,6 +6,7 @@ T5's relative bias is added to the scores and belongs to the block; rotary acts 
 
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from math import log
 from typing import NamedTuple
 
@@ -15,6 +16,11 @@ from ..params import Parameter, check_integers
 from ..xp import array_module
 
 __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
+
+
+def takes(scheme, name: str) -> bool:
+    """Whether a scheme is made for "keys", a block's number of tokens, or for "k", the keys of the heads."""
+    return name in signature(getattr(scheme, "forward", takes)).parameters
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,

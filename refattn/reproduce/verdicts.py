@@ -52,20 +52,14 @@ def holm(p_values) -> list[float | None]:
     return adjusted
 
 
-def as_claimed(found: Mean, margin: float = 0.0) -> bool:
-    """Whether the effect has the sign of the claim, or lies within its margin."""
-    number = found.mean or 0.0
-    return abs(number) < margin if margin else number > 0
-
-
 def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, margin: float = 0.0) -> str:
     """The verdict on one comparison."""
-    own = p_value(found, margin)
-    if not found.n or found.mean is None:
+    own, number = p_value(found, margin), found.mean
+    if not found.n or number is None:
         return NEVER
     if adjusted is None or own is None:
         return ONE
-    yes = as_claimed(found, margin)
+    yes = abs(number) < margin if margin else number > 0    # as claimed
     if adjusted < LEVEL:
         return (SHOWN if yes else REFUTED) if at_the_papers_scale else SMALLER if yes else AGAINST
     return OPEN if own >= LEVEL else SUGGESTED if yes else OPPOSITE

@@ -156,11 +156,6 @@ def _quiet_start():
                 os.environ[name] = value
 
 
-def worker_lost(error) -> bool:
-    """Whether it tells that an executor lost a worker or a message, not that a run went wrong."""
-    return isinstance(error, CancelledError | ConnectionError) or type(error).__module__.startswith("distributed")
-
-
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     """{path: error or None}, from an executor."""
     own, most, how = executor is None, groups.cores(), ""
@@ -205,7 +200,8 @@ def _gathered(futures: dict, hand_out, bars) -> dict:
         for future in done:
             path = futures.pop(future)
             error = CancelledError() if future.cancelled() else future.exception()
-            if not worker_lost(error):
+            of_dask = type(error).__module__.startswith("distributed")
+            if not (of_dask or isinstance(error, CancelledError | ConnectionError)):    # no worker or message was lost
                 found[path] = future.result()
                 continue
             if times[path] == HANDED_OUT:

@@ -33,7 +33,7 @@ class Bars:
     def __init__(self, jobs, progress: bool, how: str = ""):
         from tqdm import tqdm
         self.jobs, self.progress = jobs, progress
-        self.seen = [self.last(path).get("step", 0) for path, _ in jobs]
+        self.seen = [(runs.lines(path) or [{}])[-1].get("step", 0) for path, _ in jobs]
         self.sizes = [0] * len(jobs)                        # of the files that were read last, in bytes
         self.total = sum(recipe.steps for _, recipe in jobs)
         self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
@@ -52,11 +52,6 @@ class Bars:
             self.bars = [one(total=recipe.steps, initial=seen, desc=f"{recipe.name:<16}", position=place, **options)
                          for place, ((_, recipe), seen) in enumerate(zip(jobs, self.seen, strict=True))]
 
-    @staticmethod
-    def last(path) -> dict:
-        found = runs.lines(path)
-        return found[-1] if found else {}
-
     def say(self, text: str) -> None:
         """Writes a line above the bars."""
         if self.progress:
@@ -70,7 +65,7 @@ class Bars:
             size = file.stat().st_size if file.exists() else 0
             if size == self.sizes[place]:                   # long runs have thousands of lines
                 continue
-            self.sizes[place], line = size, self.last(path)
+            self.sizes[place], line = size, (runs.lines(path) or [{}])[-1]
             if line.get("step", 0) > self.seen[place]:
                 loss, bar = f"{line['loss']:.4f}", self.bars[place]
                 bar.set_postfix({recipe.name: loss} if self.single else {"loss": loss, "rate": f"{line['rate']:.1e}"},
