@@ -185,8 +185,8 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
     guesses = []
     for seed in sorted({run["fields"]["seed"] for run in runs}):
         data = recipe("sort_of_clevr", "small", seed=seed).data()["train"]
-        guesses.append([sum(np.bincount(data.answers[:, t][data.questions.kind[:, t] == kind]).max() for kind in range(3))
-                        / data.answers[:, t].size for t in range(3)])
+        guesses.append([sum(np.bincount(answers[kinds == kind]).max() for kind in range(3)) / answers.size
+                        for answers, kinds in zip(data.answers.T, data.questions.kind.T, strict=True)])
     one, two, three = (" to ".join(sorted({f"{x:.2f}" for x in of_type})) for of_type in zip(*guesses, strict=True))
     assert f"is right on {one}, {two} and {three} of the training's questions" in words
     train = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["train"] for run in runs}
@@ -201,7 +201,8 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
             f"left or right is not ({left[0]} to {left[-1]}), above or below with seed 1 alone "
             f"({upper[2]} and {upper[3]}; seed 0: {upper[0]} and {upper[1]})." in words)
     claims = TABLES["claims"]
-    row = next(row for row in claims.judged(claims.recorded()).values() if row["words"].endswith("better on Sort-of-CLEVR"))
+    row = next(row for row in claims.judged(claims.recorded()).values()
+               if row["words"].endswith("better on Sort-of-CLEVR"))
     low, high = row["interval_95"]
     assert f"attention is {row['effect']:+.3f} ahead (95 % interval {low:.3f} to {high:.3f})" in words
 
