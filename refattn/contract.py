@@ -69,11 +69,6 @@ def plan(spec: str, order: str | None = None) -> Plan:
                 groups, axes(groups, [x for x in (*batch, left, right) if x]) if groups else ())
 
 
-def _order(letters: str, strides) -> str:
-    """The letters of an array's axes, from the slowest in memory to the fastest."""
-    return "".join(letters[i] for i in sorted(range(len(letters)), key=lambda i: -strides[i]))
-
-
 def _sizes(spec: str, a: str, b: str, shape_a, shape_b) -> dict[str, int]:
     size = dict(zip(a, shape_a, strict=False))
     for letters, shape in (a, shape_a), (b, shape_b):
@@ -97,7 +92,8 @@ def contract(spec: str, a, b, *, order=None, out=None):
     (2, 4)
     """
     if order is not None and type(order) is not str:
-        order = _order(spec[-order.ndim:], order.strides)
+        strides = dict(zip(spec[-order.ndim:], order.strides, strict=True))
+        order = "".join(sorted(strides, key=lambda letter: -strides[letter]))       # from the slowest to the fastest
     p = plan(spec, order)
     size = _sizes(spec, p.a, p.b, a.shape, b.shape)
     if out is not None and out.shape != tuple(size[x] for x in p.result):

@@ -7,6 +7,7 @@ import pytest
 from refattn import losses, ops, params
 from refattn.attention import VARIANTS, masks
 from refattn.attention.ablations import Knobs, ablation, ablation_backward
+from refattn.attention.compositional import Compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
 from refattn.attention.linear_state import KeptState
@@ -16,8 +17,10 @@ from refattn.layers.feed_forward import FeedForward
 from refattn.layers.next_token import next_token, next_token_backward
 from refattn.layers.positions import T5, Rotary
 from refattn.layers.recompute import recompute
+from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
+from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
 
@@ -217,3 +220,62 @@ def test_a_derivative_that_would_compare_nothing_or_nonsense_is_refused(inputs, 
 def test_a_forward_with_abs_has_its_derivative_by_differences():
     assert derivative(lambda i: (abs(i["x"]), i["x"]), lambda x, dy: {"x": np.sign(x) * dy}, {"x": np.array([1.0, -2])},
                       method="finite").ok
+
+
+def filled(layer, seed=0):
+    flat, p = params.allocate(layer.parameters(), np.float64)
+    params.initialise(flat, layer.parameters(), np.random.default_rng(seed), "random")
+    return p
+
+
+@pytest.mark.parametrize("read", [slice(0, 3), slice(None, None, -1), slice(4, 5)])
+def test_positions_that_are_read_keep_their_own_keys_of_the_context(read):
+    rng = np.random.default_rng(0)
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5, cross=MultiHead(4, 2, 2))
+    p, x, context = filled(block), rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 3, 4))
+    keep = rng.random((5, 3)) < 0.6
+    whole, _ = block.forward(p, x, context=context, context_keep=keep)
+    some, _ = block.forward(p, x, context=context, context_keep=keep, read=read)
+    np.testing.assert_allclose(some, whole[:, read], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows, more", [(1, 2), (3, 1)])
+def test_further_tokens_are_of_as_many_rows_as_are_kept(rows, more):
+    layer = MultiHead(4, 2, 2)
+    p = filled(layer)
+    _, kept = layer.extend(p, np.ones((rows, 3, 4)))
+    with pytest.raises(ValueError, match=f"kept has {rows} rows, the further tokens {more}; allowed: as many"):
+        layer.extend(p, np.ones((more, 1, 4)), kept)
+
+
+@pytest.mark.parametrize("dropout", [np.ones((3, 1, 2, 6, 6)), [None], [None] * 3])
+def test_a_stack_takes_as_many_dropouts_as_it_applies_its_block(dropout):
+    stack = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5), 2)
+    with pytest.raises(ValueError, match=f"dropout has {len(dropout)} entries; allowed: 2, one for each application"):
+        stack.forward(filled(stack), np.ones((1, 6, 4)), dropout=dropout)
+
+
+@pytest.mark.parametrize("target, words", [
+    ([[0, 5, 2]], "target has 0 to 5; allowed: 0 to 4"), ([[0, -1, 2]], "target has -1 to 2; allowed: 0 to 4"),
+    ([[0], [1], [2]], r"target has shape \(3, 1\); allowed: \(1, 3\)")])
+def test_targets_that_are_no_tokens_are_refused(target, words):
+    with pytest.raises(ValueError, match=words):
+        next_token(np.ones((1, 3, 4)), np.ones((5, 4)), np.array(target))
+
+
+def test_no_tokens_have_no_loss_and_a_gradient_of_zero():
+    y, saved = next_token(np.ones((2, 0, 4)), np.ones((5, 4)), np.zeros((2, 0), int))
+    dh, dtable = next_token_backward(saved, y)
+    assert dh.shape == (2, 0, 4) and not dtable.any()
+
+
+def test_logits_of_a_scoring_network_are_no_map_into_the_residual_stream():
+    block = Block(Compositional(4, 2, 2, 2, 2, 2, scoring="nonlinear"), FeedForward(4, 8), epsilon=1e-5)
+    own = Stack(block, 8).parameters()["blocks"][0]
+    assert own["attention"]["w2"].residuals == 1 and own["feed_forward"]["w2"].residuals == 16
+
+
+@pytest.mark.parametrize("chunk", [0, 1])
+def test_chunks_have_at_least_two_tokens(chunk):
+    with pytest.raises(ValueError, match=f"chunk is {chunk}; allowed: an integer of at least 2"):
+        levels(5, chunk)

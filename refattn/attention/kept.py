@@ -41,6 +41,8 @@ def appended(kept, new: dict) -> Kept:
     stop, arrays = kept.length + new["k"].shape[1], {}
     for name, x in new.items():
         old = kept.arrays[name]
+        if len(old) != len(x):
+            raise ValueError(f"kept has {len(old)} rows, the further tokens {len(x)}; allowed: as many (Kept.rows)")
         if stop > old.shape[1]:
             full, old = old, array_module(x).empty((len(x), 2 * stop, *x.shape[2:]), dtype=x.dtype)
             old[:, :kept.length] = full[:, :kept.length]

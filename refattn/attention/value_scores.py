@@ -6,8 +6,8 @@
 
 Source: C, section 3 (dot) and appendix B.7 (linear: "Compositional-MLP", by its own words only a linear network, which
 takes the retrieval's key there and the retrieval in the released code); `nonlinear` is an option of the released
-language-model code, without a published number.  Differs: `dot` moves the key map into the selector,
-(selector W^key^T) . t, 3.6 to 14 times fewer multiply-adds over Table 6, and leaves out the key's bias, which adds the
+language-model code, without a published number.  Differs: `dot` moves the key map into the selector, (selector
+W^key^T) . t, 3.8 to 14.7 times fewer multiply-adds over Table 6, and leaves out the key's bias, which adds the
 same number to all r logits and so changes nothing: its gradient is exactly 0.
 Symbols: t = the retrievals (b, q, s, r, e).
 """

@@ -124,7 +124,8 @@ def _layer(case, fused):
     layer, kind = case.layer, type(case.layer).__name__
     if layer is None:
         return None
-    words, axes = (f"{kind}.forward", f"{kind}.backward"), _parameters(layer)
+    words = f"{kind}.forward", f"{kind}.backward"
+    axes = {name: axes for name, axes, *_ in layout(layer.parameters())}
     if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward"):
         text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
@@ -167,11 +168,6 @@ def _maps(axes, across):
         dx[p].append(f"dx{w}")
     ends = [("dx", "bqm", dx["q"]), ("dcontext", "bkm", dx["k"])] if across else [("dx", "bqm", dx["q"] + dx["k"])]
     return first, last + [f"in {n} {form} = {' + '.join(terms)}" for n, form, terms in ends]
-
-
-def _parameters(layer) -> dict:
-    """Name -> axes."""
-    return {name: axes for name, axes, *_ in layout(layer.parameters())}
 
 
 def _multi_head(knobs, of) -> str:

@@ -54,12 +54,9 @@ def fitted(rows, right, limit: int | None) -> list[list[str]]:
 
     word = [longest_part(rows, i) for i in places]
 
-    def body_of(i):                                         # numbers are not broken, their headings may be
-        if i in right:
-            return max([longest_part(rows[:1], i), *(len(row[i]) for row in rows[1:])])
-        return min(widths[i], max(word[i] + 2, FIRST if i == 0 else 0))
-
-    body = [body_of(i) for i in places]
+    body = [max([longest_part(rows[:1], i), *(len(row[i]) for row in rows[1:])]) if i in right else
+            min(widths[i], max(word[i] + 2, FIRST if i == 0 else 0))
+            for i in places]                                # numbers are not broken, their headings may be
     gaps = 2 * len(places) - 2
     if limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
         below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2)

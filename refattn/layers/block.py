@@ -89,7 +89,8 @@ class Block:
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": context_keep, "dropout": _read(context_dropout, read)},
+                   "cross": {"context": context, "keep": _read(context_keep, read),
+                             "dropout": _read(context_dropout, read)},
                    "feed_forward": {} if hidden is None else {"dropout": _read(hidden, read)}}
         layers = len(self.sub_layers)
         drops = (None,) * layers if residual is None else tuple(_read(x, read) for x in residual)
@@ -156,8 +157,8 @@ class Block:
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)
 
 
-def _read(dropout, read):
-    """A dropout (..., t, m) at the positions that are read; one that is the same at all positions as it is."""
-    if read is None or dropout is None or dropout.ndim < 2 or dropout.shape[-2] == 1:
-        return dropout
-    return dropout[..., read, :]
+def _read(x, read):
+    """A dropout or keep (..., t, m) at the positions that are read; one that is the same at all of them as it is."""
+    if read is None or x is None or x.ndim < 2 or x.shape[-2] == 1:
+        return x
+    return x[..., read, :]

@@ -76,11 +76,12 @@ class Embedding:
         if self.scale:
             h = h * self.width ** 0.5                                                           # (2)
         if self.table != "none":
-            stop = start + h.shape[1] - self.unplaced
-            room = stop if start == 0 else 1 << (stop - 1).bit_length()                         # few tables are made
+            first = max(self.unplaced - start, 0)                                               # with a position
+            begin, stop = (max(n - self.unplaced, 0) for n in (start, start + h.shape[1]))
+            room = stop if start == 0 else 1 << max(stop - 1, 0).bit_length()                   # few tables are made
             table = position_table(array_module(h), self.table, room, self.width, h.dtype.char.lower())
             h = h.copy() if h is x else h
-            h[:, self.unplaced:] += table[start:stop]                                                   # (3)
+            h[:, first:] += table[begin:stop]                                                   # (3)
         return h if dropout is None else h * dropout, EmbeddingSaved(x, dropout)                # (4)
 
     def backward(self, p, saved, dh, grads):

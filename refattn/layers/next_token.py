@@ -10,6 +10,9 @@ Units: nats for each token, so that bits are y / ln 2 and the perplexity exp of 
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..losses import check_shapes
 from ..ops import rows_of
 from ..xp import array_module
 
@@ -47,8 +50,12 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     target  : b t          (integers in 0 .. v - 1)
     returns : b t
 
-    Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.
+    Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for a
+    target of another shape and, in host memory, for one outside 0 .. v - 1: a device is not waited for.
     """
+    check_shapes(h.shape[:-1], target=target)
+    if isinstance(target, np.ndarray) and target.size and not 0 <= target.min() <= target.max() < len(table):
+        raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {len(table) - 1}")
     xp, (v, n) = array_module(h), (table.shape[0], target.size)
     rows = max(128, (1 << 21) // v) if rows is None else rows
     saved = Saved(rows_of(h), table, target.reshape(-1), xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool),
@@ -67,7 +74,7 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
 def next_token_backward(saved, dy) -> tuple:
     """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
     h, table, target, log_total, hit, scale, rows = saved
-    xp, dy = array_module(h, dy), dy.reshape(-1, 1)
+    xp, dy = array_module(h, dy), dy.reshape(dy.size, 1)
     dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // table.shape[1])
     for tile, z, at in _tiles(saved):                                           # (1) again
         z -= log_total[tile, None]
@@ -78,4 +85,4 @@ def next_token_backward(saved, dy) -> tuple:
         for start in range(0, table.shape[0], slab):        # the product itself would be a second table
             part = slice(start, start + slab)
             dtable[part] += z[:, part].T @ h[tile]                              # (1)
-    return dh.reshape(*hit.shape, -1), dtable
+    return dh.reshape(*hit.shape, h.shape[1]), dtable

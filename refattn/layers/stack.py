@@ -50,7 +50,8 @@ class Stack:
         """`blocks`, or `block` where one is shared, then `norm` where there is a last one."""
         many, own = len(self.block.sub_layers) * self.layers, self.block.parameters()
         for name, _, _ in self.block.sub_layers:
-            own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM else x for n, x in own[name].items()}
+            own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM and x.axes[-1] == "m" else x
+                         for n, x in own[name].items()}
         names = {"block": own} if self.shared else {"blocks": (own,) * self.layers}
         return names | ({"norm": LayerNorm(self.width).parameters()} if self.final_norm else {})
 
@@ -67,6 +68,9 @@ class Stack:
             schedule = ((self.block, n, read if n == self.layers - 1 else None) for n in range(self.layers))
         schedule, blocks = tuple(schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
+        for name, x in each.items():
+            if x is not None and len(x) != len(schedule):
+                raise ValueError(f"{name} has {len(x)} entries; allowed: {len(schedule)}, one for each application")
         for n, (block, place, at) in enumerate(schedule):                                       # (1)
             own = {name: x[n] for name, x in each.items() if x is not None}
             h, saved = self._layer(block).forward(self._of(p, place), h, read=at, **options, **own)

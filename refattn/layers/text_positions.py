@@ -70,7 +70,7 @@ class ALiBi:
 
 class KerpleSaved(NamedTuple):
     n: Any                     # (q, k), the distances
-    log: Any                   # (h, q, k): ln(1 + a n) or ln n, with 0 for ln 0
+    log: Any                   # (h, q, k) ln(1 + a n), or (q, k) ln n, with 0 for ln 0
     power: Any                 # (h, q, k): n^p, for the power kernel
 
 

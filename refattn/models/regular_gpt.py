@@ -33,6 +33,7 @@ def levels(length: int, chunk: int) -> int:
     >>> [levels(n, 2) for n in (1, 2, 3, 40, 500)], levels(125, 5)
     ([1, 1, 2, 6, 9], 3)
     """
+    check_integers({"chunk": chunk}, "chunk", least=2)
     number, reach = 1, chunk
     while reach < length:
         number, reach = number + 1, reach * chunk

@@ -16,17 +16,13 @@ class Sheet(NamedTuple):
 
     def without_empty_rows(self) -> "Sheet":
         """Without the rows of which nothing was run; a note counts them."""
-        some = [was_run(row) for row in self.data]
+        some = [any(cell.get(name) not in (None, {}) for cell in row.get("cells", [row]) for name in ("ours", "effect"))
+                for row in self.data]
         if all(some):
             return self
         note = f"{some.count(False)} of {len(some)} rows were never run and are left out."
         return self._replace(rows=list(compress(self.rows, some)), data=list(compress(self.data, some)),
                              notes=[*self.notes, note])
-
-
-def was_run(row: dict) -> bool:
-    """Whether a row of `data` has a number of ours, or an effect."""
-    return any(cell.get(name) not in (None, {}) for cell in row.get("cells", [row]) for name in ("ours", "effect"))
 
 
 NEVER = "never run"            # a cell without a run is neither blank nor 0

@@ -154,30 +154,6 @@ class Asked(NamedTuple):
         return COUNT + (which & self.others(self.first, self.second)).sum(axis=1)
 
 
-def _shape(asked):
-    return SHAPE + asked.of(asked.shape, asked.first)
-
-
-def _left(asked):
-    return YES_NO + (asked.of(asked.centre, asked.first)[:, 0] >= SIZE / 2)
-
-
-def _upper(asked):
-    return YES_NO + (asked.of(asked.centre, asked.first)[:, 1] >= SIZE / 2)
-
-
-def _nearest(asked):
-    return SHAPE + asked.of(asked.shape, asked.distance(asked.own).argmin(axis=1))
-
-
-def _furthest(asked):
-    return SHAPE + asked.of(asked.shape, asked.distance(0).argmax(axis=1))
-
-
-def _same_shape(asked):
-    return COUNT + (asked.shape == asked.of(asked.shape, asked.first)[:, None]).sum(axis=1) - 1
-
-
 def _between(asked):
     a, b = (asked.of(asked.centre, which)[:, None] for which in (asked.first, asked.second))
     return asked.count(((asked.centre >= np.minimum(a, b)) & (asked.centre <= np.maximum(a, b))).all(axis=-1))
@@ -201,7 +177,14 @@ def _obtuse(asked):
     return asked.count((largest >= 90) & (largest < 180))
 
 
-RULES = (_shape, _left, _upper), (_nearest, _furthest, _same_shape), (_between, _band, _obtuse)
+RULES = (                      # the answers to each kind of question of one, two and three objects
+    (lambda asked: SHAPE + asked.of(asked.shape, asked.first),
+     lambda asked: YES_NO + (asked.of(asked.centre, asked.first)[:, 0] >= SIZE / 2),
+     lambda asked: YES_NO + (asked.of(asked.centre, asked.first)[:, 1] >= SIZE / 2)),
+    (lambda asked: SHAPE + asked.of(asked.shape, asked.distance(asked.own).argmin(axis=1)),
+     lambda asked: SHAPE + asked.of(asked.shape, asked.distance(0).argmax(axis=1)),
+     lambda asked: COUNT + (asked.shape == asked.of(asked.shape, asked.first)[:, None]).sum(axis=1) - 1),
+    (_between, _band, _obtuse))
 
 
 def answers(scenes, questions, nearest="released"):

@@ -183,15 +183,11 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[
     return arrays, meta
 
 
-def _is_metrics(x) -> bool:
-    """Whether it is {split: {metric: number or null}} with something in it."""
-    return isinstance(x, dict) and bool(x) and all(isinstance(split, dict) and split and all(
-        value is None or number(value) for value in split.values()) for split in x.values())
-
-
 RESULT = {"task": lambda x: isinstance(x, str), "name": lambda x: isinstance(x, str),
           "fields": lambda x: isinstance(x, dict), "step": lambda x: type(x) is int and x >= 0,
-          "seconds": lambda x: number(x) and x >= 0, "metrics": _is_metrics}
+          "seconds": lambda x: number(x) and x >= 0,
+          "metrics": lambda x: isinstance(x, dict) and bool(x) and all(isinstance(split, dict) and split and all(
+              value is None or number(value) for value in split.values()) for split in x.values())}
 
 
 def result(path, recipe=None) -> dict | None:
