@@ -106,7 +106,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --length 1", ["--length is 1", "from 2 to 4,096"]),
     ("train --variables 40", ["--variables is 40", "from 2 to 10"]),
     ("train --terms 13", ["--terms is 13", "from 1 to 12"]),
-    ("train --warmup 5000", ["--warmup is 5000", "no step of 2000", "up to 999"]),
+    ("train --warmup 5000", ["--warmup is 5000", "no step of 2000", "steps above 10000"]),
     ("train --evaluate-every 7", ["--evaluate-every is 7", "multiples of log_every, 20"]),
     ("train --schedule-length long", ["--schedule-length is 'long'", "released, text"]),
     ("train --decay-rule all", ["--decay-rule is 'all'", "released, text, none"]),
@@ -561,6 +561,23 @@ def test_resume_goes_on_and_can_move(finished, tmp_path, capsys):
     assert cli.main(["train", "--resume", str(finished / "hyla-seed0")]) == 0
 
 
+def test_runs_of_several_settings_that_are_resumed_are_several_tables(finished, tmp_path, capsys):
+    """Two seeds that were trained differently are no mean of two, and another task has other columns."""
+    shutil.copytree(finished / "hyla-seed0", tmp_path / "hyla-seed0")
+    assert cli.main(["train", *FLAGS, "--attention", "hyla", "--seed", "1", "--steps", "5", "--out",
+                     str(tmp_path)]) == 0
+    assert cli.main(["train", "contextual_retrieval", "--attention", "softmax", "--steps", "1", "--width", "4",
+                     "--evaluation", "3", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for words in "fuzzy_logic, steps 30, ", "fuzzy_logic, steps 5, ", "contextual_retrieval\n", "held-out loss":
+        assert words in said
+    assert "±" not in said.replace("0.811 ± 0.078", "").replace("mean ± standard error", "")
+    assert cli.main(["train", "--resume", str(tmp_path), "--json"]) == 0
+    assert [row["runs"] for row in json.loads(capsys.readouterr().out)["table"]] == [1, 1, 1]
+
+
 def test_a_run_that_meets_a_bad_number_ends_with_status_1(tmp_path, capsys):
     flags = ["--attention", "linear", *FLAGS, "--rate", "1000", "--decay", "1000", "--warmup", "0"]
     assert cli.main(["train", *flags, "--out", str(tmp_path)]) == 1
@@ -641,6 +658,16 @@ def test_the_help_of_train_has_a_line_for_every_task_and_that_of_a_task_its_choi
     assert "one of released, text, none" in said and f"one of {', '.join(VARIANTS)}" in said
 
 
+@pytest.mark.parametrize("task", ["esbn", "rmts", "parity", "triangles"])
+def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", task, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"--steps INT updates (default: {recipe(task).steps}) --batch" in said
+    if task == "rmts":
+        assert "(default: rmts)" in said
+
+
 WIDE = ["list", "verify hyla_equals", "reproduce", "reproduce --all", "reproduce claims", "reproduce claims --all",
         "reproduce table-a1-logic", "reproduce table-6 --all", "reproduce table-3 --all"]
 
@@ -714,6 +741,6 @@ def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsy
 
 
 def test_an_option_of_several_values_may_be_given_again():
-    parser = options.train_parser(recipes.RECIPES["fuzzy_logic"])
+    parser = options.train_parser(recipes.RECIPES["fuzzy_logic"], {})
     found = parser.parse(["--attention", "hyla", "--seed", "0", "--attention", "softmax", "linear", "--seed", "1"])
     assert found == {"compared": ["hyla", "softmax", "linear"], "seed": [0, 1]}

@@ -1,14 +1,18 @@
 """Results as text tables, as wide as the terminal is, and as JSON."""
 
+import json
 import os
 import re
 import shutil
 import sys
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ..reproduce.published import figures_for
 from ..reproduce.sheet import shown
 from ..reproduce.statistics import mean
+from ..train.runs import describe
 
 LABEL = 28                     # characters of the first column, at least, beside the others
 FIRST = 40                     # of them that it keeps until no other column can give any
@@ -141,3 +145,37 @@ def table(kind, outcomes) -> str:
             ends.append(f"{outcome['name']} is not complete: {reason}")
     notes, ends = (["\n".join(lines(text, limit)) for text in part] for part in (notes, ends))
     return "\n".join([*notes, "", columns(texts, right=set(range(1, len(texts[0]))), limit=limit), "", *ends])
+
+
+class Found(NamedTuple):
+    path: Path
+    recipe: Any
+    outcome: dict              # as a comparison has it
+
+
+def compared(found) -> dict[str, list[Found]]:
+    """{title: runs that differ in nothing but what is compared and the seed}.
+
+    A title is the task, and the fields that tell these runs from the others of the task.
+    """
+    made: dict[str, list] = {}
+    for one in found:
+        of = {"task": one.recipe.TASK, **describe(one.recipe)["fields"], one.recipe.COMPARES: None, "seed": None}
+        made.setdefault(json.dumps(of), []).append(one)
+    settings, titled = [json.loads(of) for of in made], {}
+    for of, group in zip(settings, made.values(), strict=True):
+        others = [other for other in settings if other["task"] == of["task"]]
+        own = [name for name in of if any(other[name] != of[name] for other in others)]
+        titled[", ".join([of["task"], *(f"{name.replace('_', ' ')} {of[name]}" for name in own)])] = group
+    return titled
+
+
+def of_group(group) -> tuple:
+    """(kind, outcomes) of runs that are compared, as `summary` and `table` take them."""
+    return type(group[0].recipe), [one.outcome for one in group]
+
+
+def tables(made) -> list[str]:
+    """The table of each list of `compared`, below its title where there are several."""
+    return [(f"{wrapped(title)}\n" if len(made) > 1 else "") + table(*of_group(group))
+            for title, group in made.items()]

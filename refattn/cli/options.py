@@ -78,9 +78,9 @@ def summary(kind) -> str:
     return " ".join(kind.__doc__.split())
 
 
-def allowed(fields, name: str) -> str:
+def allowed(field) -> str:
     """The choices of a field as words of its help."""
-    choices = next(f.metadata["choices"] for f in fields if f.name == name)
+    choices = field.metadata["choices"]
     return f"; one of {', '.join(choices)}" if choices else ""
 
 
@@ -100,15 +100,16 @@ def tasks() -> str:
                       "TASK is fuzzy_logic unless given; refattn train TASK --help lists its options.", "", *listed])
 
 
-def train_parser(kind) -> Parser:
-    """The options of `train`, those of the recipe from its fields."""
+def train_parser(kind, fixed: dict) -> Parser:
+    """The options of `train`, those of the recipe from its fields, of which a task may have fixed some."""
     from dataclasses import fields
     parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
     parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
+    defaults = kind.scale(scale, fixed) | fixed
     kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
     parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
-        f"what is compared: one run for each value{allowed(fields(kind), kind.COMPARES)} (default: "
+        f"what is compared: one run for each value{allowed(kind.__dataclass_fields__[kind.COMPARES])} (default: "
         f"{' '.join(map(str, kind.compared()))})"))
     parser.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="seeds to average over (default: 0)")
     parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
@@ -125,8 +126,8 @@ def train_parser(kind) -> Parser:
     for f in fields(kind):
         if f.name in (kind.COMPARES, "seed"):
             continue
-        default = kind.SCALES[scale].get(f.name, f.default)
-        text = f"{f.metadata['help']}{allowed([f], f.name)} (default: {default!s})".replace("%", "%%")
+        default = defaults.get(f.name, f.default)
+        text = f"{f.metadata['help']}{allowed(f)} (default: {default!s})".replace("%", "%%")
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
         else:

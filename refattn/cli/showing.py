@@ -3,24 +3,20 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ..reproduce.published import figures_for
-from .comparison import summary, table, wrapped
+from .comparison import Found, compared, of_group, summary, tables, wrapped
 from .options import Parser, Usage, save
 
 MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
 ABOUT = "kind", "first", "second"
 
 
-class Found(NamedTuple):
-    path: Path
-    recipe: Any
-    outcome: dict              # as a comparison has it; an unfinished run's error says how far it is
-
-
 def look(directory) -> tuple[list[Found], dict]:
-    """The runs at or below a directory in the order in which they were begun, and {path: words} of what is damaged."""
+    """The runs at or below a directory in the order in which they were begun, and {path: words} of what is damaged.
+
+    An unfinished run's error says how far it is.
+    """
     from ..train import runs
     from ..train.compare import outcome
     paths = {file.parent: None for mark in MARKS for file in sorted(Path(directory).rglob(mark))}
@@ -49,26 +45,6 @@ def look(directory) -> tuple[list[Found], dict]:
     return found, damaged
 
 
-def groups(found) -> dict:
-    """{(task, other fields): runs} that differ in nothing but what is compared and the seed."""
-    made: dict[tuple[str, str], list] = {}
-    for one in found:
-        fields = one.outcome["fields"]
-        rest = {name: value for name, value in fields.items() if name not in (one.recipe.COMPARES, "seed")}
-        made.setdefault((one.recipe.TASK, json.dumps(rest)), []).append(one)
-    return made
-
-
-def titles(made: dict) -> list[str]:
-    """The task of each group, and the fields that tell it from the other groups of the task."""
-    found = []
-    for task, rest in made:
-        others = [json.loads(theirs) for name, theirs in made if name == task]
-        own = {name: value for name, value in json.loads(rest).items() if any(x.get(name) != value for x in others)}
-        found.append(", ".join([task, *(f"{name.replace('_', ' ')} {value}" for name, value in own.items())]))
-    return found
-
-
 def counted(found, damaged) -> str:
     """How many runs there are of each kind."""
     finished = sum(one.outcome["finished"] for one in found)
@@ -94,8 +70,7 @@ def plot(file: str, made: dict) -> None:
     from ..train.curves import Curve, figure
     curves = [[Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]
               for group in made.values()]
-    papers = {title: figures_for(task, group[0].outcome["fields"])
-              for title, ((task, _), group) in zip(titles(made), made.items(), strict=True)}
+    papers = {title: figures_for(group[0].recipe.TASK, group[0].outcome["fields"]) for title, group in made.items()}
     save(file, lambda: figure(dict(zip(papers, curves, strict=True)), papers))
 
 
@@ -143,21 +118,17 @@ def run(argv) -> int:
     if given := [name for name in ABOUT if name in options]:
         raise Usage(f"--{given[0]} is {options[given[0]]!r}, but there is no --image; allowed: both")
     trained = [one for one in found if hasattr(one.recipe, "TABLE")]
-    made = groups(trained)
+    made = compared(trained)
     if "plot" in options:                                   # first, since a reader may leave the tables early
         if not made:
             raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
         plot(options["plot"], made)
     if "json" in options:
         print(json.dumps({"runs": [one.outcome for one in found], "damaged": {str(k): v for k, v in damaged.items()},
-                          "tables": {title: summary(type(group[0].recipe), [one.outcome for one in group])
-                                     for title, group in zip(titles(made), made.values(), strict=True)}},
+                          "tables": {title: summary(*of_group(group)) for title, group in made.items()}},
                          indent=1, ensure_ascii=False))
     else:
-        print(counted(found, damaged))
-        for title, group in zip(titles(made), made.values(), strict=True):
-            said = wrapped(title) + "\n" if len(made) > 1 else ""
-            print(f"\n{said}{table(type(group[0].recipe), [one.outcome for one in group])}")
+        print("\n\n".join([counted(found, damaged), *tables(made)]))
         for text in [*(compiled(one) for one in found if one not in trained),
                      *(f"{path} is damaged: {words}" for path, words in damaged.items())]:
             print(wrapped(text))

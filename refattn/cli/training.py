@@ -13,7 +13,7 @@ from ..refusals import unknown
 from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
-from .comparison import summary, table
+from .comparison import Found, compared, of_group, summary, tables
 from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, tasks, train_parser, writable
 
 
@@ -24,10 +24,10 @@ def plan(argv):
         print(tasks())
         sys.exit(0)
     name = argv[0].replace("-", "_") if named else "fuzzy_logic"
-    task, _ = SHORT.get(name, (name, {}))
+    task, fixed = SHORT.get(name, (name, {}))
     if task not in RECIPES:
         raise Usage(unknown("TASK", task, [*RECIPES, *SHORT]))
-    options = train_parser(RECIPES[task]).parse(argv[named:])
+    options = train_parser(RECIPES[task], fixed).parse(argv[named:])
     if "resume" in options:
         for other in options:
             if other not in (*BESIDE_RESUME, "resume") or named:
@@ -108,18 +108,23 @@ def train(argv, group=None) -> int:
         what = error if isinstance(error, WorkerLost) else f"a run's process died; checkpoints are in {out}"
         print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)
         return 1
-    return report(outcomes, out, on, as_json)
+    return report(recipes, outcomes, out, on, as_json)
 
 
-def report(outcomes, out, on: str, as_json: bool) -> int:
-    """Print the table, and below it on standard error what went wrong and where the runs are; the exit status."""
-    kind = RECIPES[outcomes[0]["task"]]
+def report(recipes, outcomes, out, on: str, as_json: bool) -> int:
+    """Print the tables, and below them on standard error what went wrong and where the runs are; the exit status.
+
+    There is one table, but where runs that are resumed were begun with several settings or tasks.
+    """
+    made = compared(Found(Path(one["path"]), each, one) for each, one in zip(recipes, outcomes, strict=True))
     if as_json:
-        source = figures_for(kind.TASK, outcomes[0]["fields"]).source
-        print(json.dumps({"task": kind.TASK, "out": str(out), "runs": outcomes, "table": summary(kind, outcomes),
-                          "published_source": source}, indent=1, ensure_ascii=False))
+        task = outcomes[0]["task"]
+        print(json.dumps({"task": task, "out": str(out), "runs": outcomes,
+                          "table": [row for group in made.values() for row in summary(*of_group(group))],
+                          "published_source": figures_for(task, outcomes[0]["fields"]).source}, indent=1,
+                         ensure_ascii=False))
     else:
-        print(table(kind, outcomes))
+        print("\n\n".join(tables(made)))
     failed = [outcome for outcome in outcomes if outcome.get("error")]
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
