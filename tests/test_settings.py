@@ -109,6 +109,17 @@ def test_the_warm_up_step_by_step():
     cosine = recipe("fuzzy_logic", "quick", rate=0.5, warmup=4, steps=40)
     assert [cosine.rate_at(step) for step in range(5)] == pytest.approx([0, 0.125, 0.25, 0.375, 0.5], rel=1e-12)
     assert cosine.rate_at(5) < 0.5 and cosine.rate_at(36) == cosine.rate_at(39) == pytest.approx(0.05, rel=1e-12)
+    epochs = recipe("triangles", rate=0.5, warmup=4, steps=40, epoch=10)
+    assert [epochs.rate_at(step) for step in (0, 3, 9, 10, 39)] == pytest.approx(
+        [0.1, 0.4, 0.5, 0.25 * (1 + 0.5 ** 0.5), 0.25 * (1 - 0.5 ** 0.5)], rel=1e-12)
+
+
+def test_a_warm_up_is_refused_only_where_a_cosine_has_no_step_left():
+    assert recipe("parity", steps=10, warmup=9).rate_at(9) == recipe("parity").rate
+    assert recipe("text", steps=10, warmup=9, schedule="inverse_root").rate_at(9) == recipe("text").rate
+    with pytest.raises(ValueError, match="warmup is 5, which leaves no step of 10; allowed: steps above 10"):
+        recipe("fuzzy_logic", steps=10, warmup=5)
+    assert recipe("fuzzy_logic", steps=10, warmup=5, schedule_length="text").warmup == 5
 
 
 @pytest.mark.parametrize("task, fields, numbers", [

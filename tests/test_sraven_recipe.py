@@ -128,8 +128,8 @@ def test_a_step_with_experts_never_waits_nor_transfers_nor_widens():
 @pytest.mark.parametrize(("change", "message"), [
     ({"symbols": 2}, "symbols is 2; allowed: whole numbers from 3 to 1,024"),
     ({"features": 21}, "features is 21; allowed: whole numbers from 1 to 20"),
-    ({"held_out": 0.0}, "held_out is 0.0, which leaves no rule combination in split 'held_out'"),
-    ({"held_out": 0.01}, "held_out is 0.01, which leaves no rule combination"),
+    ({"held_out": 0.0}, "held_out is 0.0, which leaves no combination in split 'held_out'"),
+    ({"held_out": 0.01}, "held_out is 0.01, which leaves no combination"),
     ({"released_split": True}, "released is True with features 2"),
     ({"features": 12, "symbols": 8}, "features is 12 with 8 symbols, which is too many for the best answers"),
     ({"experts": 1, "chosen": 2}, "chosen is 2; allowed: numbers from 1 to experts, 1"),

@@ -109,10 +109,7 @@ class Recipe:
         if self.evaluate_every % self.log_every:
             raise ValueError(f"evaluate_every is {self.evaluate_every}; allowed: multiples of log_every, "
                              f"{self.log_every}")
-        outside = 2 if self.schedule_length == "released" else 1        # lengths of a warm-up that are not the cosine's
-        if self.steps <= outside * self.warmup:
-            raise ValueError(f"warmup is {self.warmup}, which leaves no step of {self.steps} for the cosine; allowed: "
-                             f"numbers up to {(self.steps - 1) // outside}")
+        self.rate_at(0)                                     # refuses a warm-up that leaves no step for a cosine
 
     def least_bytes(self) -> int:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
@@ -192,7 +189,7 @@ class Recipe:
     @property
     def name(self) -> str:
         """Of the run and its directory."""
-        return f"seed{self.seed}"
+        return f"{getattr(self, self.COMPARES)}-seed{self.seed}"
 
     def rate_at(self, step: int) -> float:
         """The learning rate of update number `step`, from 0."""

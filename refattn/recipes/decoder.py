@@ -19,7 +19,8 @@ from .base import Recipe, setting
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderRecipe(Recipe):
-    """Beside the methods of Recipe a subclass has shape(): (tokens, their width, outputs, positions that are read)."""
+    """Beside the methods of Recipe a subclass has the field held_out, data(): the task, whose combinations(split) are
+    what is held out, and shape(): (tokens, their width, outputs, positions that are read)."""
 
     shape: ClassVar[Callable[..., tuple]]
     attention: str = setting("hyla", "variant", choices=tuple(VARIANTS))
@@ -38,6 +39,10 @@ class DecoderRecipe(Recipe):
         super().__post_init__()
         if self.experts and self.chosen > self.experts:
             raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")
+        for split in self.SPLITS:
+            if not len(self.data().combinations(split)):
+                raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}; "
+                                 f"allowed: fractions that leave some on each side")
 
     @property
     def name(self) -> str:
@@ -61,6 +66,9 @@ class DecoderRecipe(Recipe):
             feed_forward = MixtureOfExperts(size["width"], size["hidden"], self.experts, self.chosen)
         return decoder(attention, hidden=size["hidden"], layers=self.layers, buckets=length, feed_forward=feed_forward,
                        inputs=inputs, outputs=outputs)
+
+    def sample(self, rng, split="train", size=None):
+        return self.data().sample(rng, size or self.batch, split)
 
     def inputs(self, batch):
         return batch.tokens, {"read": slice(-self.shape()[-1], None)} if self.read else {}

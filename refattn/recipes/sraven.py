@@ -66,10 +66,6 @@ class SravenRecipe(DecoderRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        for split in self.SPLITS:
-            if not len(self.data().combinations(split)):
-                raise ValueError(f"held_out is {self.held_out}, which leaves no rule combination in split {split!r}; "
-                                 f"allowed: fractions that leave some on each side")
         if self.ceiling:
             check_size(self.features, self.symbols)
 
@@ -88,9 +84,6 @@ class SravenRecipe(DecoderRecipe):
 
     def shape(self):
         return 9 * self.features, self.symbols, self.symbols, self.features
-
-    def sample(self, rng, split="train", size=None):
-        return self.data().sample(rng, size or self.batch, split)
 
     def loss(self, y, batch):
         """Cross-entropy at the last M positions, mean over instances and features."""

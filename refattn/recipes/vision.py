@@ -44,10 +44,6 @@ class VisionRecipe(ConstantRateRecipe):
         if self.width % getattr(self, name):
             raise ValueError(f"width is {self.width}; allowed: multiples of {name}, {getattr(self, name)}")
 
-    @property
-    def name(self) -> str:
-        return f"{self.attention}-seed{self.seed}"
-
     def stack(self) -> Stack:
         """The block and how often it is applied."""
         block = Block(attention_of(self, self.searches), FeedForward(self.width, 2 * self.width, "relu"), epsilon=1e-5)
