@@ -76,7 +76,8 @@ def test_slopes_are_those_of_the_paper():
     (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi'; allowed with"),
     (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
     (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere'; allowed: documentation, library"),
-    (lambda: recipe("text", length=10**6).build(), "length is 1,000,000; allowed: numbers below the"),
+    (lambda: recipe("text", length=10**6).build(), "tokens; allowed: more than the 1,000,000 of a window"),
+    (lambda: recipe("text", longest=2**19, position="none").build(), "text is 'documentation', but its test split has"),
 ])
 def test_bad_input_gets_one_line(make, words):
     with pytest.raises(ValueError) as error:
@@ -317,6 +318,35 @@ def test_sizes_of_cs_models_are_the_papers():
         model = chosen.build()
         assert params.count(model.stack.block.parameters()) == expected
         assert params.count(model.parameters()) == expected + 256 * 512 + 1_024
+
+
+@pytest.mark.parametrize("files, words", [
+    (["ab\n" * 40], None), (["ab\n" * 5], "validation split has 0 tokens; allowed: more than the 1 of a window"),
+    (["ab\n" * 40, "c"], "but its test split has 1 tokens")])
+def test_every_split_has_a_token_to_predict_or_no_run_begins(files, words, tmp_path):
+    names = [tmp_path / str(n) for n in range(len(files))]
+    for name, content in zip(names, files, strict=True):
+        name.write_text(content)
+    one = recipe("text", text=str(names[0]), test=str(names[1]) if len(names) > 1 else "", length=4, width=8, heads=2,
+                 layers=1, steps=1, batch=2)
+    if words is None:
+        assert fit(one, progress=False).metrics["test"]["bits"] > 0
+        return
+    with pytest.raises(ValueError) as error:
+        one.build()
+    assert words in str(error.value)
+
+
+def test_maps_of_attention_begin_as_cs_code_has_them():
+    """q, k, v and the selector's Xavier at gain 1 / sqrt(2), their biases as PyTorch's; of the output map 1, and 0."""
+    chosen = recipe("text", "paper_c", attention="compositional", unit="bytes", width=64, layers=1)
+    listed = chosen.build().parameters()
+    flat, p = params.allocate(listed)
+    params.initialise(flat, listed, np.random.default_rng(0), chosen.initialise, chosen.INITIAL)
+    own = p.block.attention
+    assert not own.bo.any() and own.bq.any() and own.bs.any()
+    assert np.abs(own.wo).max() == pytest.approx((6 / 128) ** 0.5, rel=0.02)
+    assert np.abs(own.wq).max() == pytest.approx((3 / 128) ** 0.5, rel=0.02)
 
 
 def test_memory_is_estimated_before_a_run():

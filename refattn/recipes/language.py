@@ -82,6 +82,7 @@ class LanguageRecipe(Recipe):
                      for name, most in (("a", 1), ("p", 2))}
         if self.initialise == "pytorch":
             found |= {"embed.table": Init("normal"), "*.attention.wo": XAVIER_UNIFORM}
+            found |= {"*.attention.bo": 0.0} if self.biases else {}
             found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5)
                       for name in ("qkvsr" if self.attention == "compositional" else "qkv")}
         return found

@@ -126,11 +126,13 @@ class TextRecipe(LanguageRecipe):
         return math.log2(self.symbols())
 
     def corpus(self) -> task.Corpus:
-        """The tokens of the text.  Raises ValueError where it is too short for a window."""
+        """The tokens of the text.  Raises ValueError where a split of it is too short for what is asked of it."""
         made = task.corpus(self.text, self.unit, self.test, self.vocabulary)
-        if len(made.ids["train"]) <= self.length:
-            raise ValueError(f"length is {self.length:,}; allowed: numbers below the {len(made.ids['train']):,} "
-                             f"tokens of the training text")
+        needed = {"train": self.length, "validation": 1, "test": max(self.lengths.values(), default=1)}
+        for split, window in needed.items():
+            if len(made.ids[split]) <= window:
+                raise ValueError(f"text is {self.text!r}, but its {split} split has {len(made.ids[split]):,} tokens; "
+                                 f"allowed: more than the {window:,} of a window")
         return made
 
     def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
