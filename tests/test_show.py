@@ -146,6 +146,13 @@ def test_the_panel_shows_what_the_paper_has_figures_for():
     assert recipe("sraven", features=2, symbols=4).chance() == 1 / 16 and recipe("scan").chance() is None
 
 
+@pytest.mark.parametrize("scale, expected", [("paper", 0.75), ("4s8r-128", 1.04)])
+def test_chance_in_contextual_retrieval_is_the_error_of_answering_zero(scale, expected):
+    one = recipe("contextual_retrieval", scale)
+    target = one.sample(np.random.default_rng(0), "train", 2_000).target
+    assert one.chance() == pytest.approx(expected, abs=0.01) == pytest.approx(np.abs(target).mean(), abs=0.02)
+
+
 # ---------------------------------------------------------------- a picture
 
 def test_a_network_is_asked_about_a_picture(tmp_path, capsys):

@@ -79,7 +79,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
 
     def chance(self):
         """Of answering 0 always."""
-        return 0.75
+        return self.data().zero_predictor
 
     def data(self) -> task.ContextualRetrieval:
         """The task with these settings."""
