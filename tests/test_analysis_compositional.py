@@ -80,6 +80,19 @@ def test_a_retrieval_that_nobody_asks_for_has_a_row_of_zeros():
     assert np.isclose(searches.diagonality(matrix), np.diagonal(matrix)[1:].mean())
 
 
+def test_the_last_retrieval_that_nobody_asks_for_has_its_row_too():
+    seen = an_observation(np.random.default_rng(0))
+    seen.preference[seen.preference == 3] = 2
+    matrix = searches.specialisation(seen, aligned=False)
+    assert matrix.shape == (4, 4) and not matrix[3].any() and matrix[2].any()
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (9, 2)])
+def test_more_rows_than_columns_have_no_order(shape):
+    with pytest.raises(ValueError, match=f"score has {shape[0]} rows and 2 columns; allowed: as many columns as rows"):
+        searches.best_order(np.ones(shape))
+
+
 def test_large_alignments_are_greedy():
     order = np.random.default_rng(0).permutation(16)
     assert searches.best_order(np.eye(16)[order] + 0.01) == tuple(order)

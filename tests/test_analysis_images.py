@@ -36,6 +36,13 @@ def test_value_scores_by_kind_are_shares_and_weigh_their_questions():
     np.testing.assert_allclose(images.pairing(*CLEVR, "test", 40), expected, rtol=1e-5)
 
 
+def test_kinds_that_nobody_asks_have_no_value_scores():
+    found = images.by_kind(*network(scenes=5, types="binary"), "test", 20)
+    assert tuple(found) == tuple(task.KINDS[1])
+    for scores in found.values():
+        np.testing.assert_allclose(scores.sum(axis=-1), 1, rtol=1e-5)
+
+
 @pytest.mark.parametrize("attention", ["softmax", "compositional"])
 def test_maps_lie_where_the_patches_are(attention):
     r, model, p = network(scenes=5, attention=attention)

@@ -84,6 +84,14 @@ def test_clusters_of_a_compiled_automaton_are_its_monoid(name, elements):
     assert regular.purity(points, mixed) < chance + 0.2
 
 
+def test_few_points_have_no_more_clusters_than_can_be_told():
+    pytest.importorskip("sklearn")
+    assert regular.cluster_count(np.array([[0.0], [0.1], [9.0]])) == 2
+    for points in np.zeros((5, 2)), np.array([[0.0], [1.0]]):
+        with pytest.raises(ValueError, match=f"points are {len(points)}, too few that differ; allowed: at least 3"):
+            regular.cluster_count(points)
+
+
 def test_purity_of_a_known_mixture():
     pytest.importorskip("sklearn")
     points = np.concatenate([np.zeros((10, 2)), np.ones((10, 2)) * 9]) + np.random.default_rng(0).normal(size=(20, 2))

@@ -35,7 +35,7 @@ def observe(recipe, model, p, batch):
 
 
 def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> dict:
-    """{kind of question: (l, s, r)} of Sort-of-CLEVR; the arguments are what `refattn.load` returns."""
+    """{kind of question: (l, s, r)} of Sort-of-CLEVR, of kinds that are asked; arguments as `refattn.load` has them."""
     total, count = {}, {}
     for batch in recipe.asked(split, questions):
         scores = value_scores(recipe, observe(recipe, model, p, batch))
@@ -43,7 +43,7 @@ def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> di
             here = ((batch.type == t) & (batch.kind == k)).reshape(-1)
             total[t, k] = total.get((t, k), 0) + scores[here].sum(axis=0)
             count[t, k] = count.get((t, k), 0) + here.sum()
-    return {task.KINDS[t][k]: total[t, k] / max(count[t, k], 1) for t, k in total}
+    return {task.KINDS[t][k]: total[t, k] / n for (t, k), n in count.items() if n}
 
 
 def pairing(recipe, model, p, split: str = "test", samples: int = 1_000) -> np.ndarray:

@@ -106,7 +106,9 @@ def cluster_count(points, most: int = 10, seed: int = 0) -> int:
     Needs scikit-learn (`plots`).
     """
     from sklearn.metrics import silhouette_score
-    most = min(most, len(np.unique(points, axis=0)))         # no more clusters than points that differ
+    most = min(most, len(points) - 1, len(np.unique(points, axis=0)))        # no more clusters than points that differ
+    if most < 2:
+        raise ValueError(f"points are {len(points)}, too few that differ; allowed: at least 3, of which 2 differ")
     return max(range(2, most + 1), key=lambda count: silhouette_score(points, _k_means(points, count, seed)))
 
 

@@ -52,6 +52,8 @@ def best_order(score) -> tuple[int, ...]:
     (1, 0)
     """
     rows, columns = score.shape
+    if rows > columns:
+        raise ValueError(f"score has {rows} rows and {columns} columns; allowed: as many columns as rows, or more")
     if rows <= 8 and columns <= 8:
         return max(permutations(range(columns), rows), key=lambda order: sum(score[range(rows), order]))
     left, order = np.array(score, dtype=float), [-1] * rows
@@ -77,7 +79,8 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
     aligned : columns permuted to bring the largest entries to the diagonal
     """
     b, t, s, r = seen.value_scores.shape
-    asked = (seen.preference[..., None] == np.arange(seen.preference.max() + 1)).astype(seen.value_scores.dtype)
+    known = np.arange(max(r, seen.preference.max() + 1))
+    asked = (seen.preference[..., None] == known).astype(seen.value_scores.dtype)
     scores = seen.value_scores
     if matched:
         scores = scores[:, :, list(best_order(searches_found(seen)))]
