@@ -113,6 +113,15 @@ def test_the_variable_that_silences_tqdm_silences_a_run(silent):
     assert done.returncode == 0 and ("minutes to go" in done.stderr) is not silent and bool(done.stderr) is not silent
 
 
+def test_the_variable_that_silences_tqdm_silences_a_comparison(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    bars = progress.Bars([(tmp_path / str(seed), tiny(seed=seed)) for seed in (0, 1)], True)
+    reach(tmp_path / "0", 25)
+    bars.look()
+    bars.close()
+    assert capsys.readouterr().err == ""
+
+
 def test_what_a_killed_writer_left_is_put_away(tmp_path, capsys):
     for step in (1, 2, 3):
         reach(tmp_path, step)

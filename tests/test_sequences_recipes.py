@@ -178,6 +178,10 @@ def test_a_run_writes_the_actions_of_a_command(tmp_path, capsys):
     for prompt, words in ("jump twce", "'twce', did you mean twice? allowed: after"), ("", "0 words; allowed: 1 to 9"):
         assert cli.main(["write", str(tmp_path / "run"), prompt]) == 2
         assert words in capsys.readouterr().err
+    assert cli.main(["write", str(tmp_path / "run"), "jump", "--tokens", "0"]) == 0
+    assert capsys.readouterr().out == "\n"
+    assert cli.main(["write", str(tmp_path / "run"), "jump", "--tokens", "-1"]) == 2
+    assert "tokens is -1; allowed: whole numbers from 0" in capsys.readouterr().err
     assert cli.main(["write", str(tmp_path / "run"), "jump", "--temperature", "2"]) == 2
     assert "--temperature cannot go with scan" in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
 from .attention import attention_of
-from .base import ConstantRateRecipe, FiniteRecipe, setting
+from .base import ConstantRateRecipe, FiniteRecipe, check, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 LEVELS = 1 << 16               # of which dropout keeps a share: its probability is a multiple of 1 / LEVELS
@@ -155,7 +155,8 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         return greedy(partial(model.extend, p), state, options["target"][:, :1], batch.target.shape[1], task.END)
 
     def write(self, model, p, prompt, tokens=task.LONGEST + 1):
-        """The actions of a command, as one piece."""
+        """The actions of a command, as one piece.  Raises ValueError for less than no tokens."""
+        check("tokens", tokens, int, least=0, most=10**9)
         xp = array_module(p.target.table)
         source = to_device(np.array([task.tokens(prompt)]), xp)
         said = greedy(partial(model.extend, p), model.begin(p, source), xp.full((1, 1), task.END), tokens, task.END)

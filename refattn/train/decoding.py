@@ -32,4 +32,4 @@ def greedy(extend, state, first, steps: int, end=None):
         tokens = token[:, None]
         if end is not None and step % (1 if xp is np else LOOK) == 0 and ended.all():
             break
-    return xp.stack(said, axis=1)
+    return xp.stack(said, axis=1) if said else first[:, :0]
