@@ -114,6 +114,14 @@ def test_the_warm_up_step_by_step():
         [0.1, 0.4, 0.5, 0.25 * (1 + 0.5 ** 0.5), 0.25 * (1 - 0.5 ** 0.5)], rel=1e-12)
 
 
+def test_numbers_of_numpy_make_the_recipe_that_pythons_make():
+    """Where a scale or the warm-up depends on them, too."""
+    one, steps = {"hold_out": 95, "batch": 7}, np.int64(30)
+    assert recipe("rmts", **{name: np.int64(x) for name, x in one.items()}) == recipe("rmts", **one)
+    assert recipe("fuzzy_logic", steps=steps) == recipe("fuzzy_logic", steps=np.array(30)) == recipe(
+        "fuzzy_logic", steps=30)
+
+
 def test_a_warm_up_is_refused_only_where_a_cosine_has_no_step_left():
     assert recipe("parity", steps=10, warmup=9).rate_at(9) == recipe("parity").rate
     assert recipe("text", steps=10, warmup=9, schedule="inverse_root").rate_at(9) == recipe("text").rate

@@ -4,7 +4,7 @@
 
 Source: R, section 5 and authors' code; Delétang et al. 2023 (the cell with relu, two biases, hidden width 256).
 Differs: the code's relu before the read-out is left out, which relu(h) = h makes the identity; its input has one more
-symbol, which never occurs.
+symbol, which never occurs, and for which its W^in begins smaller by sqrt(v / (v + 1)).
 """
 
 from dataclasses import dataclass

@@ -56,7 +56,7 @@ def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Re
         if name in fixed:
             raise ValueError(f"{name} is {changes[name]!r}, but task {given!r} says it already; allowed: no {name}, or "
                              f"task {task!r}")
-    changes |= fixed
+    changes = fixed | {name: x.tolist() if hasattr(x, "dtype") else x for name, x in changes.items()}      # of NumPy
     settings = {**kind.scale(scale, changes), **changes}
     if isinstance(settings.get("steps"), int) and "steps" in changes and "warmup" not in changes:
         settings["warmup"] = max(0, min(settings.get("warmup", kind.warmup), settings["steps"] // 10))

@@ -54,7 +54,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     probe: int = setting(25_600, "sets per split during training", least=1, most=10**9)
 
     attention: str = setting("compositional", "variant", choices=("compositional", *VARIANTS))
-    searches: int = setting(2, "features to search by; C: 2, 4, 4", least=1, most=64)
+    searches: int = setting(2, "features to search by; C: 2, 4, 4", least=1, most=len(task.ALPHA))
     retrievals: int = setting(4, "features to retrieve; C: 4, 8, 16", least=1, most=1_024)
     objects: int = setting(10, "in a set", least=2, most=1_024)
     held_out: bool = setting(True, "train without the held-out tuples of preferences, or on all (in-distribution)")
