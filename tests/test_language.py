@@ -258,6 +258,8 @@ def test_of_every_length_the_last_token_alone_is_scored():
         assert sum(len(batch.tokens) for batch in batches) == windows and not list(chosen.asked(split, 2))
         for batch in batches:
             assert batch.tokens.shape[1] == length and (batch.weight == (np.arange(length) == length - 1)).all()
+    few = replace(chosen, evaluation=2)                     # an evaluation asks, however few windows it has of others
+    assert [len(batch.tokens) for batch in few.asked("times_4", 2)] == [3] and not list(few.asked("times_4", 1))
     model = chosen.build()
     p, batch = filled(model, np.random.default_rng(0)), next(iter(chosen.asked("times_4", 10**9)))
     read = chosen.predict(model, p, batch)

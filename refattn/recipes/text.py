@@ -150,10 +150,10 @@ class TextRecipe(LanguageRecipe):
     def batches(self, split: str, tasks: int):
         """(size, further arguments of `sample`) of each batch: the text in order, or windows of a longer length.
 
-        The latter only at the end, where there is time for all of them; of shorter ones as many as cost the same.
+        The latter all or none, none in a probe of fewer than `chunks`; of shorter ones as many as cost the same.
         """
         if split in self.lengths:
-            if tasks < self.chunks:                     # a probe
+            if tasks < min(self.chunks, self.evaluation):           # a probe
                 return
             own, longest = self.lengths[split], max(self.lengths.values())
             size, many = max(1, self.batch * self.length // own), self.chunks * (longest // own)
