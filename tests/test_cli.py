@@ -153,6 +153,12 @@ def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, c
     assert snapshot(finished) == before and (tmp_path / "file").read_text() == "mine"
 
 
+def test_what_the_first_batch_finds_out_names_the_option(tmp_path, capsys):
+    assert cli.main(["train", "sort_of_clevr", "--scenes", "1", "--attention", "softmax", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "refattn train: --batch is 64; allowed with last_batch drop: numbers up to the 10 samples there are"
+
+
 def test_a_device_that_is_not_there(capsys, monkeypatch, tmp_path):
     def no_device(name):
         raise RuntimeError("device is 'gpu', but CuPy is missing (No module named 'cupy'); allowed: cpu")
