@@ -101,7 +101,7 @@ def train(argv, group=None) -> int:
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"{str(error) or 'stopped'}; checkpoints are in {out}, go on with: {on}") from None
     except ValueError as error:
-        raise Usage(as_option(error, {"out", *(() if resume else recipes[0].__dataclass_fields__)})) from None
+        raise Usage(as_option(error, {"out"} if resume else {"out", "batch"})) from None
     except MemoryError:
         raise Usage("memory does not suffice for these sizes; allowed: smaller --batch, --length, --width") from None
     except BrokenExecutor as error:
