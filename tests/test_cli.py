@@ -473,6 +473,7 @@ BAD_CALLS = [                                               # call, exception, w
      ["'test'", "train", "held_out", "unseen_terms"]),
     ("no tasks", lambda: evaluate(tiny(), tiny().build(), np.zeros(1), "train", tasks=0), ValueError,
      ["tasks is 0", "at least 1"]),
+    ("no thread", lambda: fit(tiny(), threads=0), ValueError, ["threads is 0", "at least 1"]),
     ("an unknown task", lambda: recipe("fuzy_logic"), ValueError, ["'fuzy_logic'", "did you mean fuzzy_logic?"]),
     ("a language twice", lambda: recipe("parity", language="d2"), ValueError,
      ["language is 'd2'", "task 'parity' says it already", "'regular_languages'"]),

@@ -356,7 +356,7 @@ def test_runs_of_a_comparison_fork_their_workers(tmp_path, capsys):
     chosen = [tiny(shards=2, seed=seed) for seed in range(2)]
     outcomes = compare.compare(chosen, tmp_path / "out", workers=2)
     assert [outcome["workers"] for outcome in outcomes] == [2, 2]
-    assert "at a time, of 2 workers" in capsys.readouterr().err
+    assert "at a time, workers of each: 2" in capsys.readouterr().err
     for one in chosen:
         fit(one, tmp_path / "whole" / one.name, progress=False)
         assert final(tmp_path / "out" / one.name) == final(tmp_path / "whole" / one.name)

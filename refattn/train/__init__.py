@@ -55,6 +55,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     KeyboardInterrupt, at Ctrl-C after a checkpoint; WorkerLost where a process has died (the last checkpoint is kept);
     ValueError for a foreign checkpoint, or a run where none may be.
     """
+    params.check_integers({"threads": threads}, "threads")
     xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
     listed = model.parameters()
     state = State(recipe, listed, xp)

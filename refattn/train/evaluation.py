@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..params import check_integers
 from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
@@ -48,8 +49,7 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None,
     Raises ValueError for an unknown split or a number of tasks below 1.
     """
     xp, tasks = _module(parameters), recipe.evaluation if tasks is None else tasks
-    if not isinstance(tasks, int) or tasks < 1:
-        raise ValueError(f"tasks is {tasks!r}; allowed: whole numbers of at least 1")
+    check_integers({"tasks": tasks}, "tasks")
     scores = {}
     for batch in bar(recipe.asked(split, tasks)):
         y = to_host(recipe.predict(model, parameters, moved(batch, xp)))
