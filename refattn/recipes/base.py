@@ -189,7 +189,7 @@ class Recipe:
     @property
     def name(self) -> str:
         """Of the run and its directory."""
-        return f"{getattr(self, self.COMPARES)}-seed{self.seed}"
+        return f"{getattr(self, self.COMPARES, self.TASK)}-seed{self.seed}"
 
     def rate_at(self, step: int) -> float:
         """The learning rate of update number `step`, from 0."""
