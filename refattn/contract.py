@@ -166,7 +166,7 @@ def laid_out_like(x, a):
     back = sorted(range(x.ndim), key=axes.__getitem__)
     xp, x = array_module(x, a), x.transpose(axes)
     if x.size < STRIPED or x.flags.c_contiguous or type(x) is not np.ndarray:
-        return xp.ascontiguousarray(x).transpose(back)
+        return xp.asarray(x, order="C").transpose(back)
     y = np.empty(x.shape, dtype=x.dtype)
     for start in range(0, x.shape[-1], 16):         # one cache line of float32 at a time: a third of the time
         y[..., start:start + 16] = x[..., start:start + 16]

@@ -1,6 +1,9 @@
 """Arguments at the edge of what is allowed: no epsilon, classes that cannot be, ids of few bits or from the end, very
 small probabilities, states after keys, shapes that would be stretched."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -11,8 +14,13 @@ from refattn.attention.compositional import Compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
 from refattn.attention.linear_state import KeptState
+from refattn.attention.pages import PAGES
+from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated
+from refattn.attention.tiled import tiled, tiled_backward
+from refattn.attention.transformer_xl import TransformerXL
 from refattn.contract import contract
 from refattn.layers.block import Block
+from refattn.layers.embedding import Embedding
 from refattn.layers.feed_forward import FeedForward
 from refattn.layers.next_token import next_token, next_token_backward
 from refattn.layers.positions import T5, Rotary
@@ -43,7 +51,7 @@ def test_rms_head_without_epsilon_leaves_masked_pairs_at_zero():
     assert dk[1, 2, 1, 3] == pytest.approx(slope, rel=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32", "uint64"])
 def test_targets_of_few_bits_are_found_in_a_large_vocabulary(dtype):
     rng = np.random.default_rng(0)
     h, table = rng.standard_normal((2, 128, 3)), rng.standard_normal((5_000, 3))
@@ -51,6 +59,9 @@ def test_targets_of_few_bits_are_found_in_a_large_vocabulary(dtype):
     right, saved = next_token(h, table, target)
     loss, narrow = next_token(h, table, target.astype(dtype))
     np.testing.assert_array_equal(loss, right)
+    logits = h @ table.T
+    for one, other in zip(cross_entropy(logits, target.astype(dtype)), cross_entropy(logits, target), strict=True):
+        np.testing.assert_array_equal(one, other)
     for x, y in zip(next_token_backward(narrow, np.ones_like(loss)), next_token_backward(saved, np.ones_like(loss)),
                     strict=True):
         np.testing.assert_array_equal(x, y)
@@ -113,11 +124,29 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
     (lambda: losses.cross_entropy(REAL, WHOLE[:, None]), "target has shape (4, 1); allowed: (4,)"),
     (lambda: losses.cross_entropy(REAL, WHOLE, REAL[:, :1]), "weight has shape (4, 1); allowed: (4,)"),
     (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
+    (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
+    (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),
 ])
-def test_a_loss_stretches_nothing(call, words):
+def test_a_loss_stretches_nothing_and_knows_its_classes(call, words):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
+@pytest.mark.parametrize("loss", ["mse", "mean_absolute_error", "sigmoid_mse", "binary_cross_entropy", "cross_entropy"])
+def test_a_loss_of_float32_is_float32_whatever_are_targets_and_weights(loss, dtype):
+    rng = np.random.default_rng(0)
+    y, ones = rng.standard_normal((4, 3)).astype("f"), rng.integers(0, 2, (4, 3))
+    target = np.arange(4) % 3 if loss == "cross_entropy" else ones
+    weight = None if "m" == loss[0] else np.ones((4, 3)) if loss[0] == "b" else np.array([1, 0, 1, 1])
+    found = []
+    for kind in "f", dtype:
+        given = target if loss == "cross_entropy" else target.astype(kind)
+        found.append(getattr(losses, loss)(y, given, *([] if weight is None else [weight.astype(kind)])))
+    for one, other in zip(*found, strict=True):
+        assert other.dtype == np.float32
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32"])
@@ -279,3 +308,67 @@ def test_logits_of_a_scoring_network_are_no_map_into_the_residual_stream():
 def test_chunks_have_at_least_two_tokens(chunk):
     with pytest.raises(ValueError, match=f"chunk is {chunk}; allowed: an integer of at least 2"):
         levels(5, chunk)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_one_number_is_a_bias_a_mask_or_a_dropout_of_all_pairs(name):
+    row, rng = PAGES[name], np.random.default_rng(0)
+    size = dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 4, 2, 5, 2, 3, 5, 1), strict=True))
+    arrays = [rng.standard_normal([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)]
+    found = []
+    for shape in (), (1, 1, 1, 1):
+        options = {"bias": np.full(shape, 0.3), "keep": np.full(shape, True), "dropout": np.full(shape, 2.0)}
+        o, saved = row.forward(*arrays, **options)
+        found.append((o, *row.backward(saved, np.cos(o))))
+        if row.tiles:
+            o, saved = tiled(*arrays, page=name, tile=2, **options)
+            found.append((o, *tiled_backward(saved, np.cos(o))))
+    for each in found[1:]:
+        for one, other in zip(found[0], each, strict=False):    # an ablation has None for arrays that it does not take
+            if one is not None:
+                np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-9, atol=1e-12)
+    assert found[0][4].shape == ()
+
+
+@pytest.mark.parametrize("name", ["k", "pad_k"])
+def test_a_complex_step_in_keys_alone_is_seen(name):
+    rng = np.random.default_rng(0)
+    arrays = dict(zip(("q", "k", "v", "offset_bias", "pad_k", "pad_v"), (rng.standard_normal(shape) for shape in (
+        (2, 5, 3, 2), (2, 5, 3, 2), (2, 5, 3, 4), (3, 2), (3, 2), (3, 4))), strict=True))
+    step = 1e-30j * rng.standard_normal(arrays[name].shape)
+    whole = {n: x.astype(complex) for n, x in arrays.items()}
+    o, _ = sliding_dilated(**arrays | {name: arrays[name] + step}, dilation=2, out_of_range="pad")
+    right, _ = sliding_dilated(**whole | {name: arrays[name] + step}, dilation=2, out_of_range="pad")
+    np.testing.assert_allclose(o.imag, right.imag, rtol=1e-12, atol=1e-45)
+    assert o.imag.any()
+
+
+@pytest.mark.parametrize("layer", [MultiHead(4, 2, 2, position=TransformerXL(4, 2, 2)), SlidingDilated(4, 2, 2, 3),
+                                   MultiHead(4, 2, 2, position=Rotary()), MultiHead(4, 2, 2, position=ALiBi(2))])
+def test_no_position_may_be_read(layer):
+    p, x = filled(layer), np.ones((2, 3, 4))
+    y, saved = layer.forward(p, x, read=slice(0, 0))
+    gradients, grads = params.allocate(layer.parameters(), np.float64)
+    assert y.shape == (2, 0, 4) and not layer.backward(p, saved, y, grads).x.any() and not gradients.any()
+
+
+def test_an_embedding_neither_returns_its_input_nor_the_gradient_that_it_is_given():
+    layer = Embedding(4, vocabulary=3)
+    p, x = filled(layer), np.ones((2, 5, 4))
+    h, saved = layer.forward(p, x)
+    assert not np.shares_memory(h, x) and not np.shares_memory(layer.backward(p, saved, x, None), x)
+
+
+def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
+    attention, feed_forward = MultiHead(4, 2, 2), FeedForward(4, 5)
+    block = Block(recompute(attention), recompute(feed_forward), cross=recompute(attention), epsilon=1e-5)
+    stack = pickle.loads(pickle.dumps(Stack(copy.deepcopy(block), 2)))
+    p, x = filled(stack), np.random.default_rng(1).standard_normal((2, 5, 4))
+    whole, _ = stack.forward(p, x, context=x[:, :3], keep=masks.causal(5))
+    first, kept = stack.extend(p, x[:, :2], stack.keep_context(p, x[:, :3]))
+    last, _ = stack.extend(p, x[:, 2:], kept)
+    np.testing.assert_allclose(np.concatenate([first, last], 1), whole, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="allowed: a bias for each of 2 heads"):
+        Block(recompute(attention), feed_forward, T5(3, 8, 16), epsilon=1e-5)
+    with pytest.raises(ValueError, match="feed_forward has width 3 in a block of width 4"):
+        Block(attention, recompute(FeedForward(4, 5, outputs=3)), epsilon=1e-5)

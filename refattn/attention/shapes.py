@@ -36,8 +36,6 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
 
 def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, k)") -> None:
     """Nothing, if each given array broadcasts to `target`, the sizes of `axes`, and `keep` is boolean."""
-    if bias is keep is dropout:
-        return
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and not hasattr(x, "dtype"):
             raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of {xp.__name__}")

@@ -40,7 +40,7 @@ class Saved(NamedTuple):
 
 def _along(x, axes, keys):
     """The part of an array that belongs to a tile of keys: all of it without an axis k, or where that broadcasts."""
-    if x is None or "k" not in axes or x.shape[axes.index("k") - len(axes)] == 1:
+    if x is None or "k" not in axes or not x.ndim or x.shape[axes.index("k") - len(axes)] == 1:
         return x
     return x[(..., keys) + (slice(None),) * (len(axes) - axes.index("k") - 1)]
 
@@ -72,14 +72,15 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
         return _softmax(saved)
     o = array_module(q).zeros(q.shape[:3] + v.shape[3:], dtype=q.dtype)
     for _, arrays, options in _tiles(saved):
-        o += row.forward(*arrays.values(), **options)[0]
+        o = o + row.forward(*arrays.values(), **options)[0]
     return o, saved
 
 
 def tiled_backward(saved, do):
     """dq, dk, dv, dbias, *dextras from do (b, q, h, e); each tile's forward is repeated."""
     row, xp = variant(saved.page), array_module(saved.q)
-    one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else _page_tile_backward(row, do)
+    one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else (
+        lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do))
     names = "q", "k", "v", "bias", *row.extras
     given = *saved[:3], saved.bias, *saved.extras
     gradients = [None if x is None else xp.zeros_like(x) for x in given]
@@ -89,10 +90,6 @@ def tiled_backward(saved, do):
                 view = _along(whole, row.axes[name], keys)
                 view += part
     return tuple(gradients)
-
-
-def _page_tile_backward(row, do):
-    return lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do)
 
 
 def _softmax(saved):
