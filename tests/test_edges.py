@@ -20,6 +20,7 @@ from refattn.attention.tiled import tiled, tiled_backward
 from refattn.attention.transformer_xl import TransformerXL
 from refattn.contract import contract
 from refattn.layers.block import Block
+from refattn.layers.context_norm import ContextNorm
 from refattn.layers.embedding import Embedding
 from refattn.layers.feed_forward import FeedForward
 from refattn.layers.next_token import next_token, next_token_backward
@@ -193,7 +194,10 @@ def test_a_state_has_no_key_to_leave_out():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda: MultiHead(8, 4, 2, position=ALiBi(2)), "position has 2 heads, the layer 4; allowed: the same number"),
+    (lambda: MultiHead(8, 4, 2, position=ALiBi(2)), "heads of position is 2, but of the layer 4; allowed: the same"),
+    (lambda: MultiHead(8, 4, 2, position=TransformerXL(8, 4, 1)), "head_width of position is 1, but of the layer 2; "
+                                                                  "allowed: the same"),
+    (lambda: TransformerXL(8, 0, 2), "heads is 0; allowed: an integer of at least 1"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), T5(2, 8, 16), epsilon=0),
      "position is T5(heads=2, buckets=8, max_distance=16, bidirectional=False); allowed: a bias for each of 4 heads"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), Rotary(), epsilon=0),
@@ -372,3 +376,30 @@ def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
         Block(recompute(attention), feed_forward, T5(3, 8, 16), epsilon=1e-5)
     with pytest.raises(ValueError, match="feed_forward has width 3 in a block of width 4"):
         Block(attention, recompute(FeedForward(4, 5, outputs=3)), epsilon=1e-5)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: params.allocate(FeedForward(4, 8)), "parameters is a FeedForward; allowed: what its parameters() returns"),
+    (lambda: masks.padding([5, 3], 8), "an argument is a list; allowed: an array of NumPy or CuPy"),
+    (lambda: Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1).forward(
+        filled(Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1)), np.ones((1, 6, 4)),
+        residual=[(None, np.ones((6, 4), "f"))]), "x is float64 but residual[1] is float32; allowed: one dtype")])
+def test_what_is_of_another_kind_is_said_in_one_line(call, words):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("size", [0, 2.5])
+def test_tiles_and_windows_are_whole_numbers(size):
+    with pytest.raises(ValueError, match=f"size is {size}; allowed: an integer of at least 1"):
+        masks.window(4, size)
+    with pytest.raises(ValueError, match=f"tile is {size}; allowed: an integer of at least 1"):
+        tiled(*np.ones((3, 1, 4, 2, 2)), tile=size)
+
+
+def test_no_trials_are_normalised():
+    layer, none = ContextNorm(4, 2), np.ones((0, 6, 4))
+    y, saved = layer.forward(filled(layer), none)
+    _, grads = params.allocate(layer.parameters(), np.float64)
+    assert y.shape == layer.backward(filled(layer), saved, y, grads).shape == none.shape

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
+from ..params import check_integers
 from ..xp import array_module
 from . import VARIANTS, variant
 from .shapes import check_inputs
@@ -58,11 +59,11 @@ def _tiles(saved):
 def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout=None):
     """o[b, q, h, e] of the named page, `tile` keys at a time.  Returns o and Saved.  Shapes as in the page.
 
-    Raises ValueError for a tile below 1, and for a variant whose row says that its tiles do not add up.
+    Raises ValueError for a tile that is no integer of at least 1, and for a variant whose row says that its tiles do
+    not add up.
     """
     check_inputs(q, k, v, bias, keep, dropout)
-    if tile < 1:
-        raise ValueError(f"tile is {tile}; allowed: at least 1 key")
+    check_integers({"tile": tile}, "tile")
     row = variant(page)
     if not row.tiles:
         allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import ops
 from ..contract import contract
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import array_module
 
 __all__ = ["TransformerXL"]
@@ -62,6 +62,7 @@ class TransformerXL:
     head_width: int
 
     def __post_init__(self):
+        check_integers(vars(self), "width", "heads", "head_width")
         if self.width % 2:
             raise ValueError(f"width is {self.width}; allowed: even numbers, since sines and cosines come in pairs")
 

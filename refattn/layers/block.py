@@ -11,6 +11,7 @@ the papers' codes differ in it (1e-6 in H, 1e-5 in C and R).
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
+from ..xp import check_alike
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -96,6 +97,7 @@ class Block:
         drops = (None,) * layers if residual is None else tuple(_read(x, read) for x in residual)
         if len(drops) != layers:
             raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
+        check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)

@@ -41,7 +41,7 @@ class ContextNorm:
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:
             raise ValueError(f"x has {t} positions; allowed: multiples of segments, {self.segments}, two in each")
-        x = x.reshape(b, self.segments, -1, m)
+        x = x.reshape(b, self.segments, t // self.segments, m)
         c = x - x.mean(axis=2, keepdims=True)                                           # (1)
         variance = (c * c).sum(axis=2, keepdims=True) * (1 / (x.shape[2] - 1))          # (2)
         r = 1 / array_module(x).sqrt(variance + self.epsilon)                           # (3)
@@ -51,10 +51,10 @@ class ContextNorm:
     def backward(self, p, saved, dy, grads):
         """dx = r (dn - mean dn - n sum(dn n) / (positions - 1)); parameter gradients are added into `grads`."""
         n, r = saved
-        dy = dy.reshape(n.shape)
+        shape, dy = dy.shape, dy.reshape(n.shape)
         grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
         grads.shift += dy.sum(axis=(0, 1, 2))
         dn = dy * p.scale
         spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (n.shape[2] - 1))           # (4) (3) (2)
         dx = (dn - dn.mean(axis=2, keepdims=True) - n * spread) * r                     # (1)
-        return dx.reshape(len(n), -1, n.shape[3])
+        return dx.reshape(shape)

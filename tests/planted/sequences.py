@@ -36,7 +36,7 @@ ROWS = (
     (ESBN, "kind[:round(0.95 * len(kind))]", "kind[:round(0.9 * len(kind))]",
      "nine tenths of the pairs train, and a twentieth is in neither split"),
     (NORM, "* (1 / (x.shape[2] - 1))", "* (1 / x.shape[2])", "the variance of context normalisation is the biased one"),
-    (NORM, "x = x.reshape(b, self.segments, -1, m)", "x = x.reshape(b, 1, -1, m)",
+    (NORM, "x = x.reshape(b, self.segments, t // self.segments, m)", "x = x.reshape(b, 1, t, m)",
      "context normalisation ignores the segments and runs over all positions"),
     (NORM, "variance + self.epsilon", "variance", "context normalisation has no epsilon"),
     (NORM, "* (1 / (n.shape[2] - 1))", "* (1 / n.shape[2])",
