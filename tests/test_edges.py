@@ -296,6 +296,14 @@ def test_targets_that_are_no_tokens_are_refused(target, words):
         next_token(np.ones((1, 3, 4)), np.ones((5, 4)), np.array(target))
 
 
+def test_the_loss_of_a_likely_token_keeps_its_digits():
+    """Beside scores of 300 a number of float32 has steps of 3e-5, a small loss steps of its own."""
+    h, table = np.full((1, 1, 1), 300, "f"), np.array([[1], [1 - 0.03]], "f")
+    loss, _ = next_token(h, table, np.zeros((1, 1), int))
+    gap = float(h[0, 0, 0] * table[0, 0] - h[0, 0, 0] * table[1, 0])
+    assert loss[0, 0] == pytest.approx(np.log1p(np.exp(-gap)), rel=1e-3)
+
+
 def test_no_tokens_have_no_loss_and_a_gradient_of_zero():
     y, saved = next_token(np.ones((2, 0, 4)), np.ones((5, 4)), np.zeros((2, 0), int))
     dh, dtable = next_token_backward(saved, y)

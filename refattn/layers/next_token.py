@@ -64,8 +64,8 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
         top, mine = z.real.max(axis=-1), z.reshape(-1)[at]                      # (2)
         hit[tile] = mine.real == top
         z -= top[:, None]
-        saved.log_total[tile] = xp.log(xp.exp(z, out=z).sum(axis=-1)) + top     # (3)
-        flat[tile] = saved.log_total[tile] - mine                               # (4)
+        log = xp.log(xp.exp(z, out=z).sum(axis=-1))                             # (3)
+        saved.log_total[tile], flat[tile] = log + top, log - (mine - top)       # (4) small losses keep their digits
     return y, saved
 
 
