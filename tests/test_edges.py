@@ -342,6 +342,25 @@ def test_one_number_is_a_bias_a_mask_or_a_dropout_of_all_pairs(name):
     assert found[0][4].shape == ()
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_queries_have_features(name):
+    row, size = PAGES[name], dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 0, 2, 5, 2, 3, 5, 1), strict=True))
+    arrays = [np.ones([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)]
+    with pytest.raises(ValueError, match="axis d is 0 in q; allowed: at least 1, since scores are divided by sqrt"):
+        row.forward(*arrays)
+
+
+def test_a_window_has_an_offset():
+    with pytest.raises(ValueError, match="chunk is 0; allowed: an integer of at least 1"):
+        sliding_dilated(*np.ones((3, 1, 4, 2, 2)), np.ones((2, 0)))
+
+
+def test_an_epsilon_of_numpy_widens_nothing():
+    layer, x = ContextNorm(4, epsilon=np.float64(1e-8)), np.ones((2, 3, 4), "f")
+    _, p = params.allocate(layer.parameters())
+    assert layer.forward(p, x)[0].dtype == np.float32
+
+
 @pytest.mark.parametrize("name", ["k", "pad_k"])
 def test_a_complex_step_in_keys_alone_is_seen(name):
     rng = np.random.default_rng(0)

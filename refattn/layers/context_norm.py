@@ -44,7 +44,7 @@ class ContextNorm:
         x = x.reshape(b, self.segments, t // self.segments, m)
         c = x - x.mean(axis=2, keepdims=True)                                           # (1)
         variance = (c * c).sum(axis=2, keepdims=True) * (1 / (x.shape[2] - 1))          # (2)
-        r = 1 / array_module(x).sqrt(variance + self.epsilon)                           # (3)
+        r = 1 / array_module(x).sqrt(variance + float(self.epsilon))                           # (3)
         n = c * r                                                                       # (4)
         return (n * p.scale + p.shift).reshape(b, t, m), Saved(n, r)                    # (5)
 

@@ -38,7 +38,7 @@ ROWS = (
     (NORM, "* (1 / (x.shape[2] - 1))", "* (1 / x.shape[2])", "the variance of context normalisation is the biased one"),
     (NORM, "x = x.reshape(b, self.segments, t // self.segments, m)", "x = x.reshape(b, 1, t, m)",
      "context normalisation ignores the segments and runs over all positions"),
-    (NORM, "variance + self.epsilon", "variance", "context normalisation has no epsilon"),
+    (NORM, "variance + float(self.epsilon)", "variance", "context normalisation has no epsilon"),
     (NORM, "* (1 / (n.shape[2] - 1))", "* (1 / n.shape[2])",
      "the backward of context normalisation has the biased variance"),
     (NORM, "dn - dn.mean(axis=2, keepdims=True) - n * spread", "dn - n * spread",
