@@ -22,8 +22,9 @@ from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.context_norm import ContextNorm
 from refattn.layers.embedding import Embedding
-from refattn.layers.feed_forward import FeedForward
+from refattn.layers.feed_forward import FeedForward, SwiGLU
 from refattn.layers.next_token import next_token, next_token_backward
+from refattn.layers.norm import LayerNorm
 from refattn.layers.positions import T5, Rotary
 from refattn.layers.recompute import recompute
 from refattn.layers.stack import Stack
@@ -381,6 +382,21 @@ def test_no_position_may_be_read(layer):
     y, saved = layer.forward(p, x, read=slice(0, 0))
     gradients, grads = params.allocate(layer.parameters(), np.float64)
     assert y.shape == (2, 0, 4) and not layer.backward(p, saved, y, grads).x.any() and not gradients.any()
+
+
+@pytest.mark.parametrize("layer, x, words", [
+    (Embedding(4, vocabulary=3), np.zeros(5, int), "x has shape (5,); allowed: ids (b, t), or (b, t, m) with m = 4"),
+    (Embedding(4, vocabulary=3), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: ids (b, t), or (b, t, m) with m ="
+                                                     " 4"),
+    (Embedding(4, 3), np.ones((2, 5, 4)), "x has shape (2, 5, 4); allowed: (..., m) with m = 3"),
+    (FeedForward(4, 5), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: (..., m) with m = 4"),
+    (SwiGLU(4, 5), np.ones((2, 5, 1)), "x has shape (2, 5, 1); allowed: (..., m) with m = 4"),
+    (LayerNorm(1), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: (..., m) with m = 1"),
+])
+def test_tokens_of_another_width_are_refused(layer, x, words):
+    with pytest.raises(ValueError) as caught:
+        layer.forward(filled(layer), x)
+    assert str(caught.value) == words
 
 
 def test_an_embedding_neither_returns_its_input_nor_the_gradient_that_it_is_given():

@@ -83,8 +83,7 @@ def tiled_backward(saved, do):
     one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else (
         lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do))
     names = "q", "k", "v", "bias", *row.extras
-    given = *saved[:3], saved.bias, *saved.extras
-    gradients = [None if x is None else xp.zeros_like(x) for x in given]
+    gradients = [None if x is None else xp.zeros_like(x) for x in (*saved[:3], saved.bias, *saved.extras)]
     for keys, arrays, options in _tiles(saved):
         for name, whole, part in zip(names, gradients, one(arrays, options), strict=False):
             if whole is not None:

@@ -11,6 +11,7 @@ the papers' codes differ in it (1e-6 in H, 1e-5 in C and R).
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
+from ..attention.projections import queries
 from ..xp import check_alike
 from .norm import LayerNorm
 from .positions import takes
@@ -90,11 +91,11 @@ class Block:
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": _read(context_keep, read),
-                             "dropout": _read(context_dropout, read)},
-                   "feed_forward": {} if hidden is None else {"dropout": _read(hidden, read)}}
+                   "cross": {"context": context, "keep": queries(context_keep, read),
+                             "dropout": queries(context_dropout, read)},
+                   "feed_forward": {} if hidden is None else {"dropout": queries(hidden, read)}}
         layers = len(self.sub_layers)
-        drops = (None,) * layers if residual is None else tuple(_read(x, read) for x in residual)
+        drops = (None,) * layers if residual is None else tuple(queries(x, read) for x in residual)
         if len(drops) != layers:
             raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
         check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})
@@ -157,10 +158,3 @@ class Block:
     def keep_context(self, p, context):
         """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)
-
-
-def _read(x, read):
-    """A dropout or keep (..., t, m) at the positions that are read; one that is the same at all of them as it is."""
-    if read is None or x is None or x.ndim < 2 or x.shape[-2] == 1:
-        return x
-    return x[..., read, :]

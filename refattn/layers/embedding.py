@@ -71,6 +71,8 @@ class Embedding:
         """
         if self.vocabulary is None:
             h = ops.linear(x, p.w, p.b)                                                         # (1)
+        elif x.ndim != 2 and x.shape[2:] != (self.width,):
+            raise ValueError(f"x has shape {x.shape}; allowed: ids (b, t), or (b, t, m) with m = {self.width}")
         else:
             h = ops.embedding(p.table, x) if x.ndim == 2 else x.copy()                          # (1)
         if self.scale:
