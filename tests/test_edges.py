@@ -446,3 +446,22 @@ def test_no_trials_are_normalised():
     y, saved = layer.forward(filled(layer), none)
     _, grads = params.allocate(layer.parameters(), np.float64)
     assert y.shape == layer.backward(filled(layer), saved, y, grads).shape == none.shape
+
+
+@pytest.mark.parametrize("name", ["context_keep", "context_dropout"])
+def test_what_belongs_to_a_context_is_not_lost_without_one(name):
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)
+    with pytest.raises(ValueError, match=f"{name} is given, but no context; allowed: both or neither"):
+        block.forward(filled(block), np.ones((2, 3, 4)), **{name: np.ones((3, 3), bool)})
+
+
+@pytest.mark.parametrize("epsilon", [-1e-8, float("nan"), float("inf")])
+def test_a_root_is_of_no_negative_number(epsilon):
+    with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers of at least 0"):
+        ContextNorm(4, epsilon=epsilon)
+    with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers of at least 0"):
+        LayerNorm(4, epsilon).forward(filled(LayerNorm(4)), np.ones((2, 4)))
+
+
+def test_the_order_of_a_single_number():
+    assert contract("ab,ab->", np.ones((2, 3)), np.ones((2, 3)), order=np.zeros(())) == 6

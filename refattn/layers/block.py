@@ -82,11 +82,14 @@ class Block:
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
         one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
         (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
-        queries.  Raises ValueError where context and `cross` do not go together.
+        queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
             raise ValueError(f"context is {'missing' if context is None else 'given'}, but the block has "
                              f"{'no' if self.cross is None else 'a'} cross-attention; allowed: both or neither")
+        for name, given in ("context_keep", context_keep), ("context_dropout", context_dropout):
+            if given is not None and context is None:
+                raise ValueError(f"{name} is given, but no context; allowed: both or neither")
         norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])

@@ -10,6 +10,7 @@ alone whether it is of one kind.  Where a feature is constant the slope is 1 / s
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .. import ops
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
@@ -30,6 +31,7 @@ class ContextNorm:
 
     def __post_init__(self):
         check_integers(vars(self), "width", "segments")
+        ops.check_epsilon(self.epsilon)
 
     def parameters(self) -> dict:
         """scale (m), shift (m)."""
