@@ -92,26 +92,25 @@ def contract(spec: str, a, b, *, order=None, out=None):
     (2, 4)
     """
     if order is not None and type(order) is not str:
-        strides = dict(zip(spec[-order.ndim:], order.strides, strict=True))
+        strides = dict(zip(spec[len(spec) - order.ndim:], order.strides, strict=True))
         order = "".join(sorted(strides, key=lambda letter: -strides[letter]))       # from the slowest to the fastest
     p = plan(spec, order)
     size = _sizes(spec, p.a, p.b, a.shape, b.shape)
-    if out is not None and out.shape != tuple(size[x] for x in p.result):
-        raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {tuple(size[x] for x in p.result)}")
+    if out is not None:
+        if out.shape != (shape := tuple(size[x] for x in p.result)):
+            raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {shape}")
+        out[...] = contract(spec, a, b, order=order)
+        return out
     if not p.inner:
-        return _outer(p, size, a, b, out)
+        return _outer(p, size, a, b)
     if not (p.left or p.right):
-        return _dots(p, size, a, b, out)
+        return _dots(p, size, a, b)
     batch = [size[x] for x in p.batch]
     left, right, inner = (prod([size[x] for x in letters]) for letters in (p.left, p.right, p.inner))
     a = a.transpose(p.axes_a).reshape(*batch, left, inner)
     b = b.transpose(p.axes_b).reshape(*batch, inner, right)
-    if out is not None or p.groups is None:         # letters interleave, or foreign memory: the product, then one copy
-        c = (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
-        if out is None:
-            return c
-        out[...] = c
-        return out
+    if p.groups is None:                            # the result's letters interleave
+        return (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
     xp = array_module(a, b)
     c = xp.empty([prod([size[x] for x in group]) for group in p.groups],
                  dtype=a.dtype if a.dtype == b.dtype else xp.result_type(a, b))
@@ -128,16 +127,15 @@ def constant(value: float, n: int, dtype, xp):
     return xp.full(n, value, dtype=dtype)
 
 
-def _outer(p: Plan, size, a, b, out):
+def _outer(p: Plan, size, a, b):
     """A contraction that sums over nothing, as one broadcast multiplication: twice as fast as tiny matrix products."""
     xp = array_module(a, b)
-    if out is None:
-        dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
-        out = xp.empty([size[x] for x in p.memory], dtype=dtype).transpose(p.axes_memory)
+    dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
+    out = xp.empty([size[x] for x in p.memory], dtype=dtype).transpose(p.axes_memory)
     return xp.multiply(*(_spread(x, letters, p.result, size) for x, letters in ((a, p.a), (b, p.b))), out=out)
 
 
-def _dots(p: Plan, size, a, b, out):
+def _dots(p: Plan, size, a, b):
     """Dot products of pairs of short rows: one multiplication, and one product with ones; four times faster."""
     xp, letters = array_module(a, b), p.memory + p.inner
     dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
@@ -145,10 +143,7 @@ def _dots(p: Plan, size, a, b, out):
     xp.multiply(*(_spread(x, own, letters, size) for x, own in ((a, p.a), (b, p.b))), out=c)
     inner, shape = prod([size[x] for x in p.inner]), [size[x] for x in p.memory]
     c = xp.matmul(c.reshape(prod(shape), inner), constant(1, inner, dtype, xp)).reshape(shape)    # axes may be empty
-    if out is None:
-        return c.transpose(p.axes_memory)
-    out[...] = c.transpose(p.axes_memory)
-    return out
+    return c.transpose(p.axes_memory)
 
 
 def _spread(x, own: str, letters: str, size):
@@ -166,7 +161,7 @@ def laid_out_like(x, a):
     back = sorted(range(x.ndim), key=axes.__getitem__)
     xp, x = array_module(x, a), x.transpose(axes)
     if x.size < STRIPED or x.flags.c_contiguous or type(x) is not np.ndarray:
-        return xp.ascontiguousarray(x).transpose(back)
+        return xp.asarray(x, order="C").transpose(back)
     y = np.empty(x.shape, dtype=x.dtype)
     for start in range(0, x.shape[-1], 16):         # one cache line of float32 at a time: a third of the time
         y[..., start:start + 16] = x[..., start:start + 16]

@@ -1,10 +1,13 @@
 """Losses: the value and its gradient together, since no loss is ever needed twice.
 
-The value is a 0-d array on the device of its arguments: nothing here waits.  All raise ValueError for
-shapes that differ from those named.
+The value is a 0-d array on the device of its arguments: nothing here waits.  Value and gradient have the dtype of the
+first argument, whatever that of targets and weights.  All raise ValueError for shapes that differ from those named,
+and, in host memory, for classes that there are not.
 """
 
 from math import prod
+
+import numpy as np
 
 from .ops import sigmoid
 from .xp import array_module
@@ -12,26 +15,30 @@ from .xp import array_module
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
 
 
-def check_shapes(shape, **arrays) -> None:
-    """Nothing, or a ValueError for a named array of another shape, which would be stretched without a word."""
-    for name, x in arrays.items():
-        if x is not None and x.shape != shape:
-            raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
+def fitted(x, name: str, shape, dtype=None):
+    """x in the dtype; None as it is.  Raises ValueError for another shape, which would be stretched without a word."""
+    if x is not None and x.shape != shape:
+        raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
+    return x if x is None or dtype is None else x.astype(dtype, copy=False)
+
+
+def check_classes(target, shape, classes: int) -> None:
+    """Nothing, or a ValueError for targets of another shape and, unless on a device, outside 0 .. classes - 1."""
+    fitted(target, "target", shape)
+    if isinstance(target, np.ndarray) and target.size and not 0 <= target.min() <= target.max() < classes:
+        raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {classes - 1}")
 
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
-    check_shapes(y.shape, target=target)
-    error = y - target
+    error = y - fitted(target, "target", y.shape, y.dtype)
     return (error * error).sum() / y.size, error * (2 / y.size)
 
 
 def mean_absolute_error(y, target):
     """L = mean |y - target|.  Returns L, dy; dy = 0 where they are equal."""
-    check_shapes(y.shape, target=target)
-    xp = array_module(y, target)
-    error = y - target
-    sign = xp.sign(error.real).astype(y.dtype)
+    error = y - fitted(target, "target", y.shape, y.dtype)
+    sign = array_module(y).sign(error.real).astype(y.dtype)
     return (error * sign).sum() / y.size, sign * (1 / y.size)
 
 
@@ -41,14 +48,12 @@ def sigmoid_mse(logits, target, weight=None):
     Shapes
     ------
     logits  : ... v
-    target  : ... v        (numbers in the dtype of the logits)
+    target  : ... v
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
-    check_shapes(logits.shape, target=target)
-    check_shapes(logits.shape[:-1], weight=weight)
-    p = sigmoid(logits)
-    error = p - target
+    p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype)
+    error = p - fitted(target, "target", logits.shape, logits.dtype)
     share = 1 / prod(logits.shape) if weight is None else weight[..., None] / (weight.sum() * logits.shape[-1])
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
@@ -62,7 +67,7 @@ def log_loss(logits, target):
     target  : ...          (integers in 0 .. v - 1)
     returns : ...
     """
-    check_shapes(logits.shape[:-1], target=target)
+    check_classes(target, logits.shape[:-1], logits.shape[-1])
     xp = array_module(logits)
     shifted = logits - logits.max(axis=-1, keepdims=True)
     found = xp.take_along_axis(shifted, target[..., None], axis=-1)[..., 0]
@@ -79,9 +84,9 @@ def cross_entropy(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
-    check_shapes(logits.shape[:-1], target=target, weight=weight)
-    xp = array_module(logits)
-    hit = target[..., None] == xp.arange(logits.shape[-1], dtype=target.dtype)
+    check_classes(target, logits.shape[:-1], logits.shape[-1])
+    xp, weight = array_module(logits), fitted(weight, "weight", target.shape, logits.dtype)
+    hit = target[..., None] == xp.arange(logits.shape[-1], dtype=np.int64)      # the targets' dtype may be too short
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)
     total = p.sum(axis=-1, keepdims=True)
@@ -101,11 +106,12 @@ def binary_cross_entropy(logits, target, weight=None):
     Shapes
     ------
     logits  : ...
-    target  : ...          (numbers from 0 to 1 in the dtype of the logits)
+    target  : ...          (numbers from 0 to 1)
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ...
     """
-    check_shapes(logits.shape, target=target, weight=weight)
+    target = fitted(target, "target", logits.shape, logits.dtype)
+    weight = fitted(weight, "weight", logits.shape, logits.dtype)
     xp = array_module(logits)
     up = logits * (logits.real > 0)
     loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow

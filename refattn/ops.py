@@ -60,12 +60,23 @@ def unbroadcast(dx, shape):
 # ------------------------------------------------------------------------------------------------- linear and tables
 
 
+def check_features(x, **weights):
+    """The array module of x (..., m) and of one named array (m, ...).
+
+    Raises ValueError where their m differ, TypeError where their dtypes or array modules do.
+    """
+    xp, (w,) = check_alike(x=x, **weights), weights.values()
+    if x.shape[-1:] != w.shape[:1]:
+        raise ValueError(f"x has shape {x.shape}; allowed: (..., m) with m = {w.shape[0]}")
+    return xp
+
+
 def linear(x, w, b=None):
     """y[T,O] = sum_m(x[T,m] * w[m,O]) + b[O].
 
-    Raises TypeError for x and w of several dtypes or array modules.
+    Raises ValueError for x of another width, TypeError for x and w of several dtypes or array modules.
     """
-    check_alike(x=x, w=w)
+    check_features(x, w=w)
     y = rows_of(x) @ w.reshape(w.shape[0], -1)
     if b is not None:
         y += b.reshape(-1)
@@ -84,7 +95,7 @@ def linear_backward(x, w, dy):
 
 def linears(x, *maps):
     """[linear(x, w, b) for w, b in maps] as one product of the joined weights; a b of None is zero."""
-    xp = check_alike(x=x, w=maps[0][0])
+    xp = check_features(x, w=maps[0][0])
     w = xp.concatenate([w.reshape(w.shape[0], -1) for w, _ in maps], axis=1)
     y = rows_of(x) @ w
     ends, ys = 0, []
@@ -229,7 +240,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
 
     The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.
     """
-    xp = check_alike(x=x, scale=scale)
+    xp = check_features(x, scale=scale)
     check_epsilon(epsilon)
     x2 = rows_of(x)
     average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)

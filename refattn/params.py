@@ -79,6 +79,8 @@ class Views:
 
 def entries(parameters, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
     """Dotted name and Parameter of every array, in layout order: ('blocks.0.attention.wq', Parameter(...)), ..."""
+    if hasattr(parameters, "parameters"):
+        raise TypeError(f"parameters is a {type(parameters).__name__}; allowed: what its parameters() returns")
     items = parameters.items() if isinstance(parameters, dict) else enumerate(parameters)
     for name, value in items:
         if isinstance(value, Parameter):

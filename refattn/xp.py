@@ -20,13 +20,15 @@ SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module
 def array_module(*arrays) -> ModuleType:
     """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
 
-    Raises TypeError when arrays of two modules other than NumPy are mixed; a NumPy array among them is refused by the
-    module itself, and by `check_alike` where arrays enter.
+    Raises TypeError for what is no array, and when arrays of two modules other than NumPy are mixed; a NumPy array
+    among them is refused by the module itself, and by `check_alike` where arrays enter.
     """
     found = np
     for x in arrays:
         if x is None or type(x) is np.ndarray or isinstance(x, np.generic | np.ndarray):
             continue
+        if not hasattr(x, "dtype"):
+            raise TypeError(f"an argument is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
         module = sys.modules[type(x).__module__]
         if module is not found and found is not np:
             raise TypeError(f"arrays of {found.__name__} and {module.__name__} are mixed; allowed: all of one device")

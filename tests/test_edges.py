@@ -1,6 +1,9 @@
 """Arguments at the edge of what is allowed: no epsilon, classes that cannot be, ids of few bits or from the end, very
 small probabilities, states after keys, shapes that would be stretched."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -11,10 +14,17 @@ from refattn.attention.compositional import Compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
 from refattn.attention.linear_state import KeptState
+from refattn.attention.pages import PAGES
+from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated
+from refattn.attention.tiled import tiled, tiled_backward
+from refattn.attention.transformer_xl import TransformerXL
 from refattn.contract import contract
 from refattn.layers.block import Block
-from refattn.layers.feed_forward import FeedForward
+from refattn.layers.context_norm import ContextNorm
+from refattn.layers.embedding import Embedding
+from refattn.layers.feed_forward import FeedForward, SwiGLU
 from refattn.layers.next_token import next_token, next_token_backward
+from refattn.layers.norm import LayerNorm
 from refattn.layers.positions import T5, Rotary
 from refattn.layers.recompute import recompute
 from refattn.layers.stack import Stack
@@ -43,7 +53,7 @@ def test_rms_head_without_epsilon_leaves_masked_pairs_at_zero():
     assert dk[1, 2, 1, 3] == pytest.approx(slope, rel=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32", "uint64"])
 def test_targets_of_few_bits_are_found_in_a_large_vocabulary(dtype):
     rng = np.random.default_rng(0)
     h, table = rng.standard_normal((2, 128, 3)), rng.standard_normal((5_000, 3))
@@ -51,6 +61,9 @@ def test_targets_of_few_bits_are_found_in_a_large_vocabulary(dtype):
     right, saved = next_token(h, table, target)
     loss, narrow = next_token(h, table, target.astype(dtype))
     np.testing.assert_array_equal(loss, right)
+    logits = h @ table.T
+    for one, other in zip(cross_entropy(logits, target.astype(dtype)), cross_entropy(logits, target), strict=True):
+        np.testing.assert_array_equal(one, other)
     for x, y in zip(next_token_backward(narrow, np.ones_like(loss)), next_token_backward(saved, np.ones_like(loss)),
                     strict=True):
         np.testing.assert_array_equal(x, y)
@@ -113,11 +126,29 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
     (lambda: losses.cross_entropy(REAL, WHOLE[:, None]), "target has shape (4, 1); allowed: (4,)"),
     (lambda: losses.cross_entropy(REAL, WHOLE, REAL[:, :1]), "weight has shape (4, 1); allowed: (4,)"),
     (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
+    (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
+    (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),
 ])
-def test_a_loss_stretches_nothing(call, words):
+def test_a_loss_stretches_nothing_and_knows_its_classes(call, words):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
+@pytest.mark.parametrize("loss", ["mse", "mean_absolute_error", "sigmoid_mse", "binary_cross_entropy", "cross_entropy"])
+def test_a_loss_of_float32_is_float32_whatever_are_targets_and_weights(loss, dtype):
+    rng = np.random.default_rng(0)
+    y, ones = rng.standard_normal((4, 3)).astype("f"), rng.integers(0, 2, (4, 3))
+    target = np.arange(4) % 3 if loss == "cross_entropy" else ones
+    weight = None if "m" == loss[0] else np.ones((4, 3)) if loss[0] == "b" else np.array([1, 0, 1, 1])
+    found = []
+    for kind in "f", dtype:
+        given = target if loss == "cross_entropy" else target.astype(kind)
+        found.append(getattr(losses, loss)(y, given, *([] if weight is None else [weight.astype(kind)])))
+    for one, other in zip(*found, strict=True):
+        assert other.dtype == np.float32
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32"])
@@ -164,7 +195,10 @@ def test_a_state_has_no_key_to_leave_out():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda: MultiHead(8, 4, 2, position=ALiBi(2)), "position has 2 heads, the layer 4; allowed: the same number"),
+    (lambda: MultiHead(8, 4, 2, position=ALiBi(2)), "heads of position is 2, but of the layer 4; allowed: the same"),
+    (lambda: MultiHead(8, 4, 2, position=TransformerXL(8, 4, 1)), "head_width of position is 1, but of the layer 2; "
+                                                                  "allowed: the same"),
+    (lambda: TransformerXL(8, 0, 2), "heads is 0; allowed: an integer of at least 1"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), T5(2, 8, 16), epsilon=0),
      "position is T5(heads=2, buckets=8, max_distance=16, bidirectional=False); allowed: a bias for each of 4 heads"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), Rotary(), epsilon=0),
@@ -263,6 +297,14 @@ def test_targets_that_are_no_tokens_are_refused(target, words):
         next_token(np.ones((1, 3, 4)), np.ones((5, 4)), np.array(target))
 
 
+def test_the_loss_of_a_likely_token_keeps_its_digits():
+    """Beside scores of 300 a number of float32 has steps of 3e-5, a small loss steps of its own."""
+    h, table = np.full((1, 1, 1), 300, "f"), np.array([[1], [1 - 0.03]], "f")
+    loss, _ = next_token(h, table, np.zeros((1, 1), int))
+    gap = float(h[0, 0, 0] * table[0, 0] - h[0, 0, 0] * table[1, 0])
+    assert loss[0, 0] == pytest.approx(np.log1p(np.exp(-gap)), rel=1e-3)
+
+
 def test_no_tokens_have_no_loss_and_a_gradient_of_zero():
     y, saved = next_token(np.ones((2, 0, 4)), np.ones((5, 4)), np.zeros((2, 0), int))
     dh, dtable = next_token_backward(saved, y)
@@ -279,3 +321,147 @@ def test_logits_of_a_scoring_network_are_no_map_into_the_residual_stream():
 def test_chunks_have_at_least_two_tokens(chunk):
     with pytest.raises(ValueError, match=f"chunk is {chunk}; allowed: an integer of at least 2"):
         levels(5, chunk)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_one_number_is_a_bias_a_mask_or_a_dropout_of_all_pairs(name):
+    row, rng = PAGES[name], np.random.default_rng(0)
+    size = dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 4, 2, 5, 2, 3, 5, 1), strict=True))
+    arrays = [rng.standard_normal([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)]
+    found = []
+    for shape in (), (1, 1, 1, 1):
+        options = {"bias": np.full(shape, 0.3), "keep": np.full(shape, True), "dropout": np.full(shape, 2.0)}
+        o, saved = row.forward(*arrays, **options)
+        found.append((o, *row.backward(saved, np.cos(o))))
+        if row.tiles:
+            o, saved = tiled(*arrays, page=name, tile=2, **options)
+            found.append((o, *tiled_backward(saved, np.cos(o))))
+    for each in found[1:]:
+        for one, other in zip(found[0], each, strict=False):    # an ablation has None for arrays that it does not take
+            if one is not None:
+                np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-9, atol=1e-12)
+    assert found[0][4].shape == ()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_queries_have_features(name):
+    row, size = PAGES[name], dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 0, 2, 5, 2, 3, 5, 1), strict=True))
+    arrays = [np.ones([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)]
+    with pytest.raises(ValueError, match="axis d is 0 in q; allowed: at least 1, since scores are divided by sqrt"):
+        row.forward(*arrays)
+
+
+def test_a_window_has_an_offset():
+    with pytest.raises(ValueError, match="chunk is 0; allowed: an integer of at least 1"):
+        sliding_dilated(*np.ones((3, 1, 4, 2, 2)), np.ones((2, 0)))
+
+
+def test_an_epsilon_of_numpy_widens_nothing():
+    layer, x = ContextNorm(4, epsilon=np.float64(1e-8)), np.ones((2, 3, 4), "f")
+    _, p = params.allocate(layer.parameters())
+    assert layer.forward(p, x)[0].dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["k", "pad_k"])
+def test_a_complex_step_in_keys_alone_is_seen(name):
+    rng = np.random.default_rng(0)
+    arrays = dict(zip(("q", "k", "v", "offset_bias", "pad_k", "pad_v"), (rng.standard_normal(shape) for shape in (
+        (2, 5, 3, 2), (2, 5, 3, 2), (2, 5, 3, 4), (3, 2), (3, 2), (3, 4))), strict=True))
+    step = 1e-30j * rng.standard_normal(arrays[name].shape)
+    whole = {n: x.astype(complex) for n, x in arrays.items()}
+    o, _ = sliding_dilated(**arrays | {name: arrays[name] + step}, dilation=2, out_of_range="pad")
+    right, _ = sliding_dilated(**whole | {name: arrays[name] + step}, dilation=2, out_of_range="pad")
+    np.testing.assert_allclose(o.imag, right.imag, rtol=1e-12, atol=1e-45)
+    assert o.imag.any()
+
+
+@pytest.mark.parametrize("layer", [MultiHead(4, 2, 2, position=TransformerXL(4, 2, 2)), SlidingDilated(4, 2, 2, 3),
+                                   MultiHead(4, 2, 2, position=Rotary()), MultiHead(4, 2, 2, position=ALiBi(2))])
+def test_no_position_may_be_read(layer):
+    p, x = filled(layer), np.ones((2, 3, 4))
+    y, saved = layer.forward(p, x, read=slice(0, 0))
+    gradients, grads = params.allocate(layer.parameters(), np.float64)
+    assert y.shape == (2, 0, 4) and not layer.backward(p, saved, y, grads).x.any() and not gradients.any()
+
+
+@pytest.mark.parametrize("layer, x, words", [
+    (Embedding(4, vocabulary=3), np.zeros(5, int), "x has shape (5,); allowed: ids (b, t), or (b, t, m) with m = 4"),
+    (Embedding(4, vocabulary=3), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: ids (b, t), or (b, t, m) with m ="
+                                                     " 4"),
+    (Embedding(4, 3), np.ones((2, 5, 4)), "x has shape (2, 5, 4); allowed: (..., m) with m = 3"),
+    (FeedForward(4, 5), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: (..., m) with m = 4"),
+    (SwiGLU(4, 5), np.ones((2, 5, 1)), "x has shape (2, 5, 1); allowed: (..., m) with m = 4"),
+    (LayerNorm(1), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: (..., m) with m = 1"),
+])
+def test_tokens_of_another_width_are_refused(layer, x, words):
+    with pytest.raises(ValueError) as caught:
+        layer.forward(filled(layer), x)
+    assert str(caught.value) == words
+
+
+def test_an_embedding_neither_returns_its_input_nor_the_gradient_that_it_is_given():
+    layer = Embedding(4, vocabulary=3)
+    p, x = filled(layer), np.ones((2, 5, 4))
+    h, saved = layer.forward(p, x)
+    assert not np.shares_memory(h, x) and not np.shares_memory(layer.backward(p, saved, x, None), x)
+
+
+def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
+    attention, feed_forward = MultiHead(4, 2, 2), FeedForward(4, 5)
+    block = Block(recompute(attention), recompute(feed_forward), cross=recompute(attention), epsilon=1e-5)
+    stack = pickle.loads(pickle.dumps(Stack(copy.deepcopy(block), 2)))
+    p, x = filled(stack), np.random.default_rng(1).standard_normal((2, 5, 4))
+    whole, _ = stack.forward(p, x, context=x[:, :3], keep=masks.causal(5))
+    first, kept = stack.extend(p, x[:, :2], stack.keep_context(p, x[:, :3]))
+    last, _ = stack.extend(p, x[:, 2:], kept)
+    np.testing.assert_allclose(np.concatenate([first, last], 1), whole, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="allowed: a bias for each of 2 heads"):
+        Block(recompute(attention), feed_forward, T5(3, 8, 16), epsilon=1e-5)
+    with pytest.raises(ValueError, match="feed_forward has width 3 in a block of width 4"):
+        Block(attention, recompute(FeedForward(4, 5, outputs=3)), epsilon=1e-5)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: params.allocate(FeedForward(4, 8)), "parameters is a FeedForward; allowed: what its parameters() returns"),
+    (lambda: masks.padding([5, 3], 8), "an argument is a list; allowed: an array of NumPy or CuPy"),
+    (lambda: Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1).forward(
+        filled(Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1)), np.ones((1, 6, 4)),
+        residual=[(None, np.ones((6, 4), "f"))]), "x is float64 but residual[1] is float32; allowed: one dtype")])
+def test_what_is_of_another_kind_is_said_in_one_line(call, words):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("size", [0, 2.5])
+def test_tiles_and_windows_are_whole_numbers(size):
+    with pytest.raises(ValueError, match=f"size is {size}; allowed: an integer of at least 1"):
+        masks.window(4, size)
+    with pytest.raises(ValueError, match=f"tile is {size}; allowed: an integer of at least 1"):
+        tiled(*np.ones((3, 1, 4, 2, 2)), tile=size)
+
+
+def test_no_trials_are_normalised():
+    layer, none = ContextNorm(4, 2), np.ones((0, 6, 4))
+    y, saved = layer.forward(filled(layer), none)
+    _, grads = params.allocate(layer.parameters(), np.float64)
+    assert y.shape == layer.backward(filled(layer), saved, y, grads).shape == none.shape
+
+
+@pytest.mark.parametrize("name", ["context_keep", "context_dropout"])
+def test_what_belongs_to_a_context_is_not_lost_without_one(name):
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)
+    with pytest.raises(ValueError, match=f"{name} is given, but no context; allowed: both or neither"):
+        block.forward(filled(block), np.ones((2, 3, 4)), **{name: np.ones((3, 3), bool)})
+
+
+@pytest.mark.parametrize("epsilon", [-1e-8, float("nan"), float("inf")])
+def test_a_root_is_of_no_negative_number(epsilon):
+    with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers of at least 0"):
+        ContextNorm(4, epsilon=epsilon)
+    with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers of at least 0"):
+        LayerNorm(4, epsilon).forward(filled(LayerNorm(4)), np.ones((2, 4)))
+
+
+def test_the_order_of_a_single_number():
+    assert contract("ab,ab->", np.ones((2, 3)), np.ones((2, 3)), order=np.zeros(())) == 6

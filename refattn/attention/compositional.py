@@ -98,7 +98,7 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
                  **{name: (x, axes) for name, x, axes in zip(each.names, score, each.axes, strict=True)})
     if size.get("1", 1) != 1:
         raise ValueError(f"{each.names[-1]} of scoring {scoring!r} has {size['1']} entries; allowed: 1")
-    check_pairs(xp, tuple(size[letter] for letter in "bsqk"), bias, keep, dropout, "(b, s, q, k)")
+    check_pairs(xp, size, "bsqk", bias, keep, dropout)
 
 
 class LayerSaved(NamedTuple):

@@ -51,8 +51,9 @@ class MultiHead(Keeping):
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
         if self.position is not None and not takes(self.position, "k"):
             raise ValueError(f"position is {self.position}; allowed: what takes q and k, as Rotary (T5 is a block's)")
-        if (theirs := getattr(self.position, "heads", self.heads)) != self.heads:
-            raise ValueError(f"position has {theirs} heads, the layer {self.heads}; allowed: the same number")
+        for name in "heads", "head_width":
+            if (theirs := getattr(self.position, name, None)) not in (None, own := getattr(self, name)):
+                raise ValueError(f"{name} of position is {theirs}, but of the layer {own}; allowed: the same")
         variant(self.variant)
 
     def maps(self):

@@ -5,6 +5,7 @@ What is masked away still has to be finite: its score meets -inf in a sum or 0 i
 
 import numpy as np
 
+from ..params import check_integers
 from ..xp import array_module
 
 __all__ = ["causal", "off_diagonal", "padding", "window"]
@@ -23,8 +24,7 @@ def causal(queries: int, keys: int | None = None, xp=np):
 
 def window(queries: int, size: int, xp=np):
     """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.  Raises ValueError."""
-    if size < 1:
-        raise ValueError(f"window size is {size}; allowed: at least 1")
+    check_integers({"size": size}, "size")
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(queries, dtype=np.int32)
     return (k <= q) & (q - k < size)
 
@@ -36,5 +36,4 @@ def padding(lengths, keys: int):
 
 def off_diagonal(length: int, xp=np):
     """keep[q, k] = q != k: no position sees itself."""
-    index = xp.arange(length, dtype=np.int32)
-    return index[:, None] != index
+    return ~xp.eye(length, dtype=bool)

@@ -61,7 +61,7 @@ def _maps_backward(p, x, names, dys, grads):
 
 
 def queries(x, read):
-    """The part of an array that broadcasts to (b, h, q, k) which belongs to the queries in `read`."""
+    """The part of an array (..., q, k) or (..., q, m), or what broadcasts to it, that belongs to the queries `read`."""
     return x if _of_every_query(x, read) else x[..., read, :]
 
 

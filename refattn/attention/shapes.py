@@ -29,21 +29,20 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
     """
     xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
+    check_pairs(xp, size, "bhqk", bias, keep, dropout)
+
+
+def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
+    """Nothing, if each given array broadcasts to the sizes of `axes`, `keep` is boolean and queries have features."""
     if not size["d"]:
         raise ValueError("axis d is 0 in q; allowed: at least 1, since scores are divided by sqrt(d)")
-    check_pairs(xp, tuple(size[letter] for letter in "bhqk"), bias, keep, dropout)
-
-
-def check_pairs(xp, target, bias=None, keep=None, dropout=None, axes="(b, h, q, k)") -> None:
-    """Nothing, if each given array broadcasts to `target`, the sizes of `axes`, and `keep` is boolean."""
-    if bias is keep is dropout:
-        return
+    target = tuple(size[letter] for letter in axes)
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and not hasattr(x, "dtype"):
             raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of {xp.__name__}")
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
-            raise ValueError(f"{name} has shape {x.shape}; allowed: what broadcasts to {axes} = {target}")
+            raise ValueError(f"{name} has shape {x.shape}; allowed: what broadcasts to ({', '.join(axes)}) = {target}")
     if isinstance(bias, np.ndarray) and not np.isfinite(bias).all():    # on a device this would wait for it
         raise ValueError("bias has entries that are not finite; allowed: finite numbers, and keep for a mask")
     if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):

@@ -105,15 +105,15 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
         if (x is None) != (out_of_range == "mask"):
             raise ValueError(f"{name} is {'missing' if x is None else 'given'}, but out_of_range is {out_of_range!r}; "
                              f"allowed: pads with 'pad', None with 'mask'")
-    check_integers({"dilation": dilation}, "dilation")
     xp = check_alike(q=q, k=k, v=v, offset_bias=offset_bias, pad_k=pad_k, pad_v=pad_v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
+    check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
                          f"queries; allowed: as many, and steps of at least 1")
-    check_pairs(xp, tuple(size[letter] for letter in "bhqw"), bias, keep, dropout, "(b, h, q, w)")
+    check_pairs(xp, size, "bhqw", bias, keep, dropout)
     return xp, positions
 
 

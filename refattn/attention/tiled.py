@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
+from ..params import check_integers
 from ..xp import array_module
 from . import VARIANTS, variant
 from .shapes import check_inputs
@@ -40,7 +41,7 @@ class Saved(NamedTuple):
 
 def _along(x, axes, keys):
     """The part of an array that belongs to a tile of keys: all of it without an axis k, or where that broadcasts."""
-    if x is None or "k" not in axes or x.shape[axes.index("k") - len(axes)] == 1:
+    if x is None or "k" not in axes or not x.ndim or x.shape[axes.index("k") - len(axes)] == 1:
         return x
     return x[(..., keys) + (slice(None),) * (len(axes) - axes.index("k") - 1)]
 
@@ -58,11 +59,11 @@ def _tiles(saved):
 def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout=None):
     """o[b, q, h, e] of the named page, `tile` keys at a time.  Returns o and Saved.  Shapes as in the page.
 
-    Raises ValueError for a tile below 1, and for a variant whose row says that its tiles do not add up.
+    Raises ValueError for a tile that is no integer of at least 1, and for a variant whose row says that its tiles do
+    not add up.
     """
     check_inputs(q, k, v, bias, keep, dropout)
-    if tile < 1:
-        raise ValueError(f"tile is {tile}; allowed: at least 1 key")
+    check_integers({"tile": tile}, "tile")
     row = variant(page)
     if not row.tiles:
         allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)
@@ -72,27 +73,23 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
         return _softmax(saved)
     o = array_module(q).zeros(q.shape[:3] + v.shape[3:], dtype=q.dtype)
     for _, arrays, options in _tiles(saved):
-        o += row.forward(*arrays.values(), **options)[0]
+        o = o + row.forward(*arrays.values(), **options)[0]
     return o, saved
 
 
 def tiled_backward(saved, do):
     """dq, dk, dv, dbias, *dextras from do (b, q, h, e); each tile's forward is repeated."""
     row, xp = variant(saved.page), array_module(saved.q)
-    one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else _page_tile_backward(row, do)
+    one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else (
+        lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do))
     names = "q", "k", "v", "bias", *row.extras
-    given = *saved[:3], saved.bias, *saved.extras
-    gradients = [None if x is None else xp.zeros_like(x) for x in given]
+    gradients = [None if x is None else xp.zeros_like(x) for x in (*saved[:3], saved.bias, *saved.extras)]
     for keys, arrays, options in _tiles(saved):
         for name, whole, part in zip(names, gradients, one(arrays, options), strict=False):
             if whole is not None:
                 view = _along(whole, row.axes[name], keys)
                 view += part
     return tuple(gradients)
-
-
-def _page_tile_backward(row, do):
-    return lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do)
 
 
 def _softmax(saved):

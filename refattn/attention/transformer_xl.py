@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import ops
 from ..contract import contract
-from ..params import Parameter
+from ..params import Parameter, check_integers
 from ..xp import array_module
 
 __all__ = ["TransformerXL"]
@@ -46,7 +46,7 @@ def by_key(s, keys: int):
 def by_distance(x):
     """The transpose of `by_key`: s (..., q, queries + keys), 0 where no key has the distance."""
     *axes, queries, keys = x.shape
-    rows, xp = queries + keys, array_module(x)
+    rows, xp = max(1, queries) + keys, array_module(x)
     wide = xp.zeros((*axes, queries, rows - 1), dtype=x.dtype)
     wide[..., :keys] = x
     flat = xp.zeros((*axes, queries * rows), dtype=x.dtype)
@@ -62,6 +62,7 @@ class TransformerXL:
     head_width: int
 
     def __post_init__(self):
+        check_integers(vars(self), "width", "heads", "head_width")
         if self.width % 2:
             raise ValueError(f"width is {self.width}; allowed: even numbers, since sines and cosines come in pairs")
 
@@ -78,7 +79,7 @@ class TransformerXL:
         if at.step != 1:
             raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
         last = at.start + queries - 1
-        table = _table(array_module(q), last, queries + keys, self.width, q.dtype.char.lower())
+        table = _table(array_module(q), last, max(1, queries) + keys, self.width, q.dtype.char.lower())
         relative = ops.linear(table, p.wr)                                              # (1)
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)
         return q + p.u, k, by_key(s, keys), Saved(q, table, relative, keys)             # (3)
@@ -92,6 +93,5 @@ class TransformerXL:
         dqv = contract("bhqw,whd->bqhd", ds, relative)                                  # (2)
         grads.v += dqv.sum(axis=(0, 1))                                                 # (2)
         drelative = contract("bhqw,bqhd->whd", ds, q + p.v)                             # (2)
-        _, dwr, _ = ops.linear_backward(table, p.wr, drelative)                         # (1)
-        grads.wr += dwr
+        grads.wr += ops.linear_backward(table, p.wr, drelative)[1]                      # (1)
         return dq + dqv, dk

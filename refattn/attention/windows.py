@@ -51,7 +51,8 @@ def products(x, y, pad, at):
     In memory w stands outermost: what is normalised next, as everywhere.
     """
     b, q, h, _ = x.shape
-    s = array_module(x, y).zeros((len(at), b, q, h), dtype=x.dtype)
+    xp = array_module(x, y)
+    s = xp.zeros((len(at), b, q, h), dtype=xp.result_type(x, y, x if pad is None else pad))
     for row, (inside, keys, outside) in zip(s, at, strict=True):
         row[:, inside] = contract("bqhd,bqhd->bqh", x[:, inside], y[:, keys])
         if pad is not None and outside:

@@ -11,6 +11,8 @@ the papers' codes differ in it (1e-6 in H, 1e-5 in C and R).
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
+from ..attention.projections import queries
+from ..xp import check_alike
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -80,22 +82,26 @@ class Block:
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
         one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
         (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
-        queries.  Raises ValueError where context and `cross` do not go together.
+        queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together.
         """
         if (context is None) != (self.cross is None):
             raise ValueError(f"context is {'missing' if context is None else 'given'}, but the block has "
                              f"{'no' if self.cross is None else 'a'} cross-attention; allowed: both or neither")
+        for name, given in ("context_keep", context_keep), ("context_dropout", context_dropout):
+            if given is not None and context is None:
+                raise ValueError(f"{name} is given, but no context; allowed: both or neither")
         norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
             bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": _read(context_keep, read),
-                             "dropout": _read(context_dropout, read)},
-                   "feed_forward": {} if hidden is None else {"dropout": _read(hidden, read)}}
+                   "cross": {"context": context, "keep": queries(context_keep, read),
+                             "dropout": queries(context_dropout, read)},
+                   "feed_forward": {} if hidden is None else {"dropout": queries(hidden, read)}}
         layers = len(self.sub_layers)
-        drops = (None,) * layers if residual is None else tuple(_read(x, read) for x in residual)
+        drops = (None,) * layers if residual is None else tuple(queries(x, read) for x in residual)
         if len(drops) != layers:
             raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
+        check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
@@ -155,10 +161,3 @@ class Block:
     def keep_context(self, p, context):
         """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)
-
-
-def _read(x, read):
-    """A dropout or keep (..., t, m) at the positions that are read; one that is the same at all of them as it is."""
-    if read is None or x is None or x.ndim < 2 or x.shape[-2] == 1:
-        return x
-    return x[..., read, :]

@@ -10,6 +10,7 @@ alone whether it is of one kind.  Where a feature is constant the slope is 1 / s
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .. import ops
 from ..params import Parameter, check_integers
 from ..xp import array_module
 
@@ -30,6 +31,7 @@ class ContextNorm:
 
     def __post_init__(self):
         check_integers(vars(self), "width", "segments")
+        ops.check_epsilon(self.epsilon)
 
     def parameters(self) -> dict:
         """scale (m), shift (m)."""
@@ -41,20 +43,20 @@ class ContextNorm:
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:
             raise ValueError(f"x has {t} positions; allowed: multiples of segments, {self.segments}, two in each")
-        x = x.reshape(b, self.segments, -1, m)
+        x = x.reshape(b, self.segments, t // self.segments, m)
         c = x - x.mean(axis=2, keepdims=True)                                           # (1)
         variance = (c * c).sum(axis=2, keepdims=True) * (1 / (x.shape[2] - 1))          # (2)
-        r = 1 / array_module(x).sqrt(variance + self.epsilon)                           # (3)
+        r = 1 / array_module(x).sqrt(variance + float(self.epsilon))                           # (3)
         n = c * r                                                                       # (4)
         return (n * p.scale + p.shift).reshape(b, t, m), Saved(n, r)                    # (5)
 
     def backward(self, p, saved, dy, grads):
         """dx = r (dn - mean dn - n sum(dn n) / (positions - 1)); parameter gradients are added into `grads`."""
         n, r = saved
-        dy = dy.reshape(n.shape)
+        shape, dy = dy.shape, dy.reshape(n.shape)
         grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
         grads.shift += dy.sum(axis=(0, 1, 2))
         dn = dy * p.scale
         spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (n.shape[2] - 1))           # (4) (3) (2)
         dx = (dn - dn.mean(axis=2, keepdims=True) - n * spread) * r                     # (1)
-        return dx.reshape(len(n), -1, n.shape[3])
+        return dx.reshape(shape)

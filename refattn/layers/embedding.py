@@ -71,8 +71,10 @@ class Embedding:
         """
         if self.vocabulary is None:
             h = ops.linear(x, p.w, p.b)                                                         # (1)
+        elif x.ndim != 2 and x.shape[2:] != (self.width,):
+            raise ValueError(f"x has shape {x.shape}; allowed: ids (b, t), or (b, t, m) with m = {self.width}")
         else:
-            h = ops.embedding(p.table, x) if x.ndim == 2 else x                                 # (1)
+            h = ops.embedding(p.table, x) if x.ndim == 2 else x.copy()                          # (1)
         if self.scale:
             h = h * self.width ** 0.5                                                           # (2)
         if self.table != "none":
@@ -80,7 +82,6 @@ class Embedding:
             begin, stop = (max(n - self.unplaced, 0) for n in (start, start + h.shape[1]))
             room = stop if start == 0 else 1 << max(stop - 1, 0).bit_length()                   # few tables are made
             table = position_table(array_module(h), self.table, room, self.width, h.dtype.char.lower())
-            h = h.copy() if h is x else h
             h[:, first:] += table[begin:stop]                                                   # (3)
         return h if dropout is None else h * dropout, EmbeddingSaved(x, dropout)                # (4)
 
@@ -97,7 +98,7 @@ class Embedding:
             grads.b += db
             return dx
         if x.ndim == 3:
-            return dh                                                                           # (1)
+            return dh.copy()                                                                    # (1)
         grads.table += ops.embedding_backward(p.table, x, dh)                                   # (1)
         return None
 
@@ -145,5 +146,4 @@ class Readout:
             return dh
         scale = self.width ** -0.5 if self.scale else 1.0                                       # (2)
         dtable += scale * dw.T                                                                  # (1)
-        dh *= scale
-        return dh
+        return dh * scale

@@ -50,9 +50,7 @@ class FeedForward:
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
-        check_integers(vars(self), "width", "hidden")
-        if self.outputs is not None:
-            check_integers(vars(self), "outputs")
+        check_integers(vars(self), "width", "hidden", *(() if self.outputs is None else ("outputs",)))
 
     def parameters(self) -> dict:
         """w1 (m, f), b1 (f), w2 (f, m), b2 (m), or o for the last m."""

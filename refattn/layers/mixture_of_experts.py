@@ -17,7 +17,7 @@ import numpy as np
 from .. import ops
 from ..params import Parameter, check_integers
 from ..xp import array_module
-from .feed_forward import ACTIVATIONS
+from .feed_forward import ACTIVATIONS, FeedForward
 
 __all__ = ["MixtureOfExperts", "largest"]
 
@@ -51,8 +51,7 @@ class MixtureOfExperts:
     activation: str = "gelu"
 
     def __post_init__(self):
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
+        FeedForward(self.width, self.hidden, self.activation)                   # knows what is allowed
         check_integers(vars(self), "width", "hidden", "experts", "chosen")
         if self.chosen > self.experts:
             raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..losses import check_shapes
+from ..losses import check_classes
 from ..ops import rows_of
 from ..xp import array_module
 
@@ -53,21 +53,19 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for a
     target of another shape and, in host memory, for one outside 0 .. v - 1: a device is not waited for.
     """
-    check_shapes(h.shape[:-1], target=target)
-    if isinstance(target, np.ndarray) and target.size and not 0 <= target.min() <= target.max() < len(table):
-        raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {len(table) - 1}")
+    check_classes(target, h.shape[:-1], len(table))
     xp, (v, n) = array_module(h), (table.shape[0], target.size)
     rows = max(128, (1 << 21) // v) if rows is None else rows
-    saved = Saved(rows_of(h), table, target.reshape(-1), xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool),
-                  scale, rows)
+    saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
+                  xp.empty(target.shape, dtype=bool), scale, rows)
     y = xp.empty(target.shape, dtype=h.dtype)
     flat, hit = y.reshape(-1), saved.hit.reshape(-1)
     for tile, z, at in _tiles(saved):                                           # (1)
         top, mine = z.real.max(axis=-1), z.reshape(-1)[at]                      # (2)
         hit[tile] = mine.real == top
         z -= top[:, None]
-        saved.log_total[tile] = xp.log(xp.exp(z, out=z).sum(axis=-1)) + top     # (3)
-        flat[tile] = saved.log_total[tile] - mine                               # (4)
+        log = xp.log(xp.exp(z, out=z).sum(axis=-1))                             # (3)
+        saved.log_total[tile], flat[tile] = log + top, log - (mine - top)       # (4) small losses keep their digits
     return y, saved
 
 

@@ -20,13 +20,11 @@ class Recompute:
     """The same layer, keeping only its inputs."""
     layer: Any
 
-    @property
-    def width(self) -> int:
-        return self.layer.width
-
-    def parameters(self) -> dict:
-        """The layer's own."""
-        return self.layer.parameters()
+    def __getattr__(self, name):
+        """All else is the layer's own: its parameters, its width, how it goes on with further tokens."""
+        if name.startswith("__"):                           # which copies and pickles ask for before there is a layer
+            raise AttributeError(name)
+        return getattr(self.layer, name)
 
     def forward(self, p, *inputs, **options) -> tuple[Any, Saved]:
         """What the layer's forward returns, with its inputs as Saved."""

@@ -108,9 +108,8 @@ class Kerple:
         n, log, raised = saved
         dbias = dbias.sum(axis=0) if dbias.ndim == 4 else dbias
         if self.kernel == "log":
-            slope = n / (1 + p.a[:, None, None] * n)
             grads.p -= (dbias * log).sum(axis=(1, 2))                   # (2)
-            grads.a -= (dbias * slope).sum(axis=(1, 2)) * p.p           # (2), (1)
+            grads.a -= (dbias * n / (1 + p.a[:, None, None] * n)).sum(axis=(1, 2)) * p.p        # (2), (1)
         else:
             grads.a -= (dbias * raised).sum(axis=(1, 2))                # (2)
             grads.p -= (dbias * raised * log).sum(axis=(1, 2)) * p.a    # (2), (1)

@@ -76,6 +76,6 @@ ROWS = (
      "the task tokens' gradient replaces what is there"),
     ("layers/feed_forward.py", "dactive = ops.drop(dactive, dropout)", "pass",
      "the gradient passes the dropout of hidden features as if it were not there"),
-    ("layers/block.py", "_read(hidden, read)", "hidden if read is None else hidden[:, :1]",
+    ("layers/block.py", "queries(hidden, read)", "hidden if read is None else hidden[:, :1]",
      "a query that is read sees the first position's dropout of hidden features"),
 )
