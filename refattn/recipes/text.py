@@ -126,11 +126,15 @@ class TextRecipe(LanguageRecipe):
         return math.log2(self.symbols())
 
     def corpus(self) -> task.Corpus:
-        """The tokens of the text.  Raises ValueError where it is too short for a window."""
+        """The tokens of the text.  Raises ValueError where it is too short for a window, or a split for a question."""
         made = task.corpus(self.text, self.unit, self.test, self.vocabulary)
         if len(made.ids["train"]) <= self.length:
             raise ValueError(f"length is {self.length:,}; allowed: numbers below the {len(made.ids['train']):,} "
                              f"tokens of the training text")
+        for split, ids in made.ids.items():
+            if len(ids) < 2:
+                raise ValueError(f"text is {self.text!r}, of which {split} has {len(ids)} tokens; allowed: texts of "
+                                 f"which every split has 2")
         return made
 
     def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:

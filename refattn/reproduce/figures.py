@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..analysis import latent_code, latent_code_figures, regular
 from ..recipes import recipe
+from ..tasks.fuzzy_logic import FRACTIONS, LENGTHS
 from ..tasks.sraven_ambiguity import instances, tasks
 from ..train import load, stream
 from . import drawing, records
@@ -18,7 +19,6 @@ SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mit
                       "Attention, {}", "Chi et al. 2023, RegularGPT, {}")
 CURVES = ": curves without numbers"
 THREE = "softmax", "linear", "hyla"
-FRACTIONS, EXAMPLES = (0.3, 0.5, 0.7), (16, 32, 64, 96)
 
 
 def grid(rows: dict, columns: int) -> tuple:
@@ -31,8 +31,8 @@ LOGIC = {f"{name}, {held_out:.0%} held out": {"attention": name, "held_out": hel
 FIGURE_2C = Table(
     "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
     SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
-    tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in EXAMPLES),
-    grid(LOGIC, len(EXAMPLES)), ("fuzzy_logic_short", "fuzzy_logic_grid"),
+    tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in LENGTHS),
+    grid(LOGIC, len(LENGTHS)), ("fuzzy_logic_short", "fuzzy_logic_grid"),
     axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
     "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
