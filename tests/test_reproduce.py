@@ -171,6 +171,10 @@ BAD = [
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
     (["table-a2", "--row", "nothing"], ["row is 'nothing'", "M = 4, K = 4; M = 4, K = 8"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
+    (["table-a2", "--plot", "a.png"], ["--plot cannot go with table-a2", "no picture"]),
+    (["figure-a9", "--row", "nothing"], ["row is 'nothing'; allowed: parts of: M = 1; M = 2"]),
+    (["figure-2d", "--row", "nothing"], ["row is 'nothing'; allowed: parts of: figure-2d"]),
+    (["figure-2d", "--fresh", "--row", "nothing"], ["row is 'nothing'; allowed: parts of: hyla-seed0"]),
 ]
 
 

@@ -166,7 +166,7 @@ class Picture:
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of the one run, of the first seed."""
         one = recipe(self.task, scale, **{**self.fields, **changes}, seed=next(iter(seeds)))
-        return {Path(one.name): one}
+        return {Path(name): one for name in chosen({one.name: one}, only)}
 
     def after(self, outcomes) -> list[dict]:
         """The finished run."""
@@ -174,6 +174,7 @@ class Picture:
 
     def sheet(self, runs, only=()) -> Sheet:
         """What was drawn."""
+        chosen({run["name"]: run for run in runs} or {self.name: None}, only)
         rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
         return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
                      [{"name": run["name"], "ours": run["step"], "path": str(run["path"])} for run in runs],
@@ -270,7 +271,8 @@ class Counts:
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each number of features."""
         data = [{"features": m, "ours": tasks(m), "tasks": tasks(m), "paper": tasks(m, "paper"),
-                 "instances": {k: instances(m, k) for k in (4, 8, 16)}} for m in range(1, 7)]
+                 "instances": {k: instances(m, k) for k in (4, 8, 16)}}
+                for m in chosen({f"M = {m}": m for m in range(1, 7)}, only).values()]
         rows = [[f"M = {row['features']}", f"{row['tasks']:,}", f"{row['paper']:,}",
                  *(f"{n:.3g}" for n in row["instances"].values())] for row in data]
         headings = ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"]
