@@ -119,17 +119,17 @@ class Curves:
         return [run for run in found if run is not None]
 
     def sheet(self, runs, only=()) -> Sheet:
-        """A row for each model, a column for each quarter of the steps."""
+        """A row for each model, a column for each quarter of the steps: the last evaluation until then."""
         texts, data = [], []
         for row in chosen({row.label: row for row in self.rows}, only).values():
-            mine = [run["history"] for run in runs if matches(run, self.task, row.fields)]
-            steps = mine[0]["step"] if mine else []
-            found = [mean(column) for column in zip(*(one[f"{self.split}.{self.metric}"] for one in mine), strict=True)]
-            data.append({"label": row.label, "ours": steps or None, "steps": steps, "mean": [x.mean for x in found],
-                         "n": len(mine), "standard_error": [x.standard_error for x in found]})
-            at = [len(found) * quarter // 4 - 1 for quarter in (1, 2, 3, 4)]
-            texts.append([row.label, *(shown(found[i].mean, found[i].standard_error) if found else NEVER for i in at),
-                          str(len(mine))])
+            mine = [run for run in runs if matches(run, self.task, row.fields)]
+            steps, name = mine[0]["history"].get("step", []) if mine else [], f"{self.split}.{self.metric}"
+            found = [mean(column) for column in zip(*(run["history"].get(name, ()) for run in mine), strict=True)]
+            data.append({"label": row.label, "ours": steps if mine else None, "steps": steps, "n": len(mine),
+                         "mean": [x.mean for x in found], "standard_error": [x.standard_error for x in found]})
+            at = [sum(4 * step <= part * run["step"] for step in steps) for run in mine[:1] for part in (1, 2, 3, 4)]
+            cells = [shown(found[i - 1].mean, found[i - 1].standard_error) if i else "not evaluated" for i in at]
+            texts.append([row.label, *(cells or [NEVER] * 4), str(len(mine))])
         headings = ["", "1/4 of the steps", "1/2", "3/4", "all", "n"]
         return Sheet(self.name, self.title, self.source, headings, texts, data,
                      [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],
