@@ -130,6 +130,16 @@ def test_settings_that_are_not_the_papers_are_said_for_their_rows():
         table.sheet([*ours, run("softmax", 0, 1.0)])
 
 
+def test_a_cell_that_its_runs_were_not_asked_about_is_one_that_was_never_run():
+    """Table 3 of R has a column for 32 trained lengths, where the paper's scale ends at 16."""
+    table, fields = TABLES["table-3"], {"attention": "softmax", "position": "rotary", "text": "tiny_shakespeare.txt"}
+    made = recipe("text", "paper_r", unit="characters", **fields)
+    run = {"task": "text", "fields": runs.describe(made)["fields"], "seconds": 2.0, "name": made.name,
+           "metrics": {f"times_{n}": {"perplexity": float(n)} for n in (1, 2, 4, 8, 16)}}
+    assert [cell for cell in table.sheet([run], ["rotary"]).rows[0] if cell not in ("rotary", "not given")] == [
+        *(f"{n}.000 (1)" for n in (1, 2, 4, 8, 16)), "never run"]
+
+
 # --- fresh -----------------------------------------------------------------------------------------------------------
 
 WORDS = "table-6", "--row", "4 retrievals, width 64: comp", "--scale", "quick", "--steps", "6", "--seed", "0", "1"
