@@ -122,8 +122,8 @@ def divided(files: dict[str, bytes]) -> dict[str, bytes]:
                 for split, names in zip(SPLITS, parts, strict=True)}
     whole = b"\n".join(files.values())
     cuts = [0, *(len(whole) * n // 20 for n in (18, 19)), len(whole)]
-    cuts[1:3] = [whole.find(b"\n", cut, cut + len(whole) // 20 - 1) + 1 or next(    # or before a character of UTF-8
-        (cut - n for n in range(min(4, cut)) if whole[cut - n] & 0xC0 != 0x80), cut) for cut in cuts[1:3]]
+    cuts[1:3] = [whole.find(b"\n", cut, cut + len(whole) // 20 - 4) + 1 or next(    # or before a character of UTF-8
+        (cut - n for n in range(min(4, cut + 1)) if whole[cut - n] & 0xC0 != 0x80), cut) for cut in cuts[1:3]]
     return {split: whole[start:stop] for split, start, stop in zip(SPLITS, cuts, cuts[1:], strict=False)}
 
 
