@@ -144,6 +144,7 @@ def test_statements_name_runs_theorems_and_counts_that_there_are():
 def test_comparisons_differ_in_what_they_are_about():
     for one in Claims().comparisons():
         assert one.scale in RECIPES[one.task].SCALES and one.pairs
+        assert not one.margin or f"the same within {one.margin:g}" in one.measured
         for better, worse in one.pairs:
             assert better != worse and better.fields.keys() >= worse.fields.keys() - {"states", "layers", "heads"}
             for side in better, worse:

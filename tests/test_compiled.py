@@ -83,6 +83,17 @@ def test_reading_in_tiles_is_the_models_own_forward(edge, norm, monkeypatch):
     assert sum(told) == positions(machine, 50)
 
 
+@pytest.mark.parametrize("name, chunk, levels", [("d4", 2, 16), ("d2", 3, 12), ("tomita4", 3, 12), ("tomita6", 4, 12)])
+def test_only_layer_norm_rounds_and_answers_stay_right_for_as_many_levels_as_is_said(name, chunk, levels):
+    automaton, words = LANGUAGES[name].automaton, np.random.default_rng(0).integers(2, size=(1, 24))
+    truth = np.eye(2)[automaton.outputs(words)]
+    for norm, activation in ("none", "relu"), ("none", "gelu"), ("post", "relu"), ("pre", "relu"), ("pre", "gelu"):
+        machine = compiled(automaton, chunk, dtype=np.float32, norm=norm, activation=activation)
+        y = logits(machine, words, 30 if norm == "none" else levels)
+        assert (y.argmax(axis=-1) == truth.argmax(axis=-1)).all()
+        assert norm != "none" or np.array_equal(y, truth)
+
+
 def test_the_stream_is_the_integer_product_of_the_window():
     automaton = LANGUAGES["tomita3"].automaton
     machine, n = compiled(automaton), automaton.states

@@ -84,12 +84,16 @@ def test_a_curve_is_the_mean_of_the_histories():
     table, found = TABLES["figure-10"], []
     for seed, losses in (0, (8.0, 6.0, 4.0, 2.0)), (1, (4.0, 4.0, 2.0, 2.0)):
         one = recipe("contextual_retrieval", "quick", attention="softmax", held_out=False, seed=seed)
-        found.append({"task": "contextual_retrieval", "fields": vars(one), "history": {
+        found.append({"task": "contextual_retrieval", "fields": vars(one), "step": 4, "history": {
             "step": [1, 2, 3, 4], "train.loss": list(losses)}})
     sheet = table.sheet(found, ["softmax"])
     assert sheet.data[0]["mean"] == [6.0, 5.0, 3.0, 2.0] and sheet.data[0]["standard_error"][0] == 2.0
     assert sheet.rows == [["softmax", "6.000 ± 2.000", "5.000 ± 1.000", "3.000 ± 1.000", "2.000 ± 0.000", "2"]]
     assert table.sheet([]).rows[0][1:] == ["never run"] * 4 + ["0"]
+    few = [{**run, "history": {name: column[1::2] for name, column in run["history"].items()}} for run in found]
+    assert table.sheet(few).rows[0][1:5] == ["not evaluated", "5.000 ± 1.000", "5.000 ± 1.000", "2.000 ± 0.000"]
+    none = table.sheet([{**run, "history": {}} for run in found]).without_empty_rows()
+    assert none.rows == [["softmax", *["not evaluated"] * 4, "2"]]
 
 
 def test_numbers_of_tasks_are_those_of_the_formulas():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refattn.tasks.fuzzy_logic import FRACTIONS, LENGTHS, PRESETS, SPLITS, FuzzyLogic, truth
+from refattn.tasks.fuzzy_logic import FRACTIONS, LENGTHS, SPLITS, FuzzyLogic, truth
 
 
 def truth_by_loops(x, terms, variables):
@@ -153,11 +153,12 @@ def test_the_released_splits():
     assert FuzzyLogic(released=True, seed=2024, length=96, held_out=0.5).combinations("train")[0].tolist() == [0, 10]
 
 
-def test_presets():
-    for task in PRESETS.values():
+def test_the_settings_of_the_released_code():
+    settings = {f"{l}/{k}": FuzzyLogic(variables=l, terms=k) for l, k in ((4, 2), (5, 3), (3, 2))}
+    for task in settings.values():
         for length, held_out in itertools.product(LENGTHS, FRACTIONS):
             variant = dataclasses.replace(task, length=length, held_out=held_out)
             batch = variant.sample(np.random.default_rng(0), 2, "held_out")
             assert batch.tokens.shape == (2, length, task.variables + 1) and batch.terms.shape == (2, task.terms)
-    counts = {name: [len(task.combinations(split)) for split in SPLITS] for name, task in PRESETS.items()}
+    counts = {name: [len(task.combinations(split)) for split in SPLITS] for name, task in settings.items()}
     assert counts == {"4/2": [20, 46, 6], "5/3": [608, 1416, 56], "3/2": [5, 10, 1]}

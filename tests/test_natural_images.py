@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import pathlib
 import sys
 import tarfile
 import zipfile
@@ -86,13 +87,34 @@ def folder(path, classes=10, empty=()):
 def test_folders(tmp_path):
     found = images.load("folders", "test", folder(tmp_path / "a.zip"))
     same(found, PICTURES[np.arange(10) % 6], np.arange(10))
-    refused("it has 10 classes in test/, of which class3 without pictures); allowed: zips of train/CLASS/*.jpg",
+    refused("it has 10 classes, of which class3 without pictures in test/); allowed: zips of train/CLASS/*.jpg",
             images.load, "folders", "test", folder(tmp_path / "b.zip", empty=(3,)))
-    refused("of which class0, class2, class5, class7 without pictures)", images.load, "folders", "test",
+    refused("of which class0, class2, class5, class7 without pictures in test/)", images.load, "folders", "test",
             folder(tmp_path / "e.zip", empty=(7, 2, 5, 0)))
-    refused("it has 9 classes in test/", images.load, "folders", "test", folder(tmp_path / "c.zip", classes=9))
+    refused("it has 9 classes); allowed", images.load, "folders", "test", folder(tmp_path / "c.zip", classes=9))
     (tmp_path / "d.zip").write_bytes(b"PK no zip")
     refused("d.zip cannot be read (File is not a zip file)", images.load, "folders", "test", str(tmp_path / "d.zip"))
+
+
+def test_folders_of_other_classes_sizes_or_compressions_are_refused_in_one_line(tmp_path):
+    with zipfile.ZipFile(folder(tmp_path / "a.zip"), "a") as archive:      # training has other classes than the test
+        archive.writestr("train/other/one.png", archive.read("test/class0/one.png"))
+    refused("a.zip cannot be read (it has 11 classes, of which other without", images.load, "folders", "test",
+            str(tmp_path / "a.zip"))
+    stream = io.BytesIO()
+    pytest.importorskip("PIL.Image").fromarray(PICTURES[0][:16]).save(stream, "png")
+    with zipfile.ZipFile(folder(tmp_path / "b.zip"), "a") as archive:
+        archive.writestr("test/class0/two.png", stream.getvalue())
+    refused("b.zip cannot be read (all input arrays must have", images.load, "folders", "test", str(tmp_path / "b.zip"))
+    content = bytearray(pathlib.Path(folder(tmp_path / "c.zip")).read_bytes())
+    for mark, at in (b"PK\x03\x04", 6), (b"PK\x01\x02", 8):                # every entry says that it is encrypted
+        start = -1
+        while (start := content.find(mark, start + 1)) >= 0:
+            content[start + at] |= 1
+    (tmp_path / "c.zip").write_bytes(content)
+    images.load.cache_clear()
+    refused("c.zip cannot be read (File 'test/class0/one.png' is encrypted", images.load, "folders", "test",
+            str(tmp_path / "c.zip"))
 
 
 def test_archives_that_are_missing_or_damaged_are_refused_in_one_line(known, tmp_path):

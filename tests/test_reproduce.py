@@ -130,6 +130,16 @@ def test_settings_that_are_not_the_papers_are_said_for_their_rows():
         table.sheet([*ours, run("softmax", 0, 1.0)])
 
 
+def test_a_cell_that_its_runs_were_not_asked_about_is_one_that_was_never_run():
+    """Table 3 of R has a column for 32 trained lengths, where the paper's scale ends at 16."""
+    table, fields = TABLES["table-3"], {"attention": "softmax", "position": "rotary", "text": "tiny_shakespeare.txt"}
+    made = recipe("text", "paper_r", unit="characters", **fields)
+    run = {"task": "text", "fields": runs.describe(made)["fields"], "seconds": 2.0, "name": made.name,
+           "metrics": {f"times_{n}": {"perplexity": float(n)} for n in (1, 2, 4, 8, 16)}}
+    assert [cell for cell in table.sheet([run], ["rotary"]).rows[0] if cell not in ("rotary", "not given")] == [
+        *(f"{n}.000 (1)" for n in (1, 2, 4, 8, 16)), "never run"]
+
+
 # --- fresh -----------------------------------------------------------------------------------------------------------
 
 WORDS = "table-6", "--row", "4 retrievals, width 64: comp", "--scale", "quick", "--steps", "6", "--seed", "0", "1"
@@ -171,6 +181,10 @@ BAD = [
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
     (["table-a2", "--row", "nothing"], ["row is 'nothing'", "M = 4, K = 4; M = 4, K = 8"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
+    (["table-a2", "--plot", "a.png"], ["--plot cannot go with table-a2", "no picture"]),
+    (["figure-a9", "--row", "nothing"], ["row is 'nothing'; allowed: parts of: M = 1; M = 2"]),
+    (["figure-2d", "--row", "nothing"], ["row is 'nothing'; allowed: parts of: figure-2d"]),
+    (["figure-2d", "--fresh", "--row", "nothing"], ["row is 'nothing'; allowed: parts of: hyla-seed0"]),
 ]
 
 

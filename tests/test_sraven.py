@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refattn.tasks import sraven
-from refattn.tasks.sraven import PRESETS, RULES, SPLITS, Sraven, truth
+from refattn.tasks.sraven import RULES, SPLITS, Sraven, truth
 from refattn.verification.naive import sraven as naive
 from tests.refusals import refused
 
@@ -51,7 +51,7 @@ def test_rule_combinations_are_equally_likely_multisets():
         found, counts = np.unique(rules, axis=0, return_counts=True)
         assert sorted(map(tuple, task.combinations(split).tolist())) == list(map(tuple, found.tolist()))
         assert chi_square(counts, 20_000 / len(counts)) < 5
-    last = PRESETS["4/8"].sample(np.random.default_rng(2), 20_000, "all").rules[:, -1]
+    last = Sraven().sample(np.random.default_rng(2), 20_000, "all").rules[:, -1]
     expected = [math.comb(r + 3, 3) / 330 for r in range(8)]                    # 0.3, 1.2, ..., 36.4 %
     assert chi_square(np.bincount(last, minlength=8), 20_000 * np.array(expected)) < 5
 
@@ -102,7 +102,7 @@ def test_a_batch_may_be_written_without_touching_the_task():
 
 
 def test_a_batch_takes_less_than_three_milliseconds():
-    task, rng, seconds = PRESETS["4/8"], np.random.default_rng(6), []
+    task, rng, seconds = Sraven(), np.random.default_rng(6), []
     for _ in range(30):
         start = perf_counter()
         task.sample(rng, 128, "train")

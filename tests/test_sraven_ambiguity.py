@@ -218,4 +218,6 @@ def test_a_record_that_cannot_be_made(words, capsys):
 
 
 def test_too_few_instances_are_refused():
-    refused("seed is 0 and instances 3; allowed: at least 0 and at least 10", ambiguity.count, 0, 3)
+    refused("instances is 3; allowed: whole numbers of at least 10", ambiguity.count, 0, 3)
+    refused("seed is -1; allowed: whole numbers of at least 0", ambiguity.count, -1, 10)
+    refused("count is 0; allowed: whole numbers of at least 1", ambiguity_table, 0, 0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from refattn.recipes import recipe
 from refattn.tasks import text, text_windows
 
 
@@ -73,6 +74,11 @@ def test_tokens_are_stored_once_and_a_damaged_file_is_made_again(tmp_path, monke
     path.write_bytes(content)
     text.corpus.cache_clear()
     assert text.corpus(file, "words").ids["train"].tolist() == expected
+    for suffix, damage in ("npy", b""), ("json", b""), ("json", b"[]"), ("json", b"3"):
+        for path in text.cache().glob(f"*.{suffix}"):
+            path.write_bytes(damage)
+        text.corpus.cache_clear()
+        assert text.corpus(file, "words").ids["train"].tolist() == expected
 
 
 def test_two_files_are_cut_after_a_line_of_the_joined_text(tmp_path):
@@ -81,6 +87,15 @@ def test_two_files_are_cut_after_a_line_of_the_joined_text(tmp_path):
     made = text.corpus(str(tmp_path))
     assert {split: made.decode(ids).count("last") for split, ids in made.ids.items()} == {
         "train": 40, "validation": 5, "test": 5}
+
+
+@pytest.mark.parametrize("content", ["\n" + "ä€" * 41, ("word " * 40 + "\n") * 8, "\n" + "x€y" * 99, "word " * 50])
+@pytest.mark.parametrize("unit", text.UNITS[:3])
+def test_long_lines_are_cut_between_characters_and_leave_something_for_every_split(tmp_path, content, unit):
+    made = text.corpus(write(tmp_path / "a.txt", content), unit)
+    assert min(len(ids) for ids in made.ids.values()) > 1 or unit == "words" and len(content.split()) == 1
+    if unit != "words":
+        assert "".join(made.decode(made.ids[split]) for split in text.SPLITS) == content
 
 
 def test_ids_made_elsewhere(tmp_path):
@@ -108,6 +123,9 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus(write(d / "a"), "bytes", "", 9), "vocabulary is 9, but unit is 'bytes'"),
     (lambda d: text.corpus(write(d / "a"), "words", "", -1), "vocabulary is -1; allowed: whole"),
     (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),
+    (lambda d: text.corpus(write(d / "a", b""), "tokens"), "is no file of numpy.save"),
+    (lambda d: np.savez(d / "a.npz", np.arange(9)) or text.corpus(str(d / "a.npz"), "tokens"), "no file of numpy.save"),
+    (lambda d: recipe("text", text=write(d / "a", "x" * 30), length=4).corpus(), "its validation split has 1 tokens; allowed:"),
     (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
     (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
     (lambda d: text.corpus(saved(d / "a.npy", [3, -1, 2]), "tokens"), "holds int64 of shape (3,); allowed: one axis"),

@@ -17,6 +17,9 @@ sends every state to the start; a missing key is replaced by the farthest one th
 and is therefore constant, and M M = M for a constant map.
 LayerNorm becomes the identity: every vector that it meets has n or C n ones among zeros: mean and variance are known.
 GELU becomes the relu on whole numbers, 32 times larger: gelu(32 z) = 32 relu(z) to the last bit.
+Every number is whole, so nothing is rounded at any length; but LayerNorm and the root of the width at the embeddings do
+round, and each level makes that about C times larger.  With them float32 is right for some 16 levels at C = 2 (65,536
+symbols) and 12 at C = 3 or 4 (531,441 or more), float64 for twice as many.
 
 Source: R, section 7.2, lemma 1, and this library: the paper multiplies two matrices and leaves out residuals, norms and
 the left edge.  Differs: the order.  The paper lists the head of the position itself first, which, taken for the order

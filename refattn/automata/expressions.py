@@ -162,9 +162,8 @@ def from_regex(expression: str, alphabet: str) -> Automaton:
 
 def determined(places: Places, alphabet: str) -> Automaton:
     """The automaton whose states are sets of places, and what conditions need to know of the symbol before."""
-    v, rows = len(alphabet), []
-    for before in range(v + 1):                             # symbols that no condition tells apart are one
-        rows.append(tuple(tuple(condition[before]) for condition in places.conditions))
+    v = len(alphabet)                                       # symbols that no condition tells apart are one
+    rows = [tuple(tuple(condition[before]) for condition in places.conditions) for before in range(v + 1)]
     place_of = {(frozenset([0]), rows.index(rows[v])): 0}
     table: list[list[int]] = []
     output: list[int] = []

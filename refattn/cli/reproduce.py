@@ -29,7 +29,8 @@ def parser() -> Parser:
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
     group.add_argument("--fresh", action="store_true", help="train instead of reading what is recorded")
     group.add_argument("--scale", metavar="S", help="settings of the recipe (default: quick; of claims: each its own)")
-    group.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="default: 0 1 2")
+    group.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="default: 0 1 2; the first of them for a "
+                       "picture of a network, or what is counted")
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
     group.add_argument("--out", metavar="DIR", help="where the runs are or go (default: runs/NAME-SCALE)")
     group.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
@@ -61,10 +62,13 @@ def run(argv) -> int:
     if name not in TABLES:
         raise Usage(unknown("NAME", name, list(TABLES)))
     table, failed = TABLES[name], []
+    if "plot" in options and not hasattr(table, "plot"):
+        raise Usage(f"--plot cannot go with {name}, which has no picture")
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
-        draw(table, sheet, options.get("plot"))
+        if "plot" in options:
+            save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
         raise Usage(str(error)) from None
     except BrokenExecutor as error:
@@ -80,15 +84,6 @@ def run(argv) -> int:
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def draw(table, sheet, file) -> None:
-    """Write the table's picture, if a file is named.  Raises Usage for a table that has none, or a file of no use."""
-    if file is None:
-        return
-    if not hasattr(table, "plot"):
-        raise Usage(f"--plot cannot go with {table.name}, which has no picture")
-    save(file, lambda: table.plot(sheet))
 
 
 def record(options) -> int:

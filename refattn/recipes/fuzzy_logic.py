@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..losses import mse
 from ..tasks import fuzzy_logic as task
-from ..tasks.r2 import r2_of_each_task
+from ..tasks.r2 import r2_of_each_task, r2_pooled
 from ..xp import array_module
 from .base import setting
 from .decoder import DecoderRecipe
@@ -76,5 +76,5 @@ class FuzzyLogicRecipe(DecoderRecipe):
                 "prediction": y, "target": batch.target}
 
     def summary(self, scores):
-        pooled = task.r2_pooled(scores.pop("prediction"), scores.pop("target")[:, None])
+        pooled = r2_pooled(scores.pop("prediction"), scores.pop("target")[:, None])
         return {**super().summary(scores), "r2_pooled": pooled}

@@ -170,9 +170,8 @@ class Ambiguity:
     records = ("sraven_ambiguity",)
 
     def recorded(self) -> list[dict]:
-        """The rows of the record, or none."""
-        file = RECORDS / f"{self.records[0]}.json"
-        return read_json(file)["rows"] if file.exists() else []
+        """The rows of the record."""
+        return read_json(RECORDS / f"{self.records[0]}.json")["rows"]
 
     def fresh(self, seed: int = 0, count: int = 100_000) -> list[dict]:
         """Count again: rows as `tasks.sraven_ambiguity.Estimate` has them."""

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from ..tasks.checks import check_integer
 from ..tasks.sraven import Sraven
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..tasks.sraven_bayes import ceiling, rule_free
@@ -22,8 +23,7 @@ SPLITS = "train", "held_out"
 
 def count(seed: int = 0, instances: int = 1_000_000) -> dict:
     """The record.  Raises ValueError for a seed below 0 or fewer than 10 instances."""
-    if seed < 0 or instances < 10:
-        raise ValueError(f"seed is {seed} and instances {instances}; allowed: at least 0 and at least 10")
+    check_integer("instances", instances, 10)
     begun, few, ceilings, free = time.process_time(), instances // 10, [], []
     rows = [row._asdict() for row in ambiguity_table(seed, instances)]
     seconds = time.process_time() - begun

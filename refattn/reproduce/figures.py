@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..analysis import latent_code, latent_code_figures, regular
 from ..recipes import recipe
+from ..tasks.fuzzy_logic import FRACTIONS, LENGTHS
 from ..tasks.sraven_ambiguity import instances, tasks
 from ..train import load, stream
 from . import drawing, records
@@ -18,7 +19,6 @@ SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mit
                       "Attention, {}", "Chi et al. 2023, RegularGPT, {}")
 CURVES = ": curves without numbers"
 THREE = "softmax", "linear", "hyla"
-FRACTIONS, EXAMPLES = (0.3, 0.5, 0.7), (16, 32, 64, 96)
 
 
 def grid(rows: dict, columns: int) -> tuple:
@@ -31,8 +31,8 @@ LOGIC = {f"{name}, {held_out:.0%} held out": {"attention": name, "held_out": hel
 FIGURE_2C = Table(
     "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
     SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
-    tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in EXAMPLES),
-    grid(LOGIC, len(EXAMPLES)), ("fuzzy_logic_short", "fuzzy_logic_grid"),
+    tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in LENGTHS),
+    grid(LOGIC, len(LENGTHS)), ("fuzzy_logic_short", "fuzzy_logic_grid"),
     axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
     "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
@@ -119,17 +119,17 @@ class Curves:
         return [run for run in found if run is not None]
 
     def sheet(self, runs, only=()) -> Sheet:
-        """A row for each model, a column for each quarter of the steps."""
+        """A row for each model, a column for each quarter of the steps: the last evaluation until then."""
         texts, data = [], []
         for row in chosen({row.label: row for row in self.rows}, only).values():
-            mine = [run["history"] for run in runs if matches(run, self.task, row.fields)]
-            steps = mine[0]["step"] if mine else []
-            found = [mean(column) for column in zip(*(one[f"{self.split}.{self.metric}"] for one in mine), strict=True)]
-            data.append({"label": row.label, "ours": steps or None, "steps": steps, "mean": [x.mean for x in found],
-                         "n": len(mine), "standard_error": [x.standard_error for x in found]})
-            at = [len(found) * quarter // 4 - 1 for quarter in (1, 2, 3, 4)]
-            texts.append([row.label, *(shown(found[i].mean, found[i].standard_error) if found else NEVER for i in at),
-                          str(len(mine))])
+            mine = [run for run in runs if matches(run, self.task, row.fields)]
+            steps, name = mine[0]["history"].get("step", []) if mine else [], f"{self.split}.{self.metric}"
+            found = [mean(column) for column in zip(*(run["history"].get(name, ()) for run in mine), strict=True)]
+            data.append({"label": row.label, "ours": steps if mine else None, "steps": steps, "n": len(mine),
+                         "mean": [x.mean for x in found], "standard_error": [x.standard_error for x in found]})
+            at = [sum(4 * step <= part * run["step"] for step in steps) for run in mine[:1] for part in (1, 2, 3, 4)]
+            cells = [shown(found[i - 1].mean, found[i - 1].standard_error) if i else "not evaluated" for i in at]
+            texts.append([row.label, *(cells or [NEVER] * 4), str(len(mine))])
         headings = ["", "1/4 of the steps", "1/2", "3/4", "all", "n"]
         return Sheet(self.name, self.title, self.source, headings, texts, data,
                      [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],
@@ -166,7 +166,7 @@ class Picture:
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of the one run, of the first seed."""
         one = recipe(self.task, scale, **{**self.fields, **changes}, seed=next(iter(seeds)))
-        return {Path(one.name): one}
+        return {Path(name): one for name in chosen({one.name: one}, only)}
 
     def after(self, outcomes) -> list[dict]:
         """The finished run."""
@@ -174,6 +174,7 @@ class Picture:
 
     def sheet(self, runs, only=()) -> Sheet:
         """What was drawn."""
+        chosen({run["name"]: run for run in runs} or {self.name: None}, only)
         rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
         return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
                      [{"name": run["name"], "ours": run["step"], "path": str(run["path"])} for run in runs],
@@ -270,7 +271,8 @@ class Counts:
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each number of features."""
         data = [{"features": m, "ours": tasks(m), "tasks": tasks(m), "paper": tasks(m, "paper"),
-                 "instances": {k: instances(m, k) for k in (4, 8, 16)}} for m in range(1, 7)]
+                 "instances": {k: instances(m, k) for k in (4, 8, 16)}}
+                for m in chosen({f"M = {m}": m for m in range(1, 7)}, only).values()]
         rows = [[f"M = {row['features']}", f"{row['tasks']:,}", f"{row['paper']:,}",
                  *(f"{n:.3g}" for n in row["instances"].values())] for row in data]
         headings = ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"]

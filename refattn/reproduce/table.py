@@ -167,7 +167,8 @@ def differing(fields: dict, reference: dict) -> tuple:
 
 
 def measured(runs, column) -> dict | None:
-    """Mean (or extreme), standard error, n and seeds of a metric; None without runs."""
+    """Mean (or extreme), standard error, n and seeds of a metric; None without runs that were asked about the split."""
+    runs = [run for run in runs if column.split in run["metrics"]]
     if not runs:
         return None
     values = [run["metrics"][column.split][column.metric] for run in runs]

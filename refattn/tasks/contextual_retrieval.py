@@ -194,6 +194,3 @@ def truth(tokens, alpha, retrievals):
     s = len(alpha)
     preference = tokens[..., s + retrievals:].reshape(*tokens.shape[:2], s, retrievals).argmax(axis=-1)
     return answers(tokens, alpha, preference, nearest(tokens[..., :s]))
-
-
-PRESETS = {"2/4": ContextualRetrieval(), "4/8": ContextualRetrieval(4, 8), "4/16": ContextualRetrieval(4, 16)}

@@ -19,11 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .checks import check_choice, check_fraction, check_inputs, check_integer, check_switch
-from .r2 import r2_per_task, r2_pooled
 from .released_splits import FUZZY_LOGIC as RELEASED
 from .splits import hold_out, read_only, subsets
 
-METRICS = {"r2_per_task": r2_per_task, "r2_pooled": r2_pooled}
 SPLITS = "train", "held_out", "unseen_terms"
 LENGTHS = 16, 32, 64, 96                    # of the paper's sweep
 FRACTIONS = 0.3, 0.5, 0.7                   # of the combinations held out, in the paper's sweep
@@ -189,6 +187,3 @@ def check_settings(task):
         seeds = ", ".join(map(str, RELEASED))
         raise ValueError(f"released is True with variables {task.variables}, terms {task.terms}, seed {task.seed}, "
                          f"cover_terms {task.cover_terms}; allowed: 4, 2, a seed of {seeds}, and False")
-
-
-PRESETS = {"4/2": FuzzyLogic(), "5/3": FuzzyLogic(variables=5, terms=3), "3/2": FuzzyLogic(variables=3, terms=2)}

@@ -3,7 +3,7 @@
     cifar10        the binary version; 50,000 and 10,000
     fashion_mnist  idx; grey, 28 x 28 in a black frame of 2; 60,000 and 10,000
     svhn           mat, without "extra"; 73,257 and 26,032; needs SciPy
-    folders        any zip of SPLIT/CLASS/*.jpg or .png, ten classes in alphabetical order; needs Pillow
+    folders        any zip of SPLIT/CLASS/*.jpg or .png, the same ten classes in both, by alphabet; needs Pillow
     digits         of scikit-learn: 8 x 8, every pixel four times in rows and columns; 1,437 and 360
     shapes         drawn here: ten silhouettes of any colour, place, size and tilt over noise; 3,000 and 600
     gratings       drawn here: grey stripes of ten steepnesses, any phase, width and contrast, in noise; 3,000 and 600
@@ -115,22 +115,23 @@ def svhn(directory, split):
 
 
 def folders(path, split):
-    """Pictures of a zip of SPLIT/CLASS/NAME, in the order of their names."""
+    """Pictures of a zip of SPLIT/CLASS/NAME, in the order of their names; both splits have the same classes."""
     pillow = needed("PIL.Image", "folders", "Pillow")
     try:
         with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if name.startswith(f"{split}/"))
-            classes = sorted({name.split("/")[1] for name in names} - {""})
-            pictures = [name for name in names if name.lower().endswith((".jpg", ".jpeg", ".png"))]
+            names = sorted(archive.namelist())
+            classes = sorted({name.split("/")[1] for name in names if name.startswith(("train/", "test/"))} - {""})
+            pictures = [name for name in names if name.startswith(f"{split}/")
+                        and name.lower().endswith((".jpg", ".jpeg", ".png"))]
             empty = sorted(set(classes) - {name.split("/")[1] for name in pictures})
             if len(classes) != CLASSES or empty:
-                raise ValueError(f"it has {len(classes)} classes in {split}/" + (
-                    f", of which {', '.join(empty)} without pictures" if empty else ""))
-            images = [np.asarray(pillow.open(archive.open(name)).convert("RGB")) for name in pictures]
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+                raise ValueError(f"it has {len(classes)} classes" + (
+                    f", of which {', '.join(empty)} without pictures in {split}/" if empty else ""))
+            images = np.stack([np.asarray(pillow.open(archive.open(name)).convert("RGB")) for name in pictures])
+    except Exception as error:                              # of a file, a zip, or any decoder: LZMAError, RuntimeError
         raise ValueError(f"{path} cannot be read ({error}); allowed: zips of train/CLASS/*.jpg and test/CLASS/*.jpg "
                          f"with {CLASSES} classes") from None
-    return np.stack(images), np.array([classes.index(name.split("/")[1]) for name in pictures])
+    return images, np.array([classes.index(name.split("/")[1]) for name in pictures])
 
 
 # ---------------------------------------------------------------- without an archive

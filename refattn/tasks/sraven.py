@@ -201,6 +201,3 @@ def check_settings(task):
     if task.released and (task.features, task.held_out, task.seed in RELEASED) != (4, 0.25, True):
         raise ValueError(f"released is True with features {task.features}, held_out {task.held_out}, seed {task.seed}; "
                          f"allowed: 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
-
-
-PRESETS = {"2/4": Sraven(2, 4), "4/4": Sraven(4, 4), "4/8": Sraven(), "4/16": Sraven(4, 16)}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice
+from .checks import check_choice, check_integer
 from .sraven import ADDITION, RULES, SUBTRACTION, THREE, Sraven
 from .sraven_hypotheses import chunks, hypotheses, matchings
 
@@ -113,6 +113,7 @@ def ambiguity_table(seed=0, count=100_000, grid=GRID, split="train") -> list[Est
     Instances are those of `Sraven(M, K, seed=seed)` in the split, drawn from default_rng((seed, M, K)).
     Raises ValueError for a count below 1.
     """
+    check_integer("count", count, 1)
     rows = []
     for features, symbols in grid:
         task, rng = Sraven(features, symbols, seed=seed), np.random.default_rng((seed, features, symbols))

@@ -110,7 +110,10 @@ def documents(text: str) -> dict[str, bytes]:
 
 
 def divided(files: dict[str, bytes]) -> dict[str, bytes]:
-    """{split: content}: whole files in each, or, of fewer than three, the joined text cut after a line."""
+    """{split: content}: whole files in each, or, of fewer than three, the joined text cut after a line.
+
+    A line that goes on for a twentieth of the text is cut where it is, between characters.
+    """
     if len(files) > 2:
         share = -(-len(files) // 20)
         order = sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest())
@@ -119,7 +122,8 @@ def divided(files: dict[str, bytes]) -> dict[str, bytes]:
                 for split, names in zip(SPLITS, parts, strict=True)}
     whole = b"\n".join(files.values())
     cuts = [0, *(len(whole) * n // 20 for n in (18, 19)), len(whole)]
-    cuts[1:3] = [whole.find(b"\n", cut) + 1 or cut for cut in cuts[1:3]]
+    cuts[1:3] = [whole.find(b"\n", cut, cut + len(whole) // 20 - 4) + 1 or next(    # or before a character of UTF-8
+        (cut - n for n in range(min(4, cut + 1)) if whole[cut - n] & 0xC0 != 0x80), cut) for cut in cuts[1:3]]
     return {split: whole[start:stop] for split, start, stop in zip(SPLITS, cuts, cuts[1:], strict=False)}
 
 
@@ -166,10 +170,10 @@ def _stored(checksum, make):
     path, about = (cache() / f"{checksum[:32]}.{ending}" for ending in ("npy", "json"))
     try:
         known = json.loads(about.read_text(encoding="utf-8"))
-        ids = np.load(path, mmap_mode="r")
+        ids = np.lib.format.open_memmap(path, mode="r")
         if known["sha256"] == hashlib.sha256(ids).hexdigest():
             return ids, known
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass
     ids, known = make()
     try:
@@ -185,8 +189,8 @@ def _tokens(text, test):
     whole = {}
     for name in (text, test) if test else (text,):
         try:
-            x = np.load(found(name), mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            x = np.lib.format.open_memmap(found(name), mode="r")
+        except (OSError, ValueError) as error:
             raise ValueError(f"text {name!r} is no file of numpy.save ({error})") from None
         if x.ndim != 1 or x.dtype.kind not in "iu" or not len(x) or x.min() < 0:
             raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of whole numbers "

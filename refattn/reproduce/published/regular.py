@@ -1,4 +1,4 @@
-"""Chi et al. 2023, RegularGPT: tables 1 and 2.  Accuracies are fractions; the tables have per cent."""
+"""Chi et al. 2023, RegularGPT: tables 1 to 3.  Accuracies are fractions; the tables have per cent."""
 
 from .source import Published
 
