@@ -125,7 +125,7 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),
     (lambda d: text.corpus(write(d / "a", b""), "tokens"), "is no file of numpy.save"),
     (lambda d: np.savez(d / "a.npz", np.arange(9)) or text.corpus(str(d / "a.npz"), "tokens"), "no file of numpy.save"),
-    (lambda d: recipe("text", text=write(d / "a", "x" * 30), length=4).corpus(), "its validation split has 1 tokens; allowed:"),
+    (lambda d: recipe("text", text=write(d / "a", "x" * 30), length=4).corpus(), "validation split has 1 tokens; all"),
     (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
     (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
     (lambda d: text.corpus(saved(d / "a.npy", [3, -1, 2]), "tokens"), "holds int64 of shape (3,); allowed: one axis"),
