@@ -163,13 +163,13 @@ def test_runs_that_are_not_complete_are_said(tmp_path, capsys):
 BAD = [
     (["table-7"], ["NAME 'table-7' is unknown", "table-6", "table-a2"]),
     (["--fresh"], ["NAME is missing", "table-a1-logic"]),
-    (["table-6", "--row", "nothing"], ["row is 'nothing'", "4 searches, 16 retrievals"]),
+    (["table-6", "--row", "nothing"], ["--row is 'nothing'", "4 searches, 16 retrievals"]),
     (["table-6", "--scale", "huge"], ["scale 'huge' is unknown", "2s4r-64"]),
     (["table-6", "--steps", "0", "--row", "width 64"], ["steps is 0", "from 1"]),
     (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
     (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
-    (["table-a2", "--row", "nothing"], ["row is 'nothing'", "M = 4, K = 4; M = 4, K = 8"]),
+    (["table-a2", "--row", "nothing"], ["--row is 'nothing'", "M = 4, K = 4; M = 4, K = 8"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),
 ]
 

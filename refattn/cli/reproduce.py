@@ -10,7 +10,7 @@ from ..refusals import unknown
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
-from .options import SEVERAL, Parser, Usage, answers, flag, positive, save, whole, writable
+from .options import SEVERAL, Parser, Usage, answers, as_option, flag, positive, save, whole, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -64,9 +64,12 @@ def run(argv) -> int:
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
-        draw(table, sheet, options.get("plot"))
+        if "plot" in options:
+            if not hasattr(table, "plot"):
+                raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
+            save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
-        raise Usage(str(error)) from None
+        raise Usage(as_option(error, {"row"})) from None
     except BrokenExecutor as error:
         print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
@@ -80,15 +83,6 @@ def run(argv) -> int:
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def draw(table, sheet, file) -> None:
-    """Write the table's picture, if a file is named.  Raises Usage for a table that has none, or a file of no use."""
-    if file is None:
-        return
-    if not hasattr(table, "plot"):
-        raise Usage(f"--plot cannot go with {table.name}, which has no picture")
-    save(file, lambda: table.plot(sheet))
 
 
 def record(options) -> int:
