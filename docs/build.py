@@ -106,8 +106,8 @@ def write_documents(source: Path, places: dict[str, str]) -> None:
                 if cell["cell_type"] == "markdown":
                     cell["source"] = linked("".join(cell["source"]), name, places)
             text = json.dumps(notebook)
-        else:
-            text = linked(text, name, places)
+        else:                                               # a figure in a table stays in one line
+            text = re.sub(r"(?m)^\|.*", lambda row: row[0].replace(" ± ", "\xa0±\xa0"), linked(text, name, places))
         (source / place).parent.mkdir(exist_ok=True)
         (source / place).write_text(text, encoding="utf-8")
 

@@ -247,3 +247,10 @@ def test_rows_of_the_picture_can_be_told_apart():
     table = Claims()
     labels = [label.get_text() for label in table.plot(table.sheet(table.recorded())).axes[0].get_yticklabels()]
     assert len(labels) > 20 and len(set(labels)) == len(labels)
+
+
+def test_every_pair_of_a_statement_has_words_of_its_own():
+    claims = TABLES["claims"]
+    for label, row in claims.judged(claims.recorded()).items():
+        words = [pair["measured"] for pair in row.get("pairs", ())]
+        assert len(set(words)) == len(words), (label, words)

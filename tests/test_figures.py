@@ -108,6 +108,14 @@ def test_orders_of_magnitude_are_drawn_on_a_logarithmic_scale():
         assert table.plot(table.sheet(table.recorded())).axes[0].get_yscale() == scale
 
 
+@plots
+def test_panels_of_one_quantity_have_one_scale():
+    for name, alike in ("figure-2b", True), ("figure-6", False):
+        table = TABLES[name]
+        limits = {axes.get_xlim() for axes in table.plot(table.sheet(table.recorded())).axes}
+        assert (len(limits) == 1) == alike
+
+
 # --- codes of networks that have other things to read than latent codes ----------------------------------------------
 
 SMALL = {"steps": 2, "batch": 8, "evaluation": 2, "probe": 2, "checkpoint_every": 1}

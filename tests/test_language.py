@@ -208,11 +208,12 @@ def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
 
 
 @pytest.mark.parametrize("words, piece", [
-    (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"), (["RUN"], "PROMPT"),
-    (["RUN", "x", "--temperature", "-1"], "temperature is -1.0; allowed: numbers from 0 on"),
-    (["RUN", "x", "--tokens", "-1"], "tokens is -1"),
+    (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"),
+    (["RUN"], "PROMPT is missing; allowed: what refattn write --help lists"),
+    (["RUN", "x", "--temperature", "-1"], "--temperature is -1.0; allowed: numbers from 0 on"),
+    (["RUN", "x", "--tokens", "-1"], "--tokens is -1"),
     (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
-    (["RUN", "x", "--top-k", "many"], "'many' is not a whole number")])
+    (["RUN", "x", "--top-k", "many"], "--top-k is 'many'; allowed: whole numbers")])
 def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
     assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2
     said = capsys.readouterr()

@@ -91,7 +91,7 @@ def test_several_runs_of_several_recipes(ranks, tmp_path):
 @pytest.mark.parametrize("words, expected", [
     (["--shards", "1"], "--shards is 1; allowed with 2 ranks: numbers from 2 on"),
     (["--shards", "4", "--workers", "2"], "--workers is 2, but mpiexec says how many there are; allowed: no workers"),
-    (["--shards", "x"], "argument --shards: 'x' is not a whole number")])
+    (["--shards", "x"], "--shards is 'x'; allowed: whole numbers")])
 def test_bad_input_has_one_line_of_one_rank(words, expected, tmp_path):
     done = mpiexec(2, "train", "fuzzy_logic", *words, "--out", tmp_path / "out")
     assert done.returncode and [line for line in done.stderr.splitlines() if "refattn" in line] == [

@@ -58,6 +58,19 @@ def test_a_bar_of_all_runs_goes_where_they_are_and_says_once_how_long_they_take(
     assert said.startswith("2 runs, 400 steps together; parameters: hyla-seed0 ")
 
 
+def test_two_first_lines_at_one_moment_say_nothing_of_how_long_it_takes(tmp_path, monkeypatch, capsys):
+    clock, jobs = Clock(), [(tmp_path / str(seed), tiny(seed=seed, steps=400)) for seed in (0, 1)]
+    monkeypatch.setattr(progress, "time", clock)
+    bars = progress.Bars(jobs, True)
+    for step in 100, 200:                                   # both log at the same time
+        clock.now += 60
+        for path, _ in jobs:
+            reach(path, step)
+            bars.look()
+    bars.close()
+    assert "about 2.5 minutes to go" in capsys.readouterr().err      # of 500 steps, 200 in a minute
+
+
 def test_a_run_that_is_evaluated_at_its_end_is_said_to_be(tmp_path, capsys):
     jobs = [(tmp_path / str(seed), tiny(seed=seed, steps=30)) for seed in (0, 1)]
     bars = progress.Bars(jobs, True)

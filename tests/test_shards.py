@@ -356,7 +356,7 @@ def test_runs_of_a_comparison_fork_their_workers(tmp_path, capsys):
     chosen = [tiny(shards=2, seed=seed) for seed in range(2)]
     outcomes = compare.compare(chosen, tmp_path / "out", workers=2)
     assert [outcome["workers"] for outcome in outcomes] == [2, 2]
-    assert "at a time, workers of each: 2" in capsys.readouterr().err
+    assert "at a time, each by 2 workers" in capsys.readouterr().err
     for one in chosen:
         fit(one, tmp_path / "whole" / one.name, progress=False)
         assert final(tmp_path / "out" / one.name) == final(tmp_path / "whole" / one.name)
@@ -365,7 +365,7 @@ def test_runs_of_a_comparison_fork_their_workers(tmp_path, capsys):
 @pytest.mark.parametrize("words, expected", [
     (["--workers", "0"], "--workers is 0; allowed: whole numbers from 1 on"),
     (["--workers", "-3"], "--workers is -3; allowed: whole numbers from 1 on"),
-    (["--workers", "two"], "argument --workers: 'two' is not a whole number"),
+    (["--workers", "two"], "--workers is 'two'; allowed: whole numbers"),
     (["--shards", "0"], "--shards is 0; allowed: whole numbers from 1 to 4,096"),
     (["--shards", "5000"], "--shards is 5000; allowed: whole numbers from 1 to 4,096")])
 def test_bad_input_has_one_line(words, expected, capsys, tmp_path):

@@ -109,7 +109,7 @@ def test_all_curves_are_one_figure_with_named_lines(comparison, tmp_path, capsys
     left, right = figure({"both": curves}, {"both": theirs}).subfigs[0].axes
     texts = [text.get_text() for text in right.get_legend().get_texts()]
     assert texts == ["softmax, seeds 0, 1", "hyla, seeds 0, 1", "paper, hyla: 0.8113", "chance: 0"]
-    assert left.get_title() == "Mean square error at the last position\nn = 4 a step"
+    assert left.get_title() == "Mean square error at the last position\nn = 4 a step; thick: mean over seeds"
     assert right.get_title() == "held-out R²\nlines: probes, n = 8; diamonds: final, n = 40"
     assert right.get_ylabel() == "R² (mean of per-task ratios)" and left.get_xlabel() == "steps"
     diamonds = [(line.get_color(), list(line.get_ydata())) for line in right.lines if line.get_marker() == "D"]
@@ -120,6 +120,15 @@ def test_all_curves_are_one_figure_with_named_lines(comparison, tmp_path, capsys
     first, second = (dict((x["step"], x["loss"]) for x in curve.lines) for curve in curves[:2])
     assert dict(zip(thick.get_xdata(), thick.get_ydata(), strict=True)) == {
         step: (first[step] + second[step]) / 2 for step in first}
+
+
+def test_a_loss_has_a_logarithmic_axis_where_it_falls_far_and_steps_begin_at_0():
+    pytest.importorskip("matplotlib")
+    for last, scale in (1.3, "linear"), (0.1, "log"):
+        lines = [{"step": 100, "loss": 1.4, "rate": 1e-3}, {"step": 200, "loss": last, "rate": 1e-3}]
+        metrics = {"held_out": {"r2_per_task": 0.5}}
+        left, right = figure({"run": [Curve(tiny(steps=200), lines, metrics)]}).subfigs[0].axes
+        assert left.get_yscale() == scale and left.get_xlim()[0] == right.get_xlim()[0] == 0
 
 
 def test_runs_that_have_just_begun_are_seen_and_named():

@@ -109,7 +109,7 @@ def draw(ax, panels, owner, title):
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.8))
 draw(axes[0], features, np.tile(np.arange(M), (3, 1)), "before the shuffle")
-draw(axes[1], shown, permutation, "as it is shown (without the colours)")
+draw(axes[1], shown, permutation, "as it is shown (numbers only, no colours)")
 handles = [plt.Line2D([], [], marker="o", linestyle="", markersize=9, color=colour, label=RULES[rule])
            for colour, rule in zip(COLOURS, CHOSEN, strict=True)]
 figure.legend(handles=handles, loc="outside lower center", ncols=4)

@@ -27,17 +27,17 @@ def canvas(width, height, size, title):
     return figure, ax
 
 
-def box(ax, x, y, text, colour=BLUE, fontsize=11, **options):
-    """Text in a rounded box, centred at x, y."""
-    ax.text(x, y, text, ha="center", va="center", fontsize=fontsize, zorder=3,
-            bbox={"boxstyle": "round,pad=0.3", "facecolor": PALE[colour], "edgecolor": colour}, **options)
+def box(ax, x, y, text, colour=BLUE, fontsize=11, zorder=3, **options):
+    """Text in a rounded box, centred at x, y; the box."""
+    return ax.text(x, y, text, ha="center", va="center", fontsize=fontsize, zorder=zorder, bbox={
+        "boxstyle": "round,pad=0.3", "facecolor": PALE[colour], "edgecolor": colour}, **options).get_bbox_patch()
 
 
-def arrow(ax, start, end, colour=BLUE, bend=0.0, label="", style="-", width=1.3, shrink=11):
-    """An arrow from start to end, its label at the middle."""
+def arrow(ax, start, end, colour=BLUE, bend=0.0, label="", style="-", width=1.3, shrink=11, boxes=(None, None)):
+    """An arrow from start to end, its label at the middle; it begins and ends at the edges of `boxes`, drawn before."""
     ax.annotate("", end, start, zorder=2, arrowprops={
         "arrowstyle": "-|>", "color": colour, "linewidth": width, "linestyle": style, "shrinkA": shrink,
-        "shrinkB": shrink, "connectionstyle": f"arc3,rad={bend}"})
+        "shrinkB": shrink, "connectionstyle": f"arc3,rad={bend}", "patchA": boxes[0], "patchB": boxes[1]})
     if label:
         ax.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, label, ha="center", va="center", fontsize=9,
                 color=colour, zorder=4, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})
@@ -204,20 +204,21 @@ def flow(name: str):
     for tag in sorted({line.tag for line in down}):
         height = max(sum(line.tag == tag for line in side) for side in (down, up))
         at[tag], place = place + height / 2, place + height + 0.35
-    figure, ax = canvas(12.6, place + 0.9, (10, 0.62 * place + 1.2),
+    figure, ax = canvas(13, place + 0.9, (10, 0.62 * place + 1.2),
                         f"The page {name}: forward downwards, backward upwards")
     for side, x, colour, outside in (down, 3, BLUE, -1), (up, 9.6, ORANGE, 1):
-        for tag, middle in at.items():
-            text = "\n".join(line.words for line in side if line.tag == tag)
-            box(ax, x, place - middle, text, colour, fontsize=10, family="monospace")
-        for (start, end), arrays in edges(side).items():
+        boxes = {tag: box(ax, x, place - middle, "\n".join(line.words for line in side if line.tag == tag), colour,
+                          fontsize=10, zorder=1.5, family="monospace") for tag, middle in at.items()}
+        lane = 2.55
+        for (start, end), arrays in sorted(edges(side).items(), key=lambda edge: abs(edge[0][0] - edge[0][1])):
             if abs(start - end) == 1:
-                arrow(ax, (x, place - at[start]), (x, place - at[end]), colour, shrink=14)
-            else:                                       # a second use: around the lines between, on the outer side
-                edge = x + outside * 2.55
-                ys = place - at[start], place - at[end]
+                arrow(ax, (x, place - at[start]), (x, place - at[end]), colour, shrink=3,
+                      boxes=(boxes[start], boxes[end]))
+            else:                           # a second use: around the lines between, on the outer side, in its own lane
+                edge, way = x + outside * lane, 0.13 if at[start] > at[end] else -0.13
+                ys, lane = (place - at[start] + way, place - at[end] + way), lane + 0.45
                 ax.plot([x, edge, edge], [ys[0], ys[0], ys[1]], color=colour, linewidth=1.3, linestyle="--", zorder=1)
-                arrow(ax, (edge, ys[1]), (x + outside * 1.1, ys[1]), colour, style="--", shrink=0)
+                arrow(ax, (edge, ys[1]), (x, ys[1]), colour, style="--", shrink=2, boxes=(None, boxes[end]))
                 ax.text(edge, sum(ys) / 2, ", ".join(sorted(arrays)), ha="center", va="center", fontsize=10,
                         color=colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=4)
     known = {target for line in down for target in line.targets} | {*"qkv"}

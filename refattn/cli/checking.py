@@ -7,7 +7,7 @@ import sys
 
 from ..refusals import choices
 from .comparison import wrapped
-from .options import Parser, Usage
+from .options import Parser, Usage, whole
 
 __all__ = ["run"]
 
@@ -69,7 +69,7 @@ def run(argv) -> int:
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
     parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
-    parser.add_argument("--seed", type=int, help="of the inputs (default: 0)")
+    parser.add_argument("--seed", type=whole, help="of the inputs (default: 0)")
     options = parser.parse(argv)
     name = options.pop("kernel")
     kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)

@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,17 +101,8 @@ def errors_of(by_length, first: int, most: int = 8) -> str:
     return f"{by_length.sum():,} (at length {', '.join(named)})" if named else "0"
 
 
-class Plan(NamedTuple):
-    recipe: Any                # of the run directory
-    states: int                # before minimising
-    dtype: Any
-    longest: int
-    count: int                 # of words
-    out: Path
-
-
-def plan(options) -> Plan:
-    """What the options ask for, if it can be had.  Raises Usage."""
+def plan(options) -> tuple:
+    """(recipe, states before minimising, dtype, longest length, words of each, directory).  Raises Usage."""
     from ..automata.compiled import fits
     from ..automata.reading import to_table
     from ..recipes.compiled_automaton import CompiledAutomaton
@@ -132,7 +122,7 @@ def plan(options) -> Plan:
     writable(out)
     if (out / "recipe.json").exists():
         raise Usage(f"--out is {str(out)!r}, which holds a run already; allowed: another directory")
-    return Plan(recipe, given.states, dtype, longest, count, out)
+    return recipe, given.states, dtype, longest, count, out
 
 
 def run(argv) -> int:

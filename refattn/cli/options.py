@@ -3,6 +3,7 @@
 import argparse
 import os
 import reprlib
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -21,8 +22,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
 
     def error(self, message):
-        """Raises Usage with the message, in place of argparse's exit."""
-        raise Usage(message)
+        """Raises Usage in place of argparse's exit, with its message in the form of all others."""
+        what, _, why = message.removeprefix("argument ").partition(": ")
+        if what == "the following arguments are required":
+            what, why = why, "is missing"
+        elif why.startswith("expected"):                    # a value, or at least one
+            why = "has no value"
+        raise Usage(f"{what} {why}" + f"; allowed: what {self.prog} --help lists" * ("allowed: " not in why))
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"is {value!r}; allowed: {', '.join(map(str, action.choices))}")
 
     def parse(self, argv) -> dict:
         """Only what was given."""
@@ -39,27 +49,18 @@ class Parser(argparse.ArgumentParser):
         return vars(args)
 
 
-def whole(text: str) -> int:
-    """The text as a whole number; argparse's error names the text."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number") from None
+def reader(kind, words: str, fits=lambda found: True):
+    """What reads the text of an option, for argparse; its error says what is allowed."""
+    def read(text):
+        with suppress(ValueError):
+            if fits(found := kind(text)):
+                return found
+        raise argparse.ArgumentTypeError(f"is {reprlib.repr(text)}; allowed: {words}")
+    return read
 
 
-def number(text: str) -> float:
-    """The text as a float; argparse's error names the text."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a number") from None
-
-
-def positive(text: str) -> float:
-    """The text as a finite float above 0; argparse's error names the text."""
-    if not 0 < number(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is out of range; allowed: numbers above 0")
-    return number(text)
+whole, number = reader(int, "whole numbers"), reader(float, "numbers")
+positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
 
 
 def flag(name: str) -> str:

@@ -10,7 +10,7 @@ from ..refusals import unknown
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
-from .options import SEVERAL, Parser, Usage, answers, flag, positive, save, whole, writable
+from .options import SEVERAL, Parser, Usage, answers, as_option, flag, positive, save, whole, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -63,14 +63,14 @@ def run(argv) -> int:
         raise Usage(unknown("NAME", name, list(TABLES)))
     table, failed = TABLES[name], []
     if "plot" in options and not hasattr(table, "plot"):
-        raise Usage(f"--plot cannot go with {name}, which has no picture")
+        raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
         if "plot" in options:
             save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
-        raise Usage(str(error)) from None
+        raise Usage(as_option(error, {"row"})) from None
     except BrokenExecutor as error:
         print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)

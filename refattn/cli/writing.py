@@ -4,7 +4,7 @@ import sys
 from inspect import signature
 from pathlib import Path
 
-from .options import Parser, Usage, flag, number, whole
+from .options import Parser, Usage, as_option, flag, number, whole
 
 OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500)"),
            "temperature": (number, "T", "scores are divided by it; 0: always the likeliest (default: 1)"),
@@ -37,7 +37,7 @@ def run(argv) -> int:
         for piece in recipe.write(model, p, prompt, **options):
             print(piece, end="", flush=True)
     except ValueError as error:
-        raise Usage(str(error)) from None
+        raise Usage(as_option(error, OPTIONS)) from None
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130

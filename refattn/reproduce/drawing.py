@@ -72,10 +72,11 @@ def dots(sheet):
     headings, labels = [cell["heading"] for cell in sheet.data[0]["cells"]], [row["label"] for row in sheet.data]
     made = Figure(figsize=(2.6 + 2.4 * len(headings), 1.6 + 0.24 * len(labels)), layout="constrained")
     lower = ScaledTranslation(0, -0.55, made.dpi_scale_trans)        # inches, below the words of the axis
-    for number, axes in enumerate(made.subplots(1, len(headings), sharey=True, squeeze=False)[0]):
+    alike = not any("perplexity" in heading for heading in headings)       # which stands beside bits
+    for number, axes in enumerate(made.subplots(1, len(headings), sharex=alike, sharey=True, squeeze=False)[0]):
         for name, colour, mark, shift in (("ours", COLOURS[0], "o", -0.12), ("paper", COLOURS[1], "x", 0.12)):
-            found = [(at + shift, row["cells"][number][name]) for at, row in enumerate(sheet.data)]
-            found = [(at, x) for at, x in found if x and x["mean"] is not None]
+            found = [(at + shift, x) for at, row in enumerate(sheet.data)
+                     if (x := row["cells"][number][name]) and x["mean"] is not None]
             if found:
                 told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
                 axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found], fmt=mark, color=colour, capsize=2,
@@ -105,7 +106,7 @@ def forest(sheet):
                                        for x, row in zip(told, rows, strict=True)], fontsize=6)
     axes.axvline(0, color="0.5", linewidth=1)
     axes.set_xlabel("effect with its 95 % interval, positive as claimed (each in its own unit)")
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     legend(axes)
     return made
 

@@ -163,7 +163,8 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     if own:
         together = min(len(jobs), most if workers is None else max(1, most // workers))
         executor = ProcessPoolExecutor(together, get_context("spawn"), initializer=_begin_worker)
-        how = f", {together} at a time, workers of each: {' or '.join(map(str, sorted(set(each.values()))))}"
+        counts = sorted(set(each.values()))
+        how = f", {together} at a time, each by {' or '.join(map(str, counts))} worker{'s' * (counts[-1] > 1)}"
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
     bars = Bars(list(jobs.items()), progress, how)
 

@@ -71,7 +71,8 @@ def panel(left, right, curves, theirs=None) -> None:
             with_mean(right, list(filter(None, probed)), label, marker=".", **style)
         ends = [curve.metrics[split][metric] for curve in mine if curve.metrics.get(split, {}).get(metric) is not None]
         right.plot([recipe.steps * (1.03 + 0.02 * number)] * len(ends), ends, "D", color=style["color"], markersize=5,
-                   markeredgecolor="black", markeredgewidth=0.5, label=None if any(probed) or not ends else label)
+                   markeredgecolor="black", markeredgewidth=0.5, clip_on=False,
+                   label=None if any(probed) or not ends else label)
         if theirs and heading == theirs.metric and value in theirs.figures:
             figure, _ = theirs.figures[value]
             right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
@@ -82,11 +83,14 @@ def panel(left, right, curves, theirs=None) -> None:
     if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
         right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
     name = " ".join((getdoc(recipe.loss) or "").split()).rstrip(".")
-    left.set(xlabel="steps", ylabel="training loss", title=f"{name}\nn = {recipe.batch:,} a step")
-    if all(value > 0 for line in left.lines for value in line.get_ydata()):
+    thick = "; thick: mean over seeds" * (len(curves) > len(by_value(curves)))
+    left.set(xlabel="steps", ylabel="training loss", xlim=(0, None), title=(
+        f"{name}\nn = {recipe.batch:,} a step{thick}"))
+    least, most = left.dataLim.intervaly
+    if 0 < 5 * least < most:
         left.set_yscale("log")
     final = "all there are" if recipe.evaluation == 10**9 else f"n = {recipe.evaluation:,}"
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], title=(
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, None), title=(
         f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, {final}"))
     for axes in left, right:
         axes.title.set_fontsize(9)

@@ -37,7 +37,7 @@ class Bars:
         self.seen = [(runs.lines(path) or [{}])[-1].get("step", 0) for path, _ in jobs]
         self.sizes = [0] * len(jobs)                        # of the files that were read last, in bytes
         self.total = sum(recipe.steps for _, recipe in jobs)
-        self.first: tuple[float, int] | None = None         # time and steps when the first line was seen
+        self.first: tuple[float, int, int] | None = None    # time and steps when the first line was seen, and whose
         self.said = False                                   # the minutes
         counts = [params.count(recipe.build().parameters()) for _, recipe in jobs]
         each = " to ".join(f"{n:,}" for n in sorted({min(counts), max(counts)})) + " each" if len(jobs) > MANY else (
@@ -75,16 +75,16 @@ class Bars:
                     bar.unpause()                           # it may have waited for a worker
                 bar.update(line["step"] - self.seen[place])
                 self.seen[place] = line["step"]
-                self.announce()
+                self.announce(place)
                 if self.seen[place] == recipe.steps and not Path(path, "result.json").exists():
                     self.say(f"{recipe.name}: all steps done, evaluating")
 
-    def announce(self) -> None:
-        """Says once how long it will take, as soon as that can be told."""
+    def announce(self, place: int) -> None:
+        """Says once how long it will take, as soon as that can be told: when the run that was first has gone on."""
         now, steps = time.monotonic(), sum(self.seen)
         if self.first is None:                              # from here on, since processes take a while to start
-            self.first = now, steps
-        elif not self.said and steps - self.first[1] >= ANNOUNCE * len(self.jobs):
+            self.first = now, steps, place
+        elif not self.said and place == self.first[2] and steps - self.first[1] >= ANNOUNCE * len(self.jobs):
             minutes = (self.total - steps) * (now - self.first[0]) / (steps - self.first[1]) / 60
             self.say(f"about {minutes:.1f} minutes to go")
             self.said = True

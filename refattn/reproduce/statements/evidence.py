@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..language import CORPORA
 
-COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches", "length": "{} examples",
-           "held_out": "{:.0%} held out"}
+COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches",
+           "retrievals": "{} retrievals", "length": "{} examples", "held_out": "{:.0%} held out"}
 
 
 class Side(NamedTuple):
