@@ -103,7 +103,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v.  A row of `verification.cases` keeps its own
               sizes and axes, whatever sizes and layout say
 
-    One query (number 1), or sequence 1 of a row's x, is a hundred times smaller than the others, because there an epsilon
+    One query (number 1), or sequence 1 of a row's x, is a hundred times smaller than the others: there an epsilon
     shows.  The kernel is called twice.  A row draws its options by chance, so it is called with further draws that show
     those left out, as far as it takes them.  The error bar of each entry is measured (`verification.rounding`); the
     report's last line says how.
