@@ -1,6 +1,8 @@
 """`derivative`, `compare` and `diagnose`, as somebody uses them who tests other code than ours."""
 
 import re
+import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -179,6 +181,9 @@ def test_arrays_instead_of_a_function():
     ({"sizes": [3, 4]}, "sizes is [3, 4]; allowed: 'tiles', or a mapping of axes such as {'q': 16}"),
     ({"variant": "linear_state", "causal": True}, "causal is True, but linear_state has an order of its own"),
     ({"variant": "layers/LayerNorm", "bias": "hqk"}, "bias cannot be chosen for layers/LayerNorm"),
+    ({"variant": "linear_state", "keep": "qk"}, "keep cannot be chosen for linear_state"),
+    ({"layout": None}, "layout None is unknown; allowed: b, t, h, d in any order, as in 'bhtd'"),
+    ({"bias": ""}, "bias is ''; allowed: the last axes of 'bhqk', or 1 for a stretched one: 'h1k'"),
 ])
 def test_bad_options_get_one_line(options, words):
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -230,6 +235,8 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
     (lambda q, k, v, do: None, "theirs gave o as None; allowed: real numbers"),
     (lambda q, k, v, do: (do, None, None, None), "theirs gave dq as None; allowed: real numbers"),
     (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers"),
+    (lambda q, k, v, do: (x for x in (do, q, k, v)), "theirs gave o as <generator"),
+    (lambda q, k, v, do: sys.exit("bye"), "theirs raised SystemExit: bye"),
 ])
 def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
     for ask in check.compare, check.diagnose:
@@ -295,3 +302,43 @@ def test_importing_the_checks_brings_no_framework():
 
 def test_ops_is_not_replaced_by_the_plain_copy():
     assert plain_formulas.package().ops.softmax is not ops.softmax and plain_formulas.package().ops.relu is not ops.relu
+
+
+@pytest.mark.parametrize("options", [{"keep": "qk"}, {"causal": True}])
+@pytest.mark.parametrize("variant", ["softmax", "compositional"])
+def test_masked_scores_are_judged_in_naive_float16_too(variant, options):
+    """-inf stays -inf in half precision, else every error bar is infinite and everything agrees."""
+    call = Call(None, variant, "float16", naive=True, keep=options.get("keep"), causal="causal" in options)
+    ours, bars = call.bars(call.draw(), {})
+    for n, bar in bars.items():
+        assert np.isfinite(bar).all() and np.median(bar) < 0.1 * np.abs(ours[n]).max(), n
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_another_epsilon_is_seen_in_rows_that_have_one(dtype):
+    for name, result in ("ops/layer_norm", "dx"), ("layers/LayerNorm", "dx"), ("ops/rms_head", "ds"):
+        call = Call(None, name, dtype)
+
+        def kernel(epsilon, run=call.of.run, name=name, result=result, **inputs):
+            if "rms" in name:
+                a, rho = ops.rms_head(inputs["s"], epsilon=epsilon)
+                return {"o": a, result: ops.rms_head_backward(a, rho, inputs["do"])}
+            o, n, r = ops.layer_norm(inputs["x"], inputs["scale"], inputs["shift"], epsilon)
+            return {"o": o, result: ops.layer_norm_backward(n, r, inputs["scale"], inputs["do"])[0]}
+        for seed in range(3):
+            assert check.compare(partial(kernel, 1e-6), name, dtype=dtype, seed=seed, naive=True).ok, name
+            assert not check.compare(partial(kernel, 1e-5), name, dtype=dtype, seed=seed).ok, (name, seed)
+
+
+@pytest.mark.parametrize("nothing", [0.0, -np.inf, np.inf])
+def test_the_lse_of_a_query_that_keeps_nothing_is_free(nothing):
+    run = Call(None, "softmax", "float32").of.run
+
+    def kernel(q, k, v, do, keep):
+        found = run({"q": q, "k": k, "v": v, "do": do, "keep": keep}, lse=True)
+        lse = np.where(keep.any(-1), found["lse"], nothing)
+        return found | {"lse": lse + wrong * (np.arange(6) == 4)}
+    for wrong in 0.0, 0.1:
+        report = check.compare(kernel, "softmax", keep="qk")
+        assert report.ok == (not wrong), report
+        assert str(check.diagnose(kernel, "softmax", keep="qk")).startswith("no mistake" if report.ok else "o and its")

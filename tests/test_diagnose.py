@@ -490,3 +490,73 @@ def wrong(q, k, v, do):
 def test_ready_cases(settings):
     call = Call(None, settings["variant"], settings["dtype"], causal=settings.get("causal", False))
     assert check.compare(own(call), **settings).ok
+
+
+@pytest.mark.parametrize("wrong, line, words", [
+    ("bias", "backward (1)", "the term bias is missing"), ("keep", "backward (2)", "keep is ignored"),
+    ("scale", "backward (1)", "the factor scale is missing"),
+    ("largest", "backward (2)", "the largest score is left out of the normaliser")])
+def test_weights_that_a_fused_backward_makes_again_wrongly(wrong, line, words):
+    def kernel(q, k, v, do, bias, keep):
+        scale = q.shape[-1] ** -0.5
+        s = np.einsum("bqhd,bkhd->bhqk", q, k)
+        x = np.where(keep, s * scale + bias, -np.inf)
+        top = np.where(keep.any(-1, keepdims=True), x.max(-1, keepdims=True), 0)
+        total = np.where(keep, np.exp(x - top), 0).sum(-1, keepdims=True)
+        lse = np.log(np.where(total == 0, 1, total)) + (0 if wrong == "largest" else top)
+        again = s * (1 if wrong == "scale" else scale) + (0 if wrong == "bias" else bias)
+        a = np.where(True if wrong == "keep" else keep, np.exp(again - lse), 0)
+        o = PAGES["softmax"].forward(q, k, v, bias=bias, keep=keep)[0]
+        ds = a * (np.einsum("bqhe,bkhe->bhqk", do, v) - np.einsum("bqhe,bqhe->bhq", do, o)[..., None])
+        return (o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale,
+                np.einsum("bhqk,bqhe->bkhe", a, do), ds)
+    found = check.diagnose(kernel, "softmax", dtype="float64", bias="bhqk", keep="bhqk")
+    assert found.named and found.lines[0] == line and words in found.sentences[0], str(found)
+
+
+def test_a_forward_that_is_wrong_in_some_probes_only_has_a_line():
+    """The largest score of the first tile stands for all: wrong from the third tile on, which one probe has not."""
+    page = PAGES["softmax"]
+
+    def kernel(q, k, v, do):
+        x = np.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+        x[..., 6:] *= 1.1
+        a = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+        return np.einsum("bhqk,bkhe->bqhe", a, v), *page.backward(page.forward(q, k, 1.1 * v)[1], do)[:3]
+    found = check.diagnose(kernel, "softmax", dtype="float64")
+    assert found.verdict.startswith("forward differs") and found.lines, str(found)
+
+
+def test_two_mistakes_are_not_called_one_that_begins_somewhere():
+    page = PAGES["linear"]
+
+    def kernel(q, k, v, do):
+        o, saved = page.forward(q, k, v)
+        dq, dk, dv, _ = page.backward(saved, do)
+        return o, dq, 3.3 * dk, 3.3 * dv
+    said = check.diagnose(kernel, "linear")
+    assert said.verdict == "forward right, backward wrong" and not said.named, said
+    assert all(f"{n}: all entries are wrong, 3.3 times what they should be" in str(said) for n in ("dk", "dv"))
+
+
+def test_rows_of_a_table_that_are_set_and_not_added():
+    def kernel(table, index, do):
+        dtable = np.zeros_like(table)
+        dtable[index] = do
+        return {"o": table[index], "dtable": dtable}
+    said = check.diagnose(kernel, "ops/embedding")
+    assert said.named and "of several uses of one row only the last is kept" in said.sentences[0], said
+
+
+def test_options_that_a_kernel_was_not_given_are_not_blamed():
+    page = PAGES["softmax"]
+    said = str(check.diagnose(lambda q, k, v, do: 0 * page.forward(q, k, v)[0], "softmax"))
+    assert "o is 0 times what it should be" in said and not any(f"{x} is" in said for x in ("keep", "dropout", "bias"))
+
+    def without_delta(q, k, v, do):
+        o, saved = page.forward(q, k, v)
+        ds, scale = saved.code * np.einsum("bqhe,bkhe->bhqk", do, v), q.shape[-1] ** -0.5
+        return (o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale,
+                page.backward(saved, do)[2])
+    said = str(check.diagnose(without_delta, "softmax"))
+    assert "the term delta is missing" in said and "bias" not in said, said

@@ -69,13 +69,25 @@ def test_a_forgotten_use_is_named_by_its_line(tmp_path, capsys):
 
 def test_a_file_that_does_not_fit_is_one_line(tmp_path, capsys):
     path = tmp_path / "mine.py"
-    for text, words in ("x = 1", "neither kernel nor hyla and hyla_backward"), ("x =", "cannot be run (SyntaxError"):
+    for text, words in ("x = 1", "neither kernel nor hyla and hyla_backward"), ("x =", "cannot be run (SyntaxError"), (
+            "import sys; sys.exit(0)", "cannot be run (SystemExit: 0)"), ("1 / 0", "cannot be run (ZeroDivisionError"):
         path.write_text(text, encoding="utf-8")
         assert main(["check", str(path), "--as", "hyla"]) == 2
         said = capsys.readouterr().err
         assert words in said and said.count("\n") == 1
     assert main(["check", str(tmp_path / "none.py"), "--as", "hyla"]) == 2
     assert "is not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text, words", [("1 / 0", "ZeroDivisionError: division by zero"), ("x =", "SyntaxError: "),
+                                         ("import sys; sys.exit(0)", "SystemExit: 0")])
+def test_a_module_that_cannot_be_imported_is_one_line_and_no_verdict(text, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"module_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    assert main(["check", f"{name}:kernel", "--as", "hyla"]) == 2
+    said = capsys.readouterr().err
+    assert f"module {name!r} cannot be imported ({words}" in said and said.count("\n") == 1
 
 
 EXPECTED = {

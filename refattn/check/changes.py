@@ -50,7 +50,7 @@ class Changes:
     def __init__(self, of, line, scope, sizes):
         self.of, self.line, self.scope, self.sizes, keys = of, line, scope, sizes, tiles(sizes.get(of.code[-1], 1))
         exps = [each.text.partition("(")[2].partition(")")[0] for each in of.lines if each.text.startswith("exp(")]
-        self.exponent = exps[0] if exps and "keep" in of.letters else None
+        self.exponent = exps[0] if exps else None
         self.names = {each.name: each for each in of.lines}
         self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
                        "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
@@ -58,7 +58,9 @@ class Changes:
                        "whole": one("whole", (1,) if of.code[-1] == "k" else ())}
 
     def rows(self, kind, ranges=None, **fields):
-        """`rows` with what the page gives."""
+        """`rows` with what the page gives; none that speak of an option which is not there."""
+        if fields.get("Y") in {*OPTIONS} - {*self.scope}:
+            return ()
         return rows(kind, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
 
     def along(self, kind, letters, **fields):
@@ -92,8 +94,8 @@ class Changes:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             yield from self._of_sum(node, twin)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for left, right, word in (node.left, node.right, twin.right), (node.right, node.left, twin.left):
-                yield from self._of_factor(left, right, ast.unparse(word))
+            for sides in ("left", "right"), ("right", "left"):
+                yield from self._of_factor(*(getattr(each, side) for each in (node, twin) for side in sides))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             yield from self.rows("power", x=ast.unparse(node.left))
             if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
@@ -114,8 +116,8 @@ class Changes:
             yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
         if x.startswith("n_"):
             yield from self.rows("size", {"n": one("n", "dechsrbkq".replace(x[2:], ""))}, letter=x[2:])
-        if x == "at":
-            yield from self.rows("places")
+        if x in ("at", "hit"):
+            yield from self.rows(x)
         if letters is None or x not in self.scope:
             return
         weights = x in self.names and "inverse(sum" in self.names[x].text
@@ -135,19 +137,22 @@ class Changes:
         sign, other = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
         if y != "eps":
             yield from self.rows("term", x=x, y=y, X=X, Y=Y, sign=sign, other=other)
-        for term, rest in (node.left, f"(({{}}) {sign} ({y}))"), (node.right, f"(({x}) {sign} ({{}}))"):
+        for side, rest in ("left", f"(({{}}) {sign} ({y}))"), ("right", f"(({x}) {sign} ({{}}))"):
+            term, words = getattr(node, side), getattr(twin, side)
             if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
-                for a, b in (term.left, term.right), (term.right, term.left):
-                    yield from self.rows("term of two factors", rest=rest.format(ast.unparse(a)), b=ast.unparse(b))
+                for a, b, word in (term.left, term.right, words.right), (term.right, term.left, words.left):
+                    yield from self.rows("term of two factors", rest=rest.format(ast.unparse(a)), b=ast.unparse(b),
+                                         B=ast.unparse(word))
 
-    def _of_factor(self, left, right, word):
-        x, y = ast.unparse(left), ast.unparse(right)
+    def _of_factor(self, left, right, left_twin, right_twin):
+        x, y, word = map(ast.unparse, (left, right, right_twin))
         yield from self.rows("factor", x=x, y=y, Y=word)
         if isinstance(left, ast.Call) and len(left.args) == 1:
             yield from self.rows("factor of a call", call=left.func.id, inside=ast.unparse(left.args[0]), y=y, Y=word)
         if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
-            a, b, sign = ast.unparse(left.left), ast.unparse(left.right), "+" if isinstance(left.op, ast.Add) else "-"
-            yield from self.rows("factor of a sum", a=a, b=b, sign=sign, y=y, Y=word)
+            a, b, A, B = map(ast.unparse, (left.left, left.right, left_twin.left, left_twin.right))     # noqa: N806
+            sign = "+" if isinstance(left.op, ast.Add) else "-"
+            yield from self.rows("factor of a sum", a=a, b=b, A=A, B=B, sign=sign, y=y, Y=word)
 
     def _of_call(self, node, twin):
         call, x, text = node.func.id, ast.unparse(node.args[0]), ast.unparse(node)

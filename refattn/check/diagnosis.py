@@ -64,17 +64,18 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     if not any(wrong.values()):
         return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
     worst = next(a for a in asked.values() if a.wrong)
-    if wrong["o"] and not causal and call.of.letters.get("keep") == "bhqk" and "state" not in call.of.arrays:
+    if wrong["o"] and not causal and call.of.letters.get("keep") == "bhqk":
         masked = Call(theirs, variant, dtype, layout, bias, keep, dropout, True, naive)
         if masked.report(*masked(masked.draw(sizes, seed))).ok:
             return Diagnosis(worst.comparison, "right if queries see no later key: causal=True", (), (), False, 0.0)
     if not any(wrong[n] for n in wrong if n != "lse"):
-        words = pattern(worst, ["lse"])
+        words = pattern(worst, "lse")
         return Diagnosis(worst.comparison, "o and its gradients are right", (), (words,), False, np.inf)
     if wrong["o"] or wrong.get("end"):
         verdict, part, names = consistent(call, asked, wrong), 0, ["o" if wrong["o"] else "end"]
     else:
         verdict, part, names = "forward right, backward wrong", 1, [n for n in wrong if n not in ("o", "lse", "end")]
+    worst = next(a for a in asked.values() if {*names} & {*a.wrong})
     forms = formulas(call.of.name)
     searches = [Search(of, part, names, asked, dtype, naive) for of in forms
                 if of is forms[0] or "delta" in of.letters]         # the rest differ from it in the order of sums alone
@@ -112,12 +113,12 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
         words = [(m.line, m.words) for _, _, m, _ in found]
         words += [(line, m.words) for _, _, m, s in found for line in s.alike(m)]
         return report(found[0][3], worst, verdict, words, True, found[0][1])
-    return unexplained(searches, worst, verdict, names)
+    return unexplained(searches[:2], worst, verdict, names)
 
 
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
-    said = (None, pattern(worst, names))
+    said = [(None, pattern(worst, n)) for n in names if n in worst.wrong][:4]
     close = sorted((c for s in searches for c in s.close if abs(c[1]) > SMALL), key=lambda c: -c[0])
     found = [s.first_lines() for s in searches]
     first = [line for lines, _ in found for line in lines]
@@ -129,32 +130,30 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
         words = [(line, f"another {line.name} would explain it{' too' if i else ', none before it does'}"
                   + like.get(line.tag, "")) for i, line in enumerate(first)]
-        return report(searches[0], worst, verdict, [*words, said], False, np.inf)
+        return report(searches[0], worst, verdict, [*words, said[0]], False, np.inf)
     if not close or close[0][0] < LIKE:
-        return Diagnosis(worst.comparison, verdict, (), (said[1],), False, np.inf)
+        return Diagnosis(worst.comparison, verdict, (), tuple(words for _, words in said), False, np.inf)
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
     words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]
-    return report(searches[0], worst, verdict, [*words, said], False, np.inf)
+    found = report(searches[0], worst, verdict, [*words, *said], False, np.inf)
+    return found if top[0][0] > NEAR else found._replace(verdict=verdict)       # nor is it said that all begins there
 
 
-def pattern(answer, names) -> str:
-    """Which entries are wrong, in words."""
-    for n in (n for n in names if n in answer.wrong):
-        x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
-        if not np.isfinite(x).all():
-            return f"{n}: {(~np.isfinite(x)).sum()} of {x.size} entries are NaN or infinite"
-        if x.shape == y.shape:
-            bad, part = ~(np.abs(x - y) <= bar), np.linalg.norm(x - y) / (np.linalg.norm(y) or 1)
-            if part < SMALL and bad.mean() > 0.5:
-                return f"{n}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size: less precision?"
-            if bad.mean() > 0.9:
-                factor = (x * y).sum() / ((y * y).sum() or 1)
-                exact = np.allclose(x, factor * y, rtol=1e-2)
-                return f"{n}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
-            where = []
-            for axis in range(x.ndim):
-                lost = np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis)))
-                if len(lost) < x.shape[axis]:
-                    where.append(f"axis {axis} at {', '.join(map(str, lost[:8]))}{' ...' if len(lost) > 8 else ''}")
-            return f"{n}: {bad.sum()} of {bad.size} entries are wrong" + (f", {' and '.join(where)}" if where else "")
-    return "an array has the wrong shape"
+def pattern(answer, n) -> str:
+    """Which entries of a wrong array are wrong, in words."""
+    x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
+    if x.shape != y.shape:
+        return f"{n} has shape {x.shape} instead of {y.shape}"
+    if not (finite := np.isfinite(x) | ~(bar < np.inf)).all():
+        return f"{n}: {(~finite).sum()} of {x.size} entries are NaN or infinite"
+    bad, part = ~(np.abs(x - y) <= bar), np.linalg.norm(x - y) / (np.linalg.norm(y) or 1)
+    if part < SMALL and bad.mean() > 0.5:
+        return f"{n}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size: less precision?"
+    if bad.mean() > 0.9:
+        factor = (x * y).sum() / ((y * y).sum() or 1)
+        exact = np.allclose(x, factor * y, rtol=1e-2)
+        return f"{n}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
+    lost = [np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis))) for axis in range(x.ndim)]
+    where = [f"axis {axis} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"
+             for axis, at in enumerate(lost) if len(at) < x.shape[axis]]
+    return f"{n}: {bad.sum()} of {bad.size} entries are wrong" + (f", {' and '.join(where)}" if where else "")

@@ -28,18 +28,7 @@ BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEX
 OPERATIONS = [name for name in BLOCKS if name.startswith(("ops/", "losses/"))]
 PARTED = "-----\n"
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
-
-
-JOINED = {                     # a variance in one pass; gradients of the selector: the sum over retrievals comes last
-    "mean((x - mean(x, 'm')) ** 2, 'm')": "mean(x * x, 'm') - mean(x, 'm') ** 2",
-    "dselector bqsc = dot('bqs,c->bqsc', dsame, wc)":
-    "each bqsrc = dot('bqsr,c->bqsrc', dl, wc)\n5 dselector bqsc = total(each, 'r')",
-    "dwc c = dot('bqs,bqsc->c', dsame, selector)":
-    "every rc = dot('bqsr,bqsc->rc', dl, selector)\n5 dwc c = total(every, 'r')",
-    "dselector bqsc = dot('bqsf,cf->bqsc', dsame, wc)":
-    "each bqsrc = dot('bqsrf,cf->bqsrc', dz, wc)\n5 dselector bqsc = total(each, 'r')",
-    "dwc cf = dot('bqsc,bqsf->cf', selector, dsame)":
-    "every rcf = dot('bqsc,bqsrf->rcf', selector, dz)\n5 dwc cf = total(every, 'r')"}
+JOINED = [row.replace("; ", "\n").split(" -> ") for row in BLOCKS["joined"].splitlines()]
 
 
 class Line(NamedTuple):
@@ -60,8 +49,11 @@ class Formulas(NamedTuple):
 
 
 def formulas(of: str) -> list[Formulas]:
-    """The formulas of a subject's name, where there are any: of the page, and of how fused kernels do the same."""
-    found = [_formulas(of, fused) for fused in (False, True)]
+    """The formulas of a subject's name, where there are any: of the page, and of how fused kernels do the same.
+
+    Last, where these make the scores of a softmax again in the backward and keep their normaliser.
+    """
+    found = [_formulas(of, fused) for fused in range(3)]
     return [x for n, x in enumerate(found) if x is not None and x not in found[:n]]
 
 
@@ -71,7 +63,7 @@ def _formulas(of: str, fused) -> Formulas | None:
     if found is None:
         return None
     text, inputs, code, words, dilation = found
-    for apart, joined in JOINED.items() if fused else ():
+    for apart, joined in JOINED if fused else ():
         text = text.replace(apart, joined)
     lines = []
     for part, rows in enumerate(text.split(PARTED)):
@@ -91,7 +83,6 @@ def _operation(of):
 
 
 def _page(of, fused):
-    inputs: dict[str, str]
     inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
     if of == "linear_state":
         return BLOCKS[of], inputs | {"state": "bhde", "dend": "bhde"}, code, words, 2
@@ -114,8 +105,9 @@ def _page(of, fused):
         text = _multi_head(page(of).knobs, of)
         inputs["wv2"] = "hef"
     if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
-        text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(
-            PARTED, f"{PARTED}{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n")
+        again = BLOCKS["scores again"] * (fused == 2 and of == "softmax")
+        delta = f"{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n"
+        text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(PARTED, PARTED + again + delta)
     return text, inputs, code, words, 2
 
 

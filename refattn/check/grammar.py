@@ -126,19 +126,20 @@ def badly_scaled(of, part, texts):
 
 
 def misread(of, part, texts, sizes, costs):
-    """An input that is read wrongly in every line."""
+    """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     lines = [i for i, line in enumerate(of.lines) if line.part == part]
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at"):
-        letters = of.letters.get(name, "")
-        found = [(1, f"{name} is read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
+        said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
+        letters = of.letters.get(name, of.code if name == "dropout" else "")
+        found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
         if name in ("q", "k", "v", "do"):
             found += [(1, f"heads and positions of {name} are split wrongly", f"folded({name}, 'split')")]
-        if name in ("keep", "dropout"):
+        if name in ("keep", "dropout") and name in of.letters:
             found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name), (0, f"{name} is inverted",
                       f"(1.0 - hit_({name}))"), (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
         if name == "at":
-            found = list(rows("places", {}))
+            found = list(rows("at", {}))
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:

@@ -103,10 +103,10 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v.  A row of `verification.cases` keeps its own
               sizes and axes, whatever sizes and layout say
 
-    One query (number 1) is a hundred times smaller than the others, because there an epsilon shows.  The kernel is
-    called twice.  A row draws its options by chance, so it is called with further draws that show those left out, as
-    far as it takes them.  The error bar of each entry is measured (`verification.rounding`); the report's last line
-    says how.
+    One query (number 1), or sequence 1 of a row's x, is a hundred times smaller than the others: there an epsilon
+    shows.  The kernel is called twice.  A row draws its options by chance, so it is called with further draws that show
+    those left out, as far as it takes them.  The error bar of each entry is measured (`verification.rounding`); the
+    report's last line says how.
 
     Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
     or answers differently when asked again.
@@ -139,7 +139,7 @@ class Call:
     """A kernel and how it is called; `call(inputs)` gives results by name in our layout, in float64."""
     def __init__(self, theirs, variant, dtype, layout="bthd", bias=None, keep=None, dropout=None, causal=False,
                  naive=False):
-        if sorted(layout) != sorted("bthd"):
+        if sorted(layout or "") != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
         if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping)):
@@ -205,7 +205,7 @@ class Call:
             before = [np.array(x) for x in (*arrays, *options.values())]
             try:
                 results = self.theirs(*arrays, **options)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 at = [x for x in extract_tb(error.__traceback__)[1:] if "-packages" not in x.filename]
                 told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
                 where = f", {at[-1].filename}:{at[-1].lineno}" if at else f"; it is called as theirs({told})"
@@ -234,7 +234,7 @@ class Call:
             if len(results) not in (1, len(names)):
                 raise ValueError(f"theirs returned {len(results)} arrays; allowed: o alone, or {', '.join(names)}")
             results = dict(zip(names, results, strict=False))
-        return {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in results.items()}
+        return {n: self.turned(n, 1.0 * host(n, x), np.argsort(self.axes)) for n, x in results.items()}
 
     def given(self) -> tuple[dict, dict]:
         """Inputs and results from a mapping that has both."""
@@ -266,6 +266,9 @@ class Call:
         if UNIT[self.dtype] > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
             again = rounding.bars(run, self.dtype, naive=self.naive, other=other, seed=1, pairs=MORE)[1]
             bars = {n: np.maximum(x, again[n]) for n, x in bars.items()}
+        if "lse" in bars and "keep" in inputs:                    # log 0 where nothing is kept, or what one likes
+            keep = np.broadcast_to(inputs["keep"], (*bars["lse"].shape, inputs["k"].shape[1]))
+            bars["lse"] = np.where(keep.any(-1), bars["lse"], np.inf)
         return ours, bars
 
     def report(self, inputs, results, known=None) -> Comparison:
@@ -302,5 +305,5 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        raise ValueError(f"theirs gave {name} as {None if x.dtype == object else x.dtype}; allowed: real numbers")
+        raise ValueError(f"theirs gave {name} as {x.dtype if x.dtype != object else x.flat[0]}; allowed: real numbers")
     return x if x.dtype == bool else x.astype(np.float64)

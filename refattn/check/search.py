@@ -6,6 +6,7 @@ import numpy as np
 
 from ..verification import rounding
 from ..verification.rounding import UNIT
+from .changes import OPTIONS
 from .formulas import start
 from .grammar import mutants, scaled
 from .running import FUNCTIONS, Runner
@@ -21,15 +22,21 @@ class Search:
     def __init__(self, of, part, names, asked, dtype, naive):
         self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
         self.dtype, self.naive, self.loose = dtype, naive, UNIT[dtype] * (8 if UNIT[dtype] > 1e-5 else 256)
-        order = sorted(asked, key=lambda p: (not asked[p].wrong, asked[p].theirs["o"].size))   # telling and cheap first
+        order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].theirs["o"].size))   # telling ones
         self.asked = {p: asked[p] for p in order}
         self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
         self.sizes = {n[2:]: x for n, x in self.envs[order[0]].items() if n.startswith("n_")}
         self.first, self.close = order[0], []
+        given = {n for a in asked.values() for n in a.inputs} | ({"keep"} if "state" in of.letters else set())
+        self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
         a = self.asked[self.first]
         self.scale = {n: np.abs(x).max() or 1.0 for n, x in a.ours.items()}
         self.difference = self.flat(a, a.theirs)
+
+    def wrong(self, a) -> set:
+        """Which of the compared results an answer has wrong."""
+        return {*self.names} & {*a.wrong}
 
     def flat(self, a, results):
         """How far results are from the page, every array relative to its largest entry, in one vector."""
@@ -84,13 +91,13 @@ class Search:
 
     def fits(self, costs):
         """(rms, largest, mistake) of those that explain every answer."""
-        near, wrong, lines = [], {n for n in self.names if any(n in a.wrong for a in self.asked.values())}, None
+        near, wrong, lines = [], {n for a in self.asked.values() for n in self.wrong(a)}, None
         if 0 not in costs:                                      # many: only where all that is wrong comes from
             lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
-        found = [mutants(self.of, self.part, self.sizes, costs, lines)]
+        found = [mutants(self.known, self.part, self.sizes, costs, lines)]
         if self.part and 0 in costs:                            # what the backward makes again
             found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
-                         for m in mutants(self.of, 0, self.sizes, costs))
+                         for m in mutants(self.known, 0, self.sizes, costs))
         for m in chain(*found):
             worst = 0.0
             for p in self.asked:
@@ -139,7 +146,7 @@ class Search:
 
     def first_lines(self) -> tuple:
         """The first lines whose value alone would explain the answers to one probe, the smallest that tells."""
-        wrong = [p for p, a in self.asked.items() if a.wrong]
+        wrong = [p for p, a in self.asked.items() if self.wrong(a)]
         p = "one sequence" if "one sequence" in wrong else wrong[0]
         a = self.asked[p]
         theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}

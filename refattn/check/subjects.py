@@ -43,6 +43,8 @@ def subject(name) -> Subject:
         return _of_case(find(name))
     row = STATE if name == "linear_state" else page(name)
     letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
+    for option in ("bias", "keep", "dropout") if row is STATE else ():
+        del letters[option]
     arrays = ("q", "k", "v", *row.extras)
     return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row))
 
@@ -54,7 +56,7 @@ def _draw(row, letters, forms, size, rng) -> dict:
         inputs["dend"] = normal(rng, letters["dend"], size)
     for name, form in forms.items():
         allowed = letters[name]
-        if not isinstance(form, str) or len(form) > 4 or any(
+        if not isinstance(form, str) or not 0 < len(form) < 5 or any(
                 x not in ("1", y) for x, y in zip(form[::-1], allowed[::-1], strict=False)):
             raise ValueError(f"{name} is {form!r}; allowed: the last axes of {allowed!r}, or 1 for a stretched one: "
                              f"'h1{allowed[-1]}'")
@@ -92,10 +94,11 @@ def _of_case(case) -> Subject:
             listed, ends, strict=True)}
 
     def draw(forms, size, rng):
-        if forms:
-            raise ValueError(f"{', '.join(forms)} cannot be chosen for {case.name}; allowed: inputs as its row draws")
         inputs = {n: x for n, x in case.make(rng).items() if x is not None}
         inputs |= cut(inputs.pop("parameters")) if listed else {}
+        x = inputs.get("s" if case.name == "ops/rms_head" else "x")
+        if x is not None and x.dtype.kind == "f":
+            x[1:2] *= 0.01                                      # one sequence, since there an epsilon shows
         return inputs | ({"do": rng.standard_normal(np.shape(run(inputs)["o"]))} if case.backward else {})
 
     def run(inputs, xp=np, lse=False):
@@ -136,9 +139,12 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
         size = TILES | {"k": TILES["q"] + 1}
     if not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed is {seed!r}; allowed: whole numbers from 0")
-    inputs = of.draw({n: x for n, x in forms.items() if x is not None}, size, np.random.default_rng(int(seed)))
+    chosen = {n: x for n, x in forms.items() if x is not None}
+    if off := [n for n in chosen if not of.arrays or n not in of.letters]:
+        raise ValueError(f"{', '.join(off)} cannot be chosen for {of.name}; allowed: inputs as its row draws")
+    inputs = of.draw(chosen, size, np.random.default_rng(int(seed)))
     if causal:
-        if of.letters.get("keep") != "bhqk" or "state" in of.arrays:
+        if of.letters.get("keep") != "bhqk":
             raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
         inputs["keep"] = np.tri(size["q"], size["k"], size["k"] - size["q"], bool) & inputs.get("keep", True)
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}

@@ -20,8 +20,8 @@ def function(text: str):
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module)
-    except ImportError as error:
-        raise Usage(f"module {module!r} cannot be imported ({error})") from None
+    except (Exception, SystemExit) as error:
+        raise Usage(f"module {module!r} cannot be imported ({type(error).__name__}: {error})") from None
     finally:
         sys.path.pop(0)
     if not callable(getattr(found, name, None)):
@@ -37,7 +37,7 @@ def of_file(path: str, variant: str):
         raise Usage(f"{path!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
     try:
         found = runpy.run_path(path)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Usage(f"{path} cannot be run ({type(error).__name__}: {error})") from None
     if "kernel" in found:
         return found["kernel"]

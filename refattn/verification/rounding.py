@@ -51,9 +51,9 @@ class Noise:
         return self
 
     def held(self, x):
-        """x as half precision holds it: infinite where it is too large, off by what is lost below the smallest."""
-        lost = np.minimum(np.abs(x), LEAST)
-        return x if self.largest == np.inf else np.where(np.abs(x) > self.largest, np.inf, self.off(x, 1.0, lost))
+        """x as half precision holds it: infinite of its sign if too large, off by what is lost below the smallest."""
+        low = np.minimum(np.abs(x), LEAST)
+        return x if self.largest == np.inf else np.where(np.abs(x) > self.largest, x * np.inf, self.off(x, 1.0, low))
 
     def off(self, x, width, size=None):
         """x, each entry off by between a half and a whole `width`, relative to itself or to `size`."""
@@ -84,11 +84,9 @@ def bare(x):
 
 def lift(x):
     """Host arrays in a result as arrays of this module."""
-    if type(x) is np.ndarray:
-        return Rough(x)
     if isinstance(x, tuple | list):
         return type(x)(map(lift, x))
-    return Rough(np.asarray(x)) if isinstance(x, np.generic) else x
+    return Rough(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x
 
 
 def lifted(f):
@@ -104,14 +102,6 @@ class Rough(NDArrayOperatorsMixin):
     shape = property(lambda self: self.host.shape)
     ndim = property(lambda self: self.host.ndim)
     dtype = property(lambda self: self.host.dtype)
-
-    def reshape(self, *form):
-        """The same numbers in another form."""
-        return Rough(self.host.reshape(*form))
-
-    def transpose(self, *axes):
-        """The same numbers, axes in another order."""
-        return Rough(self.host.transpose(*axes))
 
     def __getattr__(self, name):
         found = getattr(self.host, name)

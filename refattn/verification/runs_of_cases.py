@@ -18,13 +18,16 @@ class Run(NamedTuple):
     gradients: dict | None
 
 
+def mapped(f, x):
+    """f of an array, or of every array in tuples and dicts; None stays None."""
+    if isinstance(x, dict):
+        return {name: mapped(f, value) for name, value in x.items()}
+    return tuple(mapped(f, value) for value in x) if isinstance(x, tuple) else None if x is None else f(x)
+
+
 def moved(case, x):
     """Host arrays (None, or dicts and tuples of them) on the case's array module."""
-    if isinstance(x, dict):
-        return {name: moved(case, value) for name, value in x.items()}
-    if isinstance(x, tuple):
-        return tuple(moved(case, value) for value in x)
-    return x if x is None or case.xp is np else case.xp.asarray(x)
+    return mapped((lambda x: x) if case.xp is np else case.xp.asarray, x)
 
 
 def cast(inputs, dtype):
@@ -60,9 +63,7 @@ def copied(tree) -> list:
 
 def hosted(x):
     """Arrays, or tuples and dicts of them, on the host."""
-    if isinstance(x, dict):
-        return {name: hosted(value) for name, value in x.items()}
-    return tuple(map(hosted, x)) if isinstance(x, tuple) else None if x is None else np.asarray(to_host(x))
+    return mapped(lambda x: np.asarray(to_host(x)), x)
 
 
 def identical(name, ours, theirs) -> Deviation:
