@@ -324,7 +324,7 @@ def test_sizes_of_cs_models_are_the_papers():
 
 
 @pytest.mark.parametrize("files, words", [
-    (["ab\n" * 40], None), (["ab\n" * 5], "validation split has 0 tokens; allowed: more than the 1 of a window"),
+    (["ab\n" * 40], None), (["ab\n" * 5], "validation split has 1 tokens; allowed: more than the 1 of a window"),
     (["ab\n" * 40, "c"], "but its test split has 1 tokens")])
 def test_every_split_has_a_token_to_predict_or_no_run_begins(files, words, tmp_path):
     names = [tmp_path / str(n) for n in range(len(files))]

@@ -52,6 +52,7 @@ class Parser(argparse.ArgumentParser):
 def reader(kind, words: str, fits=lambda found: True):
     """What reads the text of an option, for argparse; its error says what is allowed."""
     def read(text):
+        """What the text says, or an error that names it and what is allowed."""
         with suppress(ValueError):
             if fits(found := kind(text)):
                 return found
