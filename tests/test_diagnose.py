@@ -184,6 +184,16 @@ def test_later_banks_of_others(bank, dtype, located, named):
     assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype, located, named", [
+    ("float64", 0.95, 0.82), ("float32", 0.95, 0.82), ("bfloat16", 0.93, 0.81), ("float16", 0.95, 0.82)])
+def test_a_bank_in_numpy(dtype, located, named):
+    from .bench import diagnoses
+    counts = diagnoses.measure(diagnoses.bank("tests.kernels_blind_7"), dtype)
+    assert not counts["called wrong"], counts
+    assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
+
+
 @pytest.mark.parametrize("name, wrong, lines", [
     ("layers/MultiHead hyla", ("dwo",), ("backward (out)",)),
     ("layers/SlidingDilated pad", ("dpad",), ("backward (in)",)),
@@ -196,6 +206,16 @@ def test_layers_are_diagnosed(name, wrong, lines):
         return found | {n: found[n][::-1] for n in wrong}
     found = check.diagnose(kernel, name)
     assert found.lines == lines and found.named, found
+
+
+def test_mistakes_that_overflow_are_passed_over():                             # a warning is an error here
+    call = Call(None, "softmax", "float64", bias="hqk")
+
+    def kernel(q, k, v, do, bias):                                              # dbias of the first sequence alone
+        first = do * (np.arange(len(do)) == 0)[:, None, None, None]
+        return own(call)(q, k, v, do=do, bias=bias) | {"dbias": own(call)(q, k, v, do=first, bias=bias)["dbias"]}
+    found = check.diagnose(kernel, "softmax", dtype="float64", bias="hqk")
+    assert found.named and "backward (1)" in found.lines, found
 
 
 def test_the_line_of_a_mistake_that_no_table_has():

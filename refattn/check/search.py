@@ -68,8 +68,9 @@ class Search:
             off, square, count = off or r.max(initial=0) > 1, square + (r * r).sum(), count + r.size
         if off and p == self.first:
             y = self.flat(a, found)
-            norm = np.linalg.norm(y) * np.linalg.norm(self.difference)
-            if norm > 0 and "{}" not in m.words:                    # not those that look for their factor
+            with np.errstate(over="ignore"):
+                norm = np.linalg.norm(y) * np.linalg.norm(self.difference)
+            if 0 < norm < np.inf and "{}" not in m.words:                    # not those that look for their factor
                 self.close.append((abs(y @ self.difference) / norm, (y @ self.difference) / (y @ y), m))
         return np.inf if off else (square / max(1, count)) ** 0.5
 

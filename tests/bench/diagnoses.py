@@ -2,10 +2,10 @@
 
     python -m tests.bench.diagnoses [--bank tests.kernels_blind] [--dtypes float64 float32 bfloat16 float16] [--verbose]
 
-Half precision has the form of fused kernels: what goes into a matrix product and what comes out of it is rounded, in
-forward and backward, and so are the results; sums and elementwise steps are float32.  A mistake counts as located where
-its line is among those reported, at most three; as named where one mistake explains every answer, and as misnamed where
-it does so in other lines.  A mistake that changes no answer beyond the error bars counts as not seen and not located.
+In half precision a kernel in PyTorch has the form of fused kernels (`fused`), one in NumPy is as it is written.
+A mistake counts as located where its line is among those reported, at most three; as named where one mistake explains
+every answer, and as misnamed where it does so in other lines.  A mistake that changes no answer beyond the error bars
+counts as not seen and not located.
 """
 
 import argparse
@@ -13,51 +13,18 @@ import importlib
 import pkgutil
 import sys
 import time
-from functools import wraps
-
-import numpy as np
-import torch
-from torch.overrides import TorchFunctionMode
 
 from refattn import check
 
 DTYPES = "float64", "float32", "bfloat16", "float16"
-PRODUCTS = {torch.einsum, torch.matmul, torch.bmm, torch.mm, torch.mv, torch.tensordot, torch.nn.functional.linear,
-            torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.Tensor.bmm, torch.Tensor.mm,
-            torch.nn.functional.scaled_dot_product_attention, torch.baddbmm, torch.Tensor.baddbmm}
 
 
-class Narrow(TorchFunctionMode):
-    """PyTorch whose matrix products round what goes in and comes out, so that their gradients are rounded too."""
-    def __init__(self, dtype):
-        super().__init__()
-        self.dtype = getattr(torch, dtype)
-
-    def round(self, x):
-        if isinstance(x, tuple | list):
-            return type(x)(map(self.round, x))
-        return x.to(self.dtype).to(x.dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function not in PRODUCTS:
-            return function(*args, **(kwargs or {}))
-        return self.round(function(*self.round(args), **{n: self.round(x) for n, x in (kwargs or {}).items()}))
-
-
-def fused(kernel, dtype):
-    """The kernel in half precision as fused kernels have it."""
-    @wraps(kernel)
-    def narrow(*arrays, **options):
-        def wide(x):
-            return x if x is None or x.dtype.kind != "f" else x.astype("float32")
-        with Narrow(dtype) as mode:
-            found = kernel(*map(wide, arrays), **{n: wide(x) for n, x in options.items()})
-            named = found if isinstance(found, dict) else dict(enumerate(found))
-            named = {n: x if isinstance(x, torch.Tensor) or x is None else torch.as_tensor(np.array(x))
-                     for n, x in named.items()}
-            named = {n: mode.round(x) for n, x in named.items()}
-            return named if isinstance(found, dict) else list(named.values())
-    return narrow if dtype in ("float16", "bfloat16") else kernel
+def as_run(case, dtype):
+    """The kernel of a case, as fused kernels have it where it is one of PyTorch in half precision."""
+    if dtype not in ("float16", "bfloat16") or getattr(case, "numpy", False):
+        return case.function
+    from .fused import fused
+    return fused(case.function, dtype)
 
 
 def everything(page):
@@ -74,13 +41,13 @@ def bank(package) -> list:
     return [case for m in modules for case in m.CASES]
 
 
-def measure(cases, dtype, say=lambda *words: None) -> dict:
+def measure(cases, dtype, say=lambda *words, **_: None) -> dict:
     """Counts over a bank in one precision."""
     counts = dict.fromkeys(("right", "called wrong", "wrong", "seen", "located", "named", "misnamed"), 0)
     for case in cases:
         began = time.process_time()
         try:
-            found = check.diagnose(fused(case.function, dtype), case.as_, dtype=dtype,
+            found = check.diagnose(as_run(case, dtype), case.as_, dtype=dtype,
                                    **getattr(case, "options", everything(case.as_)))
         except ValueError as error:                             # refused: as bad as called wrong
             counts["wrong" if case.line else "right"] += 1
@@ -110,7 +77,7 @@ def main(argv=None) -> int:
     args = parser.parse_args(argv)
     cases = [c for c in bank(args.bank) if not args.pages or c.as_ in args.pages]
     for dtype in args.dtypes:
-        counts = measure(cases, dtype, print if args.verbose else lambda *words, **_: None)
+        counts = measure(cases, dtype, **{"say": print} if args.verbose else {})
         n = counts["wrong"] or 1
         print(f"{args.bank}, {dtype}: of {counts['wrong']} mistakes {counts['seen']} seen, {counts['located']} located "
               f"({100 * counts['located'] / n:.1f} %), {counts['named']} named ({100 * counts['named'] / n:.1f} %), "

@@ -1,0 +1,63 @@
+"""A seventh bank, in NumPy alone: 86 right kernels and 142 with mistakes, by somebody who had not read the checks.
+
+`kernels.py` and `rows.py` are theirs: right kernels, and mistakes as patches of their source.  The first run, before
+anything was mended for it, as they counted it from what the reports say:
+
+    float64     142 seen, 138 located (97.2 %), 114 named (80.3 %), none in other lines; 1 right kernel called wrong
+    float32     141 seen, 137 located (96.5 %), 113 named (79.6 %), none in other lines; 1 right kernel called wrong
+    float16     141 seen, 137 located (96.5 %), 113 named (79.6 %), none in other lines; 1 right kernel called wrong
+
+Two of the wrong kernels did not run, were repaired and then run in float32 only.  The right one is a softmax whose lse
+is -inf where a query keeps nothing.  Not seen is an epsilon of 1e-5 for 1e-6 in a LayerNorm.  Nothing crashed; five
+verdicts were misleading.
+
+Some places had to be corrected: for 12 mistakes words were looked for that no report has, and for one (ds scaled
+twice) a wrong line.  Two more can be said to be in either of two lines.  21 were given as any line, or as any of the
+forward or of the backward; the rows say which.  One thought to be wrong is right, `RIGHT_TOO`.  By these rows, as
+`measure` counts, two of the 138 are not located: an lse to base 2, since the report says what is wrong but no line, and
+queries packed as (d, h), where it names lines (2) to (4) for line (1).  Counted so, no right one is called wrong
+since, and of 142
+
+    float64     142 seen, 137 located (96.5 %), 118 named (83.1 %), none in other lines
+    float32     142 seen, 137 located (96.5 %), 118 named (83.1 %), none in other lines
+    bfloat16    141 seen, 134 located (94.4 %), 117 named (82.4 %), none in other lines
+    float16     142 seen, 137 located (96.5 %), 118 named (83.1 %), none in other lines
+
+The kernels widen float16 to float32 themselves and round nothing else.  Lines of a block and of rotary positions are
+not searched: three mistakes.
+"""
+
+import inspect
+from functools import partial
+from typing import NamedTuple
+
+from . import kernels
+from .rows import RIGHT, RIGHT_TOO, WRONG
+
+
+class Case(NamedTuple):
+    name: str
+    as_: str
+    function: object
+    line: str                  # "" where it is right, "none" where no line is known
+    what: str
+    options: dict              # how the kernel is called
+
+    numpy = True               # half precision is what the kernel itself makes of it
+
+
+def patched(name, patches=()):
+    """The kernel of a row with its source changed; each old text stands in it once."""
+    _, function, fixed, _ = RIGHT[name]
+    source = inspect.getsource(getattr(kernels, function))
+    for old, new in patches:
+        assert source.count(old) == 1, (function, old)
+        source = source.replace(old, new)
+    space = dict(vars(kernels))
+    exec(source, space)
+    return partial(space[function], **fixed)
+
+
+CASES = [Case(name, as_, patched(name), "", "", options) for name, (as_, _, _, options) in RIGHT.items()]
+CASES += [Case(f"{name}: {what}", RIGHT[name][0], patched(name, patches), lines, what, RIGHT[name][3])
+          for name, what, lines, *patches in [RIGHT_TOO, *WRONG]]
