@@ -208,6 +208,15 @@ def test_layers_are_diagnosed(name, wrong, lines):
     assert found.lines == lines and found.named, found
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_line_is_called_the_first_where_one_before_it_would_explain_the_answers(seed):
+    """Where a softmax is nearly sure its scores have no slopes to search by: the search begins anew at scores of 0."""
+    right = own(Call(None, "softmax", "float32"))
+    found = check.diagnose(lambda q, *rest, do: right(q.swapaxes(2, 3).reshape(q.shape), *rest, do=do), "softmax",
+                           seed=seed)
+    assert found.lines[0] == "forward (1)", found
+
+
 def test_mistakes_that_overflow_are_passed_over():                             # a warning is an error here
     call = Call(None, "softmax", "float64", bias="hqk")
 

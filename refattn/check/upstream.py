@@ -79,16 +79,20 @@ def explained(runner, i, part, env, known) -> str | None:
         found = runner.run(env | batch | {"VALUE": values}, {i: VALUE}, part)
         return np.concatenate([found[x].reshape(n + 1, -1) for x in known if x in reached], 1)
 
-    value, step = env[name].reshape(n).copy(), 1e-30                         # a complex step: exact slopes
-    off, damping = (target - results(value)[0]) / bar, 0.0
+    # from where the page stands and, where the slopes of an exp vanish there, from 0
+    return solved(results, target, bar, env[name].reshape(n)) or solved(results, target, bar, np.zeros(n))
+
+
+def solved(results, target, bar, value) -> str | None:
+    """What `explained` says, by Levenberg and Marquardt from this value on."""
+    off, moves = (target - results(value)[0]) / bar, 1e-30j * np.vstack([0 * value, np.eye(len(value))])
     for _ in range(STEPS):
-        slopes = (results(value + 1j * step * np.vstack([0 * value, np.eye(n)]))[1:].imag / step / bar).T
-        if not slopes.any():                                                # whatever it is, nothing changes
-            return None
+        slopes = np.nan_to_num((results(value + moves)[1:].imag / 1e-30 / bar).T, posinf=0, neginf=0)   # complex step
         u, size, v = np.linalg.svd(slopes, full_matrices=False)
-        size, u, v = size[size > 1e-9 * size[0]], u[:, size > 1e-9 * size[0]], v[size > 1e-9 * size[0]]
-        for damping in (0, *np.geomspace(1e-8, 1, 9)):                      # Levenberg and Marquardt
-            move = ((off @ u) * size / (size**2 + damping * size[0] ** 2)) @ v
+        top, seen = size[0], size > 1e-9 * size[0]                          # none where nothing changes, whatever it is
+        u, size, v = u[:, seen], size[seen], v[seen]
+        for damping in (0, *np.geomspace(1e-8, 1, 9)):
+            move = ((off @ u) * size / (size**2 + damping * top**2)) @ v
             there = (target - results(value + move)[0]) / bar
             if np.linalg.norm(there) < 0.9 * np.linalg.norm(off):
                 break
