@@ -227,20 +227,28 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
     assert f"is right on {one}, {two} and {three} of the training's questions" in words
     train = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["train"] for run in runs}
     ternary = " or ".join(sorted({f"{x['ternary']:.2f}" for x in train.values()}))
-    assert f"the four runs have {ternary} of them right" in words and len(runs) == 4
+    assert f"the six runs have {ternary} of them right" in words and len(runs) == 6
 
-    def by_seed(kind):
-        return [f"{train[name, seed][kind]:.2f}" for seed in (0, 1) for name in ("softmax", "compositional")]
+    def by_seed(kind, *seeds):
+        return [f"{train[name, seed][kind]:.2f}" for name in ("softmax", "compositional") for seed in seeds]
 
-    shape, upper, left = by_seed("shape"), by_seed("upper"), sorted(by_seed("left"))
-    assert (f"(training: softmax {shape[0]} and {shape[2]}, compositional {shape[1]} and {shape[3]}, seeds 0 and 1), "
+    shape, upper, left = by_seed("shape", 0, 1, 2), by_seed("upper", 1), sorted(by_seed("left", 0, 1, 2))
+    others = sorted(by_seed("upper", 0, 2))
+    assert ("(training: softmax {}, {} and {}, compositional {}, {} and {}, seeds 0 to 2), ".format(*shape) +
             f"left or right is not ({left[0]} to {left[-1]}), above or below with seed 1 alone "
-            f"({upper[2]} and {upper[3]}; seed 0: {upper[0]} and {upper[1]})." in words)
+            f"({upper[0]} and {upper[1]}; the others {others[0]} to {others[-1]})." in words)
     claims = TABLES["claims"]
     row = next(row for row in claims.judged(claims.recorded()).values()
                if row["words"].endswith("better on Sort-of-CLEVR"))
     low, high = row["interval_95"]
-    assert f"attention is {row['effect']:+.3f} ahead (95 % interval {low:.3f} to {high:.3f})" in words
+    assert f"with every seed, {row['effect']:+.3f} (95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
+    assert row["verdict"] == "suggested" and min(row["differences"].values()) > 0 < low
+    alone = [pair["interval_95"] for pair in row["pairs"]]
+    assert all(low < 0 < high for low, high in alone)
+    assert "does ({:+.3f}, {:+.3f} and {:+.3f})".format(*(pair["effect"] for pair in row["pairs"])) in words
+    images = [row["interval_95"] for row in claims.judged(claims.recorded()).values()
+              if row["source"].startswith(tuple(f"C, section 4.{n}" for n in (2, 3, 4))) and "interval_95" in row]
+    assert [low > 0 for low, _ in images] == [True, False, False]
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():

@@ -110,7 +110,7 @@ STATEMENTS = (
               "with Sort-of-CLEVR's rows: refattn reproduce sort-of-clevr"),
     Statement("Compositional attention is better on Sort-of-CLEVR", "C, section 4.2, tables 1, 7", accuracy(
         "accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, "sort_of_clevr", "small"),
-        "6 runs of 1.6 core-hours: docs/unfinished_runs/README.md"),
+        "6 runs of 1.6 core-hours: refattn reproduce claims --fresh --row Sort-of-CLEVR"),
     Statement("Compositional attention is better on equilateral triangles", "C, section 4.3, table 3", accuracy(
         "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), "triangles", "small")),
     Statement("Compositional attention is better on four sets of images at a time", "C, section 4.4, table 2", accuracy(
