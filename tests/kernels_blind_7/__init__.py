@@ -15,8 +15,8 @@ Some places had to be corrected: for 12 mistakes words were looked for that no r
 twice) a wrong line.  Two more can be said to be in either of two lines.  21 were given as any line, or as any of the
 forward or of the backward; the rows say which.  One thought to be wrong is right, `RIGHT_TOO`.  By these rows, as
 `measure` counts, two of the 138 were not located: an lse to base 2, since the report says what is wrong but no line,
-and queries packed as (d, h), where it said that line (2) was the first that would explain it, not (1).  Since then no right
-one is called wrong, and of 142
+and queries packed as (d, h), where it said that line (2) was the first that would explain it, not (1).  Since then no
+right one is called wrong, and of 142
 
     float64     142 seen, 138 located (97.2 %), 118 named (83.1 %), none in other lines
     float32     142 seen, 138 located (97.2 %), 118 named (83.1 %), none in other lines
