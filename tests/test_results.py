@@ -12,6 +12,8 @@ from refattn import cli, params
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import records
 from refattn.reproduce.all_tables import TABLES
+from refattn.reproduce.statistics import interval as student
+from refattn.reproduce.statistics import mean
 from refattn.tasks import sraven_bayes
 from refattn.train import fit, runs
 from tests.tiny import tiny
@@ -215,6 +217,34 @@ def test_the_floor_and_the_ceiling_of_sraven_are_those_of_the_splits():
 
 
 @pytest.mark.slow
+def test_words_on_figure_2c_are_those_of_the_runs():
+    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    examples, falls, softmax, linear = (row for row in claims.judged(claims.recorded()).values()
+                                        if row["source"] == "H, section 3.1, figure 2C" and "pairs" in row)
+
+    def interval(row, times=1):
+        return "{:.3f} to {:.3f}".format(*(times * x for x in row["interval_95"]))
+
+    n = {len(row["differences"]) for row in (falls, softmax, linear)}
+    some, verdict = len(examples["differences"]), examples["verdict"]
+    assert n == {8} and (f"+{examples['effect']:.3f} for each doubling ({interval(examples)}, n = {some}, "
+                         f"mean of the three models), {verdict}." in words)
+    assert f"falls by {falls['effect']:.3f} ({interval(falls)}, n = 8) a step" in words
+    first, second = (sum(pair["effect"] for pair in falls["pairs"][n::2]) for n in (0, 1))
+    assert falls["verdict"] == "shown smaller" and second > 20 * first
+    hyla, theirs = softmax["pairs"]
+    low, high = (-x for x in hyla["interval_95"][::-1])
+    assert (f"softmax attention loses {theirs['effect']:.3f}, linear attention "
+            f"{linear['pairs'][1]['effect']:.3f} and HYLA {-hyla['effect']:.3f} ({low:.3f} to {high:.3f})" in words)
+    assert f"by {2 * softmax['effect']:.3f} ({interval(softmax, 2)}), is {softmax['verdict']};" in words
+    found = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["r2_per_task"]
+             for run in records.load("fuzzy_logic_grid")["runs"] if run["fields"]["held_out"] == 0.3}
+    behind = mean([found["softmax", seed] - found["hyla", seed] for seed in range(8)])
+    assert "by {:.3f} ({:.3f} to {:.3f}; this one was not".format(behind.mean, *student(behind)) in words
+    assert f"by {2 * linear['effect']:.3f} ({interval(linear, 2)}), is not" in words
+    assert linear["verdict"] == "not supported at this scale"
+
+
 def test_words_on_sort_of_clevr_are_those_of_the_runs():
     runs, words = records.load("sort_of_clevr")["runs"], " ".join(RESULTS.split())
     guesses = []
