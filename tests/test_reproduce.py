@@ -12,7 +12,7 @@ from refattn import cli
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import published, records, statistics
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.table import Column, Row, Table
+from refattn.reproduce.table import Column, Row, Table, made_of
 from refattn.train import runs
 from refattn.train.compare import HANDED_OUT, compare, train_all
 from tests import readme_tables
@@ -91,6 +91,13 @@ def test_names_are_listed_with_the_runs_that_they_are_made_of(capsys):
             made = re.search(r"(?:Made of|brackets;) (\d+) runs", " ".join(notes))
             assert counts[table.name] == (int(made[1]) if made else 0)
     assert f"nothing is recorded of {list(counts.values()).count(0)} others; refattn reproduce --all names them" in some
+
+
+def test_the_time_of_a_table_is_that_of_a_core_where_its_records_have_it():
+    run = {"fields": {"seed": 0}, "seconds": 9_000.0}
+    assert made_of([{**run, "cpu_seconds": 3_600.0}] * 2) == "2 runs, seeds 0, 2.0 core-hours of training in all"
+    assert made_of([{**run, "cpu_seconds": 9.0}, {**run, "seconds": 1.0}]) == (
+        "2 runs, seeds 0, 10 core-seconds of training in all, 1 by wall clock")
 
 
 @pytest.mark.parametrize("name", ["table-a1-logic", "claims", "table-a2", "esbn"])

@@ -180,9 +180,10 @@ def measured(runs, column) -> dict | None:
 
 
 def made_of(runs) -> str:
-    """How many runs there are, their seeds, and what they took."""
+    """How many runs there are, their seeds, and what they took of one core."""
     runs = list(runs)
-    seeds = sorted({run["fields"]["seed"] for run in runs})
-    took = sum(run["seconds"] for run in runs)
-    time = f"{took / 3600:.1f} hours" if took >= 3600 else f"{took:,.0f} seconds"
-    return f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, {time} of training in all"
+    seeds = ", ".join(map(str, sorted({run["fields"]["seed"] for run in runs})))
+    took = sum(run.get("cpu_seconds", run["seconds"]) for run in runs)
+    time = f"{took / 3600:.1f} core-hours" if took >= 3600 else f"{took:,.0f} core-seconds"
+    older = sum("cpu_seconds" not in run for run in runs)
+    return f"{len(runs)} runs, seeds {seeds}, {time} of training in all" + (f", {older} by wall clock" if older else "")
