@@ -23,8 +23,10 @@ def fitted(x, name: str, shape, dtype=None):
 
 
 def check_classes(target, shape, classes: int) -> None:
-    """Nothing, or a ValueError for targets of another shape and, unless on a device, outside 0 .. classes - 1."""
+    """Nothing, or a ValueError for targets of another shape, that are no integers or, unless on a device, too large."""
     fitted(target, "target", shape)
+    if target.dtype.kind not in "iub":
+        raise ValueError(f"target has dtype {target.dtype}; allowed: integers, 0 to {classes - 1}")
     if isinstance(target, np.ndarray) and target.size and not 0 <= target.min() <= target.max() < classes:
         raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {classes - 1}")
 
