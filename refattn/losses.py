@@ -27,7 +27,7 @@ def check_classes(target, shape, classes: int) -> None:
     fitted(target, "target", shape)
     if target.dtype.kind not in "iub":
         raise ValueError(f"target has dtype {target.dtype}; allowed: integers, 0 to {classes - 1}")
-    if isinstance(target, np.ndarray) and target.size and not 0 <= target.min() <= target.max() < classes:
+    if array_module(target) is np and target.size and not 0 <= target.min() <= target.max() < classes:
         raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {classes - 1}")
 
 
@@ -72,7 +72,7 @@ def log_loss(logits, target):
     check_classes(target, logits.shape[:-1], logits.shape[-1])
     xp = array_module(logits)
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    found = xp.take_along_axis(shifted, target[..., None], axis=-1)[..., 0]
+    found = xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
     return xp.log(xp.exp(shifted).sum(axis=-1)) - found
 
 

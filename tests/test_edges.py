@@ -70,6 +70,12 @@ def test_targets_of_few_bits_are_found_in_a_large_vocabulary(dtype):
         np.testing.assert_array_equal(x, y)
 
 
+def test_two_classes_may_be_false_and_true():
+    logits, target = np.array([[0.3, -1.0], [2.0, 0.5]]), np.array([True, False])
+    np.testing.assert_array_equal(losses.log_loss(logits, target), losses.log_loss(logits, target.astype(int)))
+    np.testing.assert_array_equal(losses.cross_entropy(logits, target)[1], cross_entropy(logits, target.astype(int))[1])
+
+
 @pytest.mark.parametrize("rows", [5, 70])
 def test_an_id_from_the_end_of_a_table_has_its_gradient_there(rows):
     table, index = np.ones((rows, 2)), np.array([0, -1, rows - 1])
@@ -130,6 +136,7 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
     (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
     (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),
     (lambda: losses.cross_entropy(REAL, WHOLE + 0.5), "target has dtype float64; allowed: integers, 0 to 2"),
+    (lambda: losses.cross_entropy(REAL[0], np.int64(7)), "target has 7 to 7; allowed: 0 to 2"),
     (lambda: losses.log_loss(REAL, WHOLE + 0.5), "target has dtype float64; allowed: integers, 0 to 2"),
     (lambda: next_token(REAL[None], REAL, WHOLE[None] + 0.5), "target has dtype float64; allowed: integers, 0 to 3"),
 ])
