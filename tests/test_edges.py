@@ -491,6 +491,14 @@ def test_the_order_of_a_single_number():
     assert contract("ab,ab->", np.ones((2, 3)), np.ones((2, 3)), order=np.zeros(())) == 6
 
 
+def test_a_layer_without_parameters_has_none_to_initialise_or_to_decay():
+    none = ALiBi(2).parameters()
+    flat, _ = params.allocate(none)
+    params.initialise(flat, none, np.random.default_rng(0))
+    mask = params.decay_mask(none, "all")
+    assert flat.shape == mask.shape == (0,) and mask.dtype == np.float32 and params.bounds(none) is None
+
+
 @pytest.mark.parametrize("make", [np.array, np.float32])
 def test_a_nonlinearity_takes_a_single_number(make):
     for name in "relu", "gelu", "gelu_exact", "silu":
