@@ -23,20 +23,16 @@ __all__ = ["drop", "dropped_to_zero", "embedding", "embedding_backward", "gelu",
 # ------------------------------------------------------------------------------------------------------------- tiles
 
 
-def tiles(rows: int, row_size: int, xp=np, elements: int = 1 << 16):
-    """Slices that cut `rows` rows of `row_size` entries into pieces that stay in cache; one slice on a GPU."""
-    step = max(1, elements // max(1, row_size)) if xp is np else max(1, rows)
-    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
-
-
 def in_tiles(f, *arrays, outs):
     """Call f(*pieces, *pieces of outs) on row tiles of arrays that share their first axis; returns `outs`.
 
-    A chain of elementwise steps then reads memory once instead of once a step.
+    A chain of elementwise steps then reads memory once instead of once a step, as a tile stays in cache; a GPU, and a
+    single number, has one tile.
     """
-    xp, shape = array_module(*arrays), arrays[0].shape
-    for rows in tiles(shape[0], prod(shape[1:]), xp) if shape else [...]:
-        f(*(x[rows] for x in arrays), *(x[rows] for x in outs))
+    shape, on_host = arrays[0].shape, array_module(*arrays) is np
+    step = max(1, (1 << 16) // max(1, prod(shape[1:])))
+    for rows in (slice(n, n + step) for n in range(0, shape[0], step)) if shape and on_host else [...]:
+        f(*(x[rows] for x in (*arrays, *outs)))
     return outs
 
 
@@ -131,7 +127,9 @@ def linears_backward(x, weights, dys):
 
 
 def embedding(table, index):
-    """y[T,m] = table[index[T],m], `index` being integers on the table's device."""
+    """y[T,m] = table[index[T],m], `index` being integers on the table's device.  Raises TypeError for anything else."""
+    if array_module(index) is not array_module(table) or index.dtype.kind not in "iu":
+        raise TypeError(f"index is {index.dtype} of {array_module(index).__name__}; allowed: integers beside the table")
     return table[index]
 
 

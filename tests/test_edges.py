@@ -34,6 +34,7 @@ from refattn.losses import cross_entropy
 from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
+from tests import strict_cupy
 
 
 def test_rms_head_without_epsilon_leaves_masked_pairs_at_zero():
@@ -74,6 +75,14 @@ def test_two_classes_may_be_false_and_true():
     logits, target = np.array([[0.3, -1.0], [2.0, 0.5]]), np.array([True, False])
     np.testing.assert_array_equal(losses.log_loss(logits, target), losses.log_loss(logits, target.astype(int)))
     np.testing.assert_array_equal(losses.cross_entropy(logits, target)[1], cross_entropy(logits, target.astype(int))[1])
+
+
+@pytest.mark.parametrize("index", [np.array([True, False]), np.array([1.0]), strict_cupy.asarray(np.array([1]))])
+def test_ids_are_integers_on_the_device_of_the_table(index):
+    with pytest.raises(TypeError, match=r"index is \w+ of [\w.]+; allowed: integers beside the table"):
+        ops.embedding(np.ones((2, 3)), index)
+    with pytest.raises(TypeError, match="index is int64 of numpy; allowed: integers beside the table"):
+        ops.embedding(strict_cupy.asarray(np.ones((2, 3))), np.array([1]))
 
 
 @pytest.mark.parametrize("rows", [5, 70])
