@@ -101,19 +101,19 @@ def contract(spec: str, a, b, *, order=None, out=None):
             raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {shape}")
         out[...] = contract(spec, a, b, order=order)
         return out
+    xp = array_module(a, b)
+    dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
     if not p.inner:
-        return _outer(p, size, a, b)
+        return _outer(p, size, a, b, xp, dtype)
     if not (p.left or p.right):
-        return _dots(p, size, a, b)
+        return _dots(p, size, a, b, xp, dtype)
     batch = [size[x] for x in p.batch]
     left, right, inner = (prod([size[x] for x in letters]) for letters in (p.left, p.right, p.inner))
     a = a.transpose(p.axes_a).reshape(*batch, left, inner)
     b = b.transpose(p.axes_b).reshape(*batch, inner, right)
     if p.groups is None:                            # the result's letters interleave
         return (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
-    xp = array_module(a, b)
-    c = xp.empty([prod([size[x] for x in group]) for group in p.groups],
-                 dtype=a.dtype if a.dtype == b.dtype else xp.result_type(a, b))
+    c = xp.empty([prod([size[x] for x in group]) for group in p.groups], dtype=dtype)
     target = c.transpose(p.axes_groups)             # written in place, whatever the order in memory
     if not (p.left and p.right):
         target = target.reshape(*batch, left, right)
@@ -127,18 +127,15 @@ def constant(value: float, n: int, dtype, xp):
     return xp.full(n, value, dtype=dtype)
 
 
-def _outer(p: Plan, size, a, b):
+def _outer(p: Plan, size, a, b, xp, dtype):
     """A contraction that sums over nothing, as one broadcast multiplication: twice as fast as tiny matrix products."""
-    xp = array_module(a, b)
-    dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
     out = xp.empty([size[x] for x in p.memory], dtype=dtype).transpose(p.axes_memory)
     return xp.multiply(*(_spread(x, letters, p.result, size) for x, letters in ((a, p.a), (b, p.b))), out=out)
 
 
-def _dots(p: Plan, size, a, b):
+def _dots(p: Plan, size, a, b, xp, dtype):
     """Dot products of pairs of short rows: one multiplication, and one product with ones; four times faster."""
-    xp, letters = array_module(a, b), p.memory + p.inner
-    dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
+    letters = p.memory + p.inner
     c = xp.empty([size[x] for x in letters], dtype=dtype)
     xp.multiply(*(_spread(x, own, letters, size) for x, own in ((a, p.a), (b, p.b))), out=c)
     inner, shape = prod([size[x] for x in p.inner]), [size[x] for x in p.memory]

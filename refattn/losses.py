@@ -23,9 +23,11 @@ def fitted(x, name: str, shape, dtype=None):
 
 
 def check_classes(target, shape, classes: int) -> None:
-    """Nothing, or a ValueError for targets of another shape and, unless on a device, outside 0 .. classes - 1."""
+    """Nothing, or a ValueError for targets of another shape, that are no integers or, unless on a device, too large."""
     fitted(target, "target", shape)
-    if isinstance(target, np.ndarray) and target.size and not 0 <= target.min() <= target.max() < classes:
+    if target.dtype.kind not in "iub":
+        raise ValueError(f"target has dtype {target.dtype}; allowed: integers, 0 to {classes - 1}")
+    if array_module(target) is np and target.size and not 0 <= target.min() <= target.max() < classes:
         raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {classes - 1}")
 
 
@@ -70,7 +72,7 @@ def log_loss(logits, target):
     check_classes(target, logits.shape[:-1], logits.shape[-1])
     xp = array_module(logits)
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    found = xp.take_along_axis(shifted, target[..., None], axis=-1)[..., 0]
+    found = xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
     return xp.log(xp.exp(shifted).sum(axis=-1)) - found
 
 

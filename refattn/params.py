@@ -208,7 +208,7 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
         raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng is a {type(rng).__name__}; allowed: a numpy.random.Generator")
-    names, places, values = [name for name, _ in entries(parameters)], places or {}, []
+    names, places, values = [name for name, _ in entries(parameters)], places or {}, [np.zeros(0)]
     for pattern in places:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ValueError(f"pattern {pattern!r} fits no parameter; allowed: patterns of: {', '.join(names)}")
@@ -233,14 +233,14 @@ def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
     """A flat 0/1 array: 1 where weight decay acts.  Raises ValueError for an unknown rule."""
     if rule not in DECAY:
         raise ValueError(f"decay rule {rule!r} is unknown; allowed: {', '.join(DECAY)}")
-    mask = np.concatenate([np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)])
-    return xp.asarray(mask)
+    masks = [np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)]
+    return xp.asarray(np.concatenate([np.zeros(0, dtype=dtype), *masks]))
 
 
 def bounds(parameters, dtype=np.float32, xp=np):
     """(least, most) of each entry as flat arrays, for `clip` after an update; None where no array has a `span`."""
-    whole = np.concatenate([np.broadcast_to(np.array(p.span or (-np.inf, np.inf), dtype=dtype), (prod(p.shape), 2))
-                            for _, p in entries(parameters)])
+    spans = (np.full((prod(p.shape), 2), p.span or (-np.inf, np.inf), dtype=dtype) for _, p in entries(parameters))
+    whole = np.concatenate([np.zeros((0, 2), dtype=dtype), *spans])
     return None if np.isinf(whole).all() else tuple(xp.asarray(np.ascontiguousarray(x)) for x in whole.T)
 
 

@@ -63,7 +63,7 @@ def to_host(x):
 
 def to_device(x, xp: ModuleType):
     """The same array in the module `xp`."""
-    return x if xp is np else xp.asarray(x)
+    return to_host(x) if xp is np else xp.asarray(x)
 
 
 def device(name: str) -> ModuleType:

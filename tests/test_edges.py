@@ -10,12 +10,13 @@ import pytest
 from refattn import losses, ops, params
 from refattn.attention import VARIANTS, masks
 from refattn.attention.ablations import Knobs, ablation, ablation_backward
-from refattn.attention.compositional import Compositional
+from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
 from refattn.attention.linear_state import KeptState
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated
+from refattn.attention.softmax import softmax, softmax_backward
 from refattn.attention.tiled import tiled, tiled_backward
 from refattn.attention.transformer_xl import TransformerXL
 from refattn.contract import contract
@@ -33,6 +34,7 @@ from refattn.losses import cross_entropy
 from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
+from tests import strict_cupy
 
 
 def test_rms_head_without_epsilon_leaves_masked_pairs_at_zero():
@@ -67,6 +69,20 @@ def test_targets_of_few_bits_are_found_in_a_large_vocabulary(dtype):
     for x, y in zip(next_token_backward(narrow, np.ones_like(loss)), next_token_backward(saved, np.ones_like(loss)),
                     strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+def test_two_classes_may_be_false_and_true():
+    logits, target = np.array([[0.3, -1.0], [2.0, 0.5]]), np.array([True, False])
+    np.testing.assert_array_equal(losses.log_loss(logits, target), losses.log_loss(logits, target.astype(int)))
+    np.testing.assert_array_equal(losses.cross_entropy(logits, target)[1], cross_entropy(logits, target.astype(int))[1])
+
+
+@pytest.mark.parametrize("index", [np.array([True, False]), np.array([1.0]), strict_cupy.asarray(np.array([1]))])
+def test_ids_are_integers_on_the_device_of_the_table(index):
+    with pytest.raises(TypeError, match=r"index is \w+ of [\w.]+; allowed: integers beside the table"):
+        ops.embedding(np.ones((2, 3)), index)
+    with pytest.raises(TypeError, match="index is int64 of numpy; allowed: integers beside the table"):
+        ops.embedding(strict_cupy.asarray(np.ones((2, 3))), np.array([1]))
 
 
 @pytest.mark.parametrize("rows", [5, 70])
@@ -128,6 +144,10 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
     (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
     (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
     (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),
+    (lambda: losses.cross_entropy(REAL, WHOLE + 0.5), "target has dtype float64; allowed: integers, 0 to 2"),
+    (lambda: losses.cross_entropy(REAL[0], np.int64(7)), "target has 7 to 7; allowed: 0 to 2"),
+    (lambda: losses.log_loss(REAL, WHOLE + 0.5), "target has dtype float64; allowed: integers, 0 to 2"),
+    (lambda: next_token(REAL[None], REAL, WHOLE[None] + 0.5), "target has dtype float64; allowed: integers, 0 to 3"),
 ])
 def test_a_loss_stretches_nothing_and_knows_its_classes(call, words):
     with pytest.raises(ValueError) as caught:
@@ -347,8 +367,21 @@ def test_one_number_is_a_bias_a_mask_or_a_dropout_of_all_pairs(name):
 def test_queries_have_features(name):
     row, size = PAGES[name], dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 0, 2, 5, 2, 3, 5, 1), strict=True))
     arrays = [np.ones([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)]
-    with pytest.raises(ValueError, match="axis d is 0 in q; allowed: at least 1, since scores are divided by sqrt"):
+    with pytest.raises(ValueError, match="axis d is 0 in q; allowed: at least 1"):
         row.forward(*arrays)
+
+
+def test_a_selector_has_features():
+    q, k, v, selector = (np.ones((2, 3, 3, n)) for n in (4, 4, 2, 0))
+    with pytest.raises(ValueError, match="axis c is 0 in selector; allowed: at least 1"):
+        compositional(q, k, v, selector, np.ones((2, 0)))
+
+
+@pytest.mark.parametrize("make", [np.array, np.float64])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_one_bias_of_all_pairs_is_finite_too(value, make):
+    with pytest.raises(ValueError, match="bias has entries that are not finite"):
+        softmax(*np.ones((3, 2, 3, 2, 4)), bias=make(value))
 
 
 def test_a_window_has_an_offset():
@@ -465,3 +498,76 @@ def test_a_root_is_of_no_negative_number(epsilon):
 
 def test_the_order_of_a_single_number():
     assert contract("ab,ab->", np.ones((2, 3)), np.ones((2, 3)), order=np.zeros(())) == 6
+
+
+def test_a_layer_without_parameters_has_none_to_initialise_or_to_decay():
+    none = ALiBi(2).parameters()
+    flat, _ = params.allocate(none)
+    params.initialise(flat, none, np.random.default_rng(0))
+    mask = params.decay_mask(none, "all")
+    assert flat.shape == mask.shape == (0,) and mask.dtype == np.float32 and params.bounds(none) is None
+
+
+@pytest.mark.parametrize("make", [np.array, np.float32])
+def test_a_nonlinearity_takes_a_single_number(make):
+    for name in "relu", "gelu", "gelu_exact", "silu":
+        forward, backward = (getattr(ops, name + end) for end in ("", "_backward"))
+        one, many = make(0.3), np.full(1, 0.3, make(0.3).dtype)
+        assert forward(one) == forward(many)[0] and backward(one, make(2.0)) == backward(many, many * 0 + 2)[0]
+        assert forward(one).dtype == many.dtype
+
+
+def off(found, right):
+    """The error of each array, root mean square, relative."""
+    return np.array([np.sqrt(((x - y) ** 2).sum() / (y**2).sum()) for x, y in zip(found, right, strict=True)])
+
+
+def in_both_precisions(run, *arrays):
+    """Results from arrays of float32, and in float64 from the same numbers."""
+    return run(*arrays), run(*(x.astype(np.float64) if x.dtype == np.float32 else x for x in arrays))
+
+
+def test_a_softmax_of_float32_keeps_its_digits_over_many_keys():
+    def page(q, k, v, do):
+        o, saved = softmax(q, k, v)
+        return o, *softmax_backward(saved, do)[:3]
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((1, n, 2, 8), dtype=np.float32) for n in (9, 4_000, 4_000, 9)]
+    ours, right = in_both_precisions(page, *arrays)
+    q, k, v, do = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in arrays)
+    scale = np.float32(8**-0.5)
+    a = np.exp(q @ k.swapaxes(2, 3) * scale)
+    a /= a.sum(axis=-1, keepdims=True)                          # along the fastest axis, where NumPy sums in pairs
+    da = do @ v.swapaxes(2, 3)
+    ds = a * (da - (a * da).sum(axis=-1, keepdims=True)) * scale
+    plain = [x.swapaxes(1, 2) for x in (a @ v, ds @ k, ds.swapaxes(2, 3) @ q, a.swapaxes(2, 3) @ do)]
+    assert (off(ours, right) < 2 * off(plain, right)).all()
+
+
+def test_weights_that_are_made_again_are_those_of_the_forward_where_scores_are_large():
+    def tiles(q, k, v, do):
+        o, saved = tiled(q, k, v, page="softmax", tile=16)
+        return o, *tiled_backward(saved, do)[:3]
+
+    def page(q, k, v, do):
+        o, saved = softmax(q, k, v)
+        return o, *softmax_backward(saved, do)[:3]
+
+    def tokens(h, table, target):
+        y, saved = next_token(h, table, target)
+        return next_token_backward(saved, np.ones_like(y))
+
+    def whole(h, table, target):
+        d = cross_entropy(h @ table.T, target)[1] * target.size
+        return d @ table, d[0].T @ h[0]
+
+    rng = np.random.default_rng(0)
+    sizes = (50, 10), (99, 10), (99, 1), (50, 1)
+    arrays = [x * rng.standard_normal((1, n, 2, 4), dtype=np.float32) for n, x in sizes]
+    (ours, right), (plain, _) = in_both_precisions(tiles, *arrays), in_both_precisions(page, *arrays)
+    assert (off(ours, right) < 2 * off(plain, right)).all()
+    h, table = (x * rng.standard_normal((n, 8), dtype=np.float32) for n, x in ((64, 1), (50, 30)))
+    given = h[None], table, rng.integers(0, 50, (1, 64))
+    (ours, right), (plain, _) = in_both_precisions(tokens, *given), in_both_precisions(whole, *given)
+    assert (off(ours, right) < 2 * off(plain, right)).all()

@@ -34,8 +34,9 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
 
 def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
     """Nothing, if each given array broadcasts to the sizes of `axes`, `keep` is boolean and queries have features."""
-    if not size["d"]:
-        raise ValueError("axis d is 0 in q; allowed: at least 1, since scores are divided by sqrt(d)")
+    for letter, owner in ("d", "q"), ("c", "selector"):
+        if size.get(letter) == 0:
+            raise ValueError(f"axis {letter} is 0 in {owner}; allowed: at least 1")
     target = tuple(size[letter] for letter in axes)
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and not hasattr(x, "dtype"):
@@ -43,7 +44,7 @@ def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
         if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
                 x.shape[::-1], target[::-1], strict=False))):
             raise ValueError(f"{name} has shape {x.shape}; allowed: what broadcasts to ({', '.join(axes)}) = {target}")
-    if isinstance(bias, np.ndarray) and not np.isfinite(bias).all():    # on a device this would wait for it
+    if bias is not None and xp is np and not np.isfinite(bias).all():   # on a device this would wait for it
         raise ValueError("bias has entries that are not finite; allowed: finite numbers, and keep for a mask")
     if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):
         raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; allowed: "

@@ -10,7 +10,8 @@ running maximum m grows:
     m' = max(m, max_k s_k);  l' = exp(m - m') l + sum_k exp(s_k - m');  o' = exp(m - m') o + sum_k exp(s_k - m') v_k
 
 and o / l at the end.  Source: Rabe & Staats 2021; Dao et al. 2022; for HYLA, H section 2.2: "no communication across
-keys".  The backward repeats each tile's scores from q, k and log l + m.
+keys".  The backward repeats each tile's scores from q and k, and its weights from m and l.  Differs: these two are
+kept, not m + log l, which of large scores has fewer digits than exp needs.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +35,8 @@ class Saved(NamedTuple):
     keep: Any
     dropout: Any
     o: Any                     # softmax only
-    log_total: Any             # softmax only: (b, h, q, 1), log sum_k exp(s_k), 0 where nothing is kept
+    top: Any                   # softmax only: (b, h, q, 1), m after the last tile, 0 where nothing is kept
+    total: Any                 # softmax only: (b, h, q, 1), l after the last tile, 1 where nothing is kept
     page: str
     tile: int
 
@@ -68,7 +70,7 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
     if not row.tiles:
         allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)
         raise ValueError(f"page {page!r} cannot be tiled over keys; allowed: {allowed}")
-    saved = Saved(q, k, v, extras, bias, keep, dropout, None, None, page, tile)
+    saved = Saved(q, k, v, extras, bias, keep, dropout, None, None, None, page, tile)
     if row.tiles == "softmax":
         return _softmax(saved)
     o = array_module(q).zeros(q.shape[:3] + v.shape[3:], dtype=q.dtype)
@@ -113,7 +115,7 @@ def _softmax(saved):
     empty = total == 0
     total = xp.where(empty, 1, total)
     o = (o / total).transpose(0, 2, 1, 3)                                       # (5)
-    return o, saved._replace(o=o, log_total=xp.where(empty, 0, top) + xp.log(total))
+    return o, saved._replace(o=o, top=xp.where(empty, 0, top), total=total)
 
 
 def _softmax_tile_backward(saved, do):
@@ -123,7 +125,7 @@ def _softmax_tile_backward(saved, do):
     def one(arrays, options):
         (q, k, v), (bias, keep, dropout) = arrays.values(), options.values()
         s = ops.scores(q, k, bias)                                              # (1) again
-        a = xp.exp((s if keep is None else xp.where(keep, s, -xp.inf)) - saved.log_total)       # (2)-(5) again
+        a = xp.exp((s if keep is None else xp.where(keep, s, -xp.inf)) - saved.top) / saved.total       # (2)-(5) again
         dv = contract("bhqk,bqhe->bkhe", ops.drop(a, dropout), do)              # (4)
         da = ops.drop(contract("bqhe,bkhe->bhqk", do, v), dropout)              # (4)
         ds = a * (da - mean)                                                    # (2), (3), (5)

@@ -27,7 +27,6 @@ class Saved(NamedTuple):
     q: Any                     # as it came, (b, q, h, d)
     table: Any                 # R, (w, m): one row for each distance, the greatest first
     relative: Any              # R W, (w, h, d)
-    keys: int
 
 
 @lru_cache(maxsize=32)
@@ -47,10 +46,9 @@ def by_distance(x):
     """The transpose of `by_key`: s (..., q, queries + keys), 0 where no key has the distance."""
     *axes, queries, keys = x.shape
     rows, xp = max(1, queries) + keys, array_module(x)
-    wide = xp.zeros((*axes, queries, rows - 1), dtype=x.dtype)
-    wide[..., :keys] = x
     flat = xp.zeros((*axes, queries * rows), dtype=x.dtype)
-    flat[..., queries - 1: queries - 1 + queries * (rows - 1)] = wide.reshape(*axes, queries * (rows - 1))
+    shifted = flat[..., queries - 1: queries - 1 + queries * (rows - 1)]
+    shifted.reshape(*axes, queries, rows - 1)[..., :keys] = x           # an axis cut in two is a view
     return flat.reshape(*axes, queries, rows)
 
 
@@ -82,11 +80,11 @@ class TransformerXL:
         table = _table(array_module(q), last, max(1, queries) + keys, self.width, q.dtype.char.lower())
         relative = ops.linear(table, p.wr)                                              # (1)
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)
-        return q + p.u, k, by_key(s, keys), Saved(q, table, relative, keys)             # (3)
+        return q + p.u, k, by_key(s, keys), Saved(q, table, relative)                   # (3)
 
     def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
         """dq and dk of the inputs from those of the outputs; parameter gradients are added into `grads`."""
-        q, table, relative, _ = saved
+        q, table, relative = saved
         grads.u += dq.sum(axis=(0, 1))                                                  # (3)
         ds = by_distance(dbias)                                                         # (3)
         ds *= q.shape[-1] ** -0.5

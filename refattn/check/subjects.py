@@ -79,7 +79,8 @@ def _run(row, inputs, xp=np, lse=False) -> dict:
         names = ["dq", "dk", "dv", *["dbias"] * (row is not STATE), *(f"d{x}" for x in row.extras)]
         found |= {n: g for n, g in zip(names, row.backward(saved, *upstream), strict=False) if g is not None}
     if lse:
-        found["lse"] = tiled(*arrays, page="softmax", **given)[1].log_total[..., 0]
+        saved = tiled(*arrays, page="softmax", **given)[1]
+        found["lse"] = (saved.top + xp.log(saved.total))[..., 0]
     return found
 
 

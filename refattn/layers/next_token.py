@@ -23,7 +23,8 @@ class Saved(NamedTuple):
     h: Any                     # (n, m), the tokens in a row
     table: Any                 # (v, m)
     target: Any                # (n)
-    log_total: Any             # (n), ln sum_v exp z
+    top: Any                   # (n), the greatest z, and
+    total: Any                 # (n), sum_v exp(z - top): ln of the whole sum would have fewer digits than exp needs
     hit: Any                   # bool, like the targets: whether the target has the greatest score
     scale: float
     rows: int
@@ -57,26 +58,27 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     xp, (v, n) = array_module(h), (table.shape[0], target.size)
     rows = max(128, (1 << 21) // v) if rows is None else rows
     saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
-                  xp.empty(target.shape, dtype=bool), scale, rows)
+                  xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool), scale, rows)
     y = xp.empty(target.shape, dtype=h.dtype)
     flat, hit = y.reshape(-1), saved.hit.reshape(-1)
     for tile, z, at in _tiles(saved):                                           # (1)
         top, mine = z.real.max(axis=-1), z.reshape(-1)[at]                      # (2)
         hit[tile] = mine.real == top
         z -= top[:, None]
-        log = xp.log(xp.exp(z, out=z).sum(axis=-1))                             # (3)
-        saved.log_total[tile], flat[tile] = log + top, log - (mine - top)       # (4) small losses keep their digits
+        saved.top[tile], saved.total[tile] = top, xp.exp(z, out=z).sum(axis=-1)                 # (3)
+        flat[tile] = xp.log(saved.total[tile]) - (mine - top)                   # (4) small losses keep their digits
     return y, saved
 
 
 def next_token_backward(saved, dy) -> tuple:
     """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
-    h, table, target, log_total, hit, scale, rows = saved
+    h, table, target, top, total, hit, scale, rows = saved
     xp, dy = array_module(h, dy), dy.reshape(dy.size, 1)
     dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // table.shape[1])
     for tile, z, at in _tiles(saved):                                           # (1) again
-        z -= log_total[tile, None]
-        xp.exp(z, out=z)                                                        # (4), (3)
+        z -= top[tile, None]
+        xp.exp(z, out=z)
+        z *= 1 / total[tile, None]                                              # (4), (3)
         z.reshape(-1)[at] -= 1                                                  # (4), (2)
         z *= dy[tile] * scale                                                   # (1)
         dh[tile] = z @ table                                                    # (1)

@@ -8,6 +8,7 @@ A layer is a frozen dataclass of hyper-parameters: it holds no array and changes
 
 A gradient enters its view by `+=` alone, `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
 So one layer may be used many times in a network, and every use adds its part.
+A block adds to y and dx in place: of a layer that stands in one they share no memory with what was given or kept.
 """
 
 from typing import Any, NamedTuple, Protocol

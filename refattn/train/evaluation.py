@@ -24,9 +24,8 @@ def moved(batch, xp):
     """The same named tuple with its arrays in the module `xp`, all of them in one copy."""
     if xp is np:
         return batch
-    ends = np.cumsum([-(-x.nbytes // ALIGNED) * ALIGNED for x in batch])
-    packed = np.zeros(ends[-1], dtype=np.uint8)
-    starts = [0, *ends[:-1].tolist()]
+    *starts, end = np.cumsum([0, *(-(-x.nbytes // ALIGNED) * ALIGNED for x in batch)]).tolist()
+    packed = np.zeros(end, dtype=np.uint8)
     for start, x in zip(starts, batch, strict=True):
         packed[start:start + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
     there = to_device(packed, xp)
