@@ -77,10 +77,9 @@ def next_token_backward(saved, dy) -> tuple:
     dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // table.shape[1])
     for tile, z, at in _tiles(saved):                                           # (1) again
         z -= top[tile, None]
-        xp.exp(z, out=z)
-        z *= 1 / total[tile, None]                                              # (4), (3)
-        z.reshape(-1)[at] -= 1                                                  # (4), (2)
-        z *= dy[tile] * scale                                                   # (1)
+        xp.exp(z, out=z)                                                        # (3)
+        z.reshape(-1)[at] -= total[tile]                                        # (4), (2)
+        z *= dy[tile] * scale / total[tile, None]                               # (4), (3), (1)
         dh[tile] = z @ table                                                    # (1)
         for start in range(0, table.shape[0], slab):        # the product itself would be a second table
             part = slice(start, start + slab)
