@@ -42,6 +42,17 @@ def test_a_band_ends_twelve_pixels_off():
     assert [answer("any on band", "red", "green", scene=s) for s in (near, far)] == ["yes", "no"]
 
 
+@pytest.mark.parametrize(("ends", "middle", "expected"), [
+    (([35, 35], [65, 35]), [50, 35], "0"),                      # 180 degrees
+    (([35, 35], [8, 20]), [26, 30], "0"), (([35, 35], [8, 50]), [26, 40], "0"),     # 179.99999..., none at A
+    (([8, 20], [35, 35]), [26, 30], "4"), (([35, 35], [8, 20]), [26, 31], "4"),
+])
+def test_objects_in_line_make_a_triangle_only_where_the_code_says_so(ends, middle, expected):
+    """Rounding takes a cosine beyond 1: Python's max, which the code takes, keeps a first angle that is NaN."""
+    scene = clevr.Scenes(np.array([[*ends, *[middle] * 4]]), SCENE.shape)
+    assert answer("count of obtuse triangles", "red", "green", scene=scene) == expected
+
+
 def test_frequencies_are_those_of_the_released_generator():
     """Within 4 points of the shares that were counted in 1,500 of its scenes."""
     data = clevr.SortOfClevr().one(np.random.default_rng(0), 1_500)
@@ -73,6 +84,7 @@ def test_triangles_are_equilateral_to_a_pixel_and_others_are_not():
 
 def test_a_triangle_turns_by_sixty_degrees_and_a_dot_has_thirteen_pixels():
     assert third(np.array([[20, 20]]), np.array([[20, 40]])).tolist() == [[37, 30]]
+    assert third(np.array([[28, 25], [21, 11]]), np.array([[28, 1], [5, 11]])).tolist() == [[7, 12], [12, 24]]
     assert [int((render(np.array([[at]]), 16) > 0).sum()) for at in ([5, 5], [0, 0], [16, 3], [-2, -2])] == [
         13, 6, 4, 0]
 

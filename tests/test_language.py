@@ -312,6 +312,8 @@ def test_rates_are_nanogpts_and_cs():
     assert nano.rate_at(50) == 5e-4 and nano.rate_at(100) == 1e-3 and nano.rate_at(2_000) == pytest.approx(1e-4)
     assert c.rate_at(0) == 1e-7 and c.rate_at(2_000) == pytest.approx(1e-3, rel=1e-4) and c.rate_at(4_000) == 2e-3
     assert c.rate_at(16_000) == 1e-3
+    assert recipe("text", "paper_c", attention="compositional").rate == 4e-3        # each its best of five
+    assert recipe("text", "paper_c", attention="compositional", rate=1e-3).rate == 1e-3
 
 
 def test_sizes_of_cs_models_are_the_papers():

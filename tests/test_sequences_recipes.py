@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from refattn import cli, params
+from refattn import cli, optim, params
 from refattn.recipes import recipe
 from refattn.recipes.scan import dropouts
 from refattn.reproduce.published import TABLE_4, figures_for
@@ -77,6 +77,15 @@ def test_initial_values_of_scan_are_those_of_the_code():
                      sqrt(6 / 384)), (block.attention.ws, sqrt(1 / 128)), (block.feed_forward.b1, sqrt(1 / 128))):
         assert 0.95 * bound < np.abs(x).max() <= bound * (1 + 1e-6)
     assert abs(p.source.table.std() - 1) < 0.1 and not p.readout.b.any()
+
+
+def test_scan_clips_as_its_code_does(monkeypatch):
+    """PyTorch adds 1e-6 to the norm; the other codes nothing."""
+    asked = []
+    monkeypatch.setattr(optim, "clip_by_global_norm", lambda *given: asked.append(given[1:]))
+    for name, changes in ("scan", {"width": 8, "heads": 2, "hidden": 8, "layers": 1}), ("parity", {"width": 8}):
+        fit(recipe(name, steps=1, batch=2, evaluation=2, probe=2, **changes), progress=False)
+    assert asked == [(5.0, 1e-6), (1.0, 0.0)]
 
 
 @pytest.mark.parametrize("fields", [{"attention": "softmax"}, {"retrievals": 2, "scoring": "dot"}])

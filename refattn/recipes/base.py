@@ -79,6 +79,7 @@ class Recipe:
     COMPARED: ClassVar[tuple] = ()
     TURNS = 1                          # updates of a step, each of its own part of the batch
     INITIAL: ClassVar[Mapping] = {}    # pattern of a parameter's name -> params.Init, where `initialise` does not hold
+    CLIP_EPSILON: ClassVar[float] = 0.0            # what is added to the norm of a gradient that is clipped
     ADAM: ClassVar[Mapping] = {}       # beta1, beta2, epsilon where they are not the usual ones
     CHOSEN_BY: ClassVar[tuple | None] = None       # (split, metric, "least" or "most") of the parameters in best.npz
 

@@ -59,6 +59,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         "fifth": {"steps": 10_000, **PAPER},
         "paper": {"steps": 50_000, **PAPER},
     }
+    CLIP_EPSILON = 1e-6
     INITIAL = {"*.w[qkvo]": XAVIER_UNIFORM, "*.feed_forward.w1": Init("uniform", "mean", sqrt(2)),
                "*.feed_forward.w2": XAVIER_UNIFORM, "readout.b": 0.0}
 

@@ -151,9 +151,7 @@ class ContextualRetrieval:
         tokens = np.zeros((batch, self.objects, self.width), dtype=np.float32)
         tokens[..., :s + r] = rng.standard_normal((batch, self.objects, s + r), dtype=np.float32)
         preference = self.digits(self.numbers(split, rng.integers(size, size=(batch, self.objects))))
-        hot = tokens.reshape(-1)                                                # one flat index for each 1
-        start = np.arange(batch * self.objects).reshape(batch, self.objects, 1) * self.width + s + r
-        hot[start + np.arange(s) * r + preference] = 1
+        np.put_along_axis(tokens, s + r + np.arange(s) * r + preference, 1, axis=-1)
         winner = nearest(tokens[..., :s])
         return Batch(tokens, answers(tokens, self.alpha, preference, winner), preference, winner)
 
@@ -183,9 +181,7 @@ def answers(tokens, alpha, preference, winner):
 
     Shapes: tokens (b, t, width), alpha (S), preference and winner (b, t, S), returns (b, t).
     """
-    sets, _, width = tokens.shape
-    start = np.arange(sets)[:, None, None] * tokens.shape[1]
-    values = tokens.reshape(-1)[(start + winner) * width + len(alpha) + preference]
+    values = tokens[np.arange(len(tokens))[:, None, None], winner, len(alpha) + preference]
     return (values * alpha).sum(axis=-1)
 
 

@@ -110,8 +110,7 @@ def indices(cutoff):
     length = examples().length
     pool = np.flatnonzero(length <= cutoff)
     held_out = np.random.RandomState(1234).choice(len(pool), int(len(pool) * (1 - 0.9)), replace=False)
-    train = np.delete(np.arange(len(pool)), held_out)
-    return {"train": pool[train], "held_out": pool[held_out], "longer": np.flatnonzero(length > cutoff)}
+    return {"train": np.delete(pool, held_out), "held_out": pool[held_out], "longer": np.flatnonzero(length > cutoff)}
 
 
 @dataclass(frozen=True)

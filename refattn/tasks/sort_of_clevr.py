@@ -16,6 +16,7 @@ Units: positions and distances in pixels, x to the right, y downwards.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -173,7 +174,7 @@ def _obtuse(asked):
     with np.errstate(invalid="ignore", divide="ignore"):                        # C may lie on A, B or between them
         angles = [np.rad2deg(np.arccos((v**2 + w**2 - u**2) / (2 * v * w)))
                   for u, v, w in ((x, y, z), (y, x, z), (z, x, y))]
-    largest = np.fmax.reduce(angles)
+        largest = reduce(lambda most, angle: np.where(angle > most, angle, most), angles)      # NaN at A stays
     return asked.count((largest >= 90) & (largest < 180))
 
 
@@ -192,7 +193,7 @@ def answers(scenes, questions, nearest="released"):
 
     The nearest object is the first of equals among the others (nearest "text"), or (as the code has it) among all, A's
     distance from itself counting as the root of 999: if all others lie farther away, the answer is A's own shape.
-    Right angles (0.35 % of triples) go by the rounding of the arc cosines, as in the code.
+    Right angles (0.35 % of triples), and objects in line, go by the rounding of the arc cosines, as in the code.
 
     >>> scene = Scenes(np.array([[[10, 10], [20, 10], [60, 60], [60, 10], [10, 60], [40, 40]]]), np.array([[0] * 6]))
     >>> one = Questions(*(np.array([[x]]) for x in ask("any on band", "red", "blue")))

@@ -155,8 +155,7 @@ def one_hot(panels, symbols):
     """(b, 9 M, K) float32 from panels (b, 3, 3, M): row by row, panel by panel, feature by feature; the ninth is 0."""
     batch, m = len(panels), panels.shape[-1]
     tokens = np.zeros((batch, 9 * m, symbols), dtype=np.float32)
-    start = np.arange(batch)[:, None] * 9 * m + np.arange(8 * m)
-    tokens.reshape(-1)[start * symbols + panels.reshape(batch, 9 * m)[:, :8 * m]] = 1
+    np.put_along_axis(tokens[:, :8 * m], panels.reshape(batch, 9 * m, 1)[:, :8 * m], 1, axis=-1)
     return tokens
 
 

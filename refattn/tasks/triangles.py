@@ -13,6 +13,7 @@ Units: pixels, x to the right, y downwards.
 """
 
 from dataclasses import dataclass
+from math import cos, pi, sin
 from typing import NamedTuple
 
 import numpy as np
@@ -34,15 +35,16 @@ class Batch(NamedTuple):
 def third(one, two):
     """one + (two - one) turned by 60 degrees, truncated towards 0.
 
+    The cosine is not 1/2 exactly: where a coordinate is a whole number, rounding may take a pixel off, as in the code.
+
     Shapes: one, two (b, 2), returns (b, 2) integers.
 
     >>> third(np.array([[10, 10]]), np.array([[30, 10]])).tolist()              # half of 20, and the height upwards
     [[20, -7]]
     """
     dx, dy = (two - one).T
-    root = np.sqrt(3)
-    turned = np.stack([one[:, 0] + (0.5 * dx + 0.5 * root * dy), one[:, 1] + (-0.5 * root * dx + 0.5 * dy)], axis=1)
-    return turned.astype(np.int64)
+    c, s = cos(pi / 3), sin(pi / 3)
+    return np.stack([one[:, 0] + c * dx + s * dy, one[:, 1] - s * dx + c * dy], axis=1).astype(np.int64)
 
 
 def draw_corners(rng, equilateral, size):

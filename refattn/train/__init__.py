@@ -72,7 +72,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
                     loss, gradient = shards.gradient(update, part)
                     record.before_update(loss, gradient)                    # watches for bad numbers
                     if recipe.clip:
-                        optim.clip_by_global_norm(gradient, recipe.clip)
+                        optim.clip_by_global_norm(gradient, recipe.clip, recipe.CLIP_EPSILON)
                     optim.adamw_step(flat, gradient, state.moments, step=update + 1, rate=recipe.rate_at(step),
                                      decay=recipe.decay, mask=mask, **recipe.ADAM)
                     if bounds is not None:

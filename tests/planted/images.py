@@ -41,7 +41,7 @@ ROWS = (
      "earlier colours are drawn over later ones"),
     (CLEVR, "hot[1] = hot[1] & (np.asarray(questions.type) == 2)[..., None]", "pass",
      "unary and binary questions name a second colour"),
-    (TRIANGLES, "return turned.astype(np.int64)", "return np.rint(turned).astype(np.int64)",
+    (TRIANGLES, "axis=1).astype(np.int64)", "axis=1).round().astype(np.int64)",
      "the third corner is rounded instead of truncated"),
     (TRIANGLES, "np.flatnonzero(equilateral)", "np.flatnonzero(~equilateral)", "the two labels are exchanged"),
     (TRIANGLES, "np.concatenate([offset, -offset], axis=2)", "np.concatenate([offset, offset], axis=2)",

@@ -20,10 +20,10 @@ def pixel(centre, shape, x, y):
 
 
 def angle(p, q, r):
-    """The angle at q, in degrees, by the law of cosines; None where rounding leaves none."""
+    """The angle at q, in degrees, by the law of cosines; NaN where rounding leaves none."""
     a, b, c = math.dist(p, r), math.dist(p, q), math.dist(q, r)
     cosine = (b**2 + c**2 - a**2) / (2 * b * c)
-    return math.degrees(math.acos(cosine)) if -1 <= cosine <= 1 else None
+    return math.degrees(math.acos(cosine)) if -1 <= cosine <= 1 else math.nan
 
 
 def answer(centre, shape, bits, nearest="released"):
@@ -57,6 +57,6 @@ def answer(centre, shape, bits, nearest="released"):
         return "yes" if any(abs(slope * x + (ay - slope * ax) - y) <= 12 for x, y in rest) else "no"
     found = 0
     for c in rest:
-        angles = angle(centre[a], centre[b], c), angle(centre[b], centre[a], c), angle(centre[a], c, centre[b])
-        found += 90 <= max((x for x in angles if x is not None), default=0) < 180
+        angles = angle(centre[b], centre[a], c), angle(centre[a], centre[b], c), angle(centre[a], c, centre[b])
+        found += 90 <= max(angles) < 180                # no number is greater than a first one that is NaN
     return str(found)
