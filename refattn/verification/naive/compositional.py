@@ -3,7 +3,7 @@
 import numpy as np
 
 from .arguments import complete, exact
-from .layer import part
+from .layer import affine, output_map, part
 from .ops import linear as linear_map
 from .ops import relu
 
@@ -87,10 +87,7 @@ def layer(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropout=No
     returns    : (b, q, m)
     """
     context = x if context is None else context
-    q, selector = (linear_map(x, part(p, f"w{n}"), part(p, f"b{n}")) for n in "qs")
-    k, v = (linear_map(context, part(p, f"w{n}"), part(p, f"b{n}")) for n in "kv")
+    q, selector, k, v = affine(p, x, "q"), affine(p, x, "s"), affine(p, context, "k"), affine(p, context, "v")
     score = [part(p, name) for name in SCORINGS[scoring][1]]
     o = compositional(q, k, v, selector, *score, scoring=scoring, bias=bias, keep=keep, dropout=dropout)
-    wo = exact(part(p, "wo"))
-    joined = o.reshape(*o.shape[:2], -1)                        # the searches side by side, as eq. 14 has them
-    return linear_map(joined, wo.reshape(-1, wo.shape[2]), part(p, "bo"))
+    return output_map(p, o)                                     # the searches side by side, as eq. 14 has them
