@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import params
+from ..deviation import deviation as of_arrays
 
 
 class Theorem(NamedTuple):
@@ -35,9 +36,7 @@ def theorem(statement: str, source: str, tolerance: float = 1e-12, over=None):
 
 def deviation(a, b) -> float:
     """max |a - b| / max |b|, or max |a - b| where b is zero; infinite for NaN or another shape."""
-    if a.shape != b.shape or not np.isfinite(a).all():
-        return np.inf
-    return float(np.abs(a - b).max(initial=0) / (np.abs(b).max(initial=0) or 1))
+    return of_arrays("the difference", a, b)
 
 
 def deviations(ours, theirs) -> float:
