@@ -79,7 +79,6 @@ class Recipe:
     LABELS: ClassVar[dict[str, str]]
     TABLE: ClassVar[tuple]
     SCALES: ClassVar[dict[str, dict]]
-    PUBLISHED: ClassVar[Any]           # what the paper prints, where that is known
     COUNTED = "samples per split"      # what `evaluation` counts
     DATA = ""                          # the module in `tasks`, where it has another name
     COMPARES = "attention"

@@ -5,14 +5,7 @@ import numpy as np
 from .arguments import complete, exact
 from .layer import affine, output_map, part
 from .ops import linear as linear_map
-from .ops import relu
-
-
-def weights(s, kept):
-    """{j: exp(s_j) / sum of exp(s_j') over the kept j'} for the kept j."""
-    top = max((s[j].real for j in kept), default=0.0)           # a common factor of every exp: it changes no ratio
-    total = sum(np.exp(s[j] - top) for j in kept)
-    return {j: np.exp(s[j] - top) / total for j in kept}
+from .ops import relu, softmax
 
 
 def dot(selector, retrieval, wr, br=None):
@@ -61,14 +54,14 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     selector, score = exact(selector), [None if x is None else exact(x) for x in score]
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     o = o.astype(np.result_type(o, selector, *(x for x in score if x is not None)))
+    keys = range(k.shape[1])
     for b, i, s in np.ndindex(o.shape[:3]):
-        kept = [j for j in range(k.shape[1]) if keep[b, s, i, j]]
-        scores = {j: np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in kept}    # (1)
-        a = weights(scores, kept)                                                                               # (2)
-        c = {j: a[j] * dropout[b, s, i, j] for j in kept}                                                       # (3)
-        t = [sum((c[j] * v[b, j, r] for j in kept), np.zeros(v.shape[3])) for r in range(v.shape[2])]           # (4)
+        scores = [np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in keys]       # (1)
+        a = softmax(scores, keep[b, s, i])                                                                      # (2)
+        c = a * dropout[b, s, i]                                                                                # (3)
+        t = [sum(c[j] * v[b, j, r] for j in keys) for r in range(v.shape[2])]                                   # (4)
         l = [SCORINGS[scoring][0](selector[b, i, s], retrieval, *score) for retrieval in t]                     # (5)
-        g = weights(l, range(len(l)))                                                                           # (6)
+        g = softmax(l)                                                                                          # (6)
         for r, retrieval in enumerate(t):
             o[b, i, s] += g[r] * retrieval                                                                      # (7)
     return o
