@@ -12,7 +12,7 @@ from ...attention.value_scores import SCORINGS
 from ...layers.feed_forward import FeedForward
 from ...models.transformer import universal
 from ..naive import compositional as loops
-from .statement import deviation, deviations, filled, joined, passes, sizes, theorem
+from .statement import deviation, deviations, filled, joined, masked, passes, sizes, theorem
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float64
 
@@ -90,8 +90,7 @@ def a_fixed_pairing_is_a_multi_head_attention_with_copies(rng):
 def one_retrieval_is_multi_query_attention(rng, name):
     b, t, k, s, d, e = sizes(rng, 6)
     q, keys, v = (rng.standard_normal(shape) for shape in ((b, t, s, d), (b, k, s, d), (b, k, 1, e)))
-    options = {"bias": rng.standard_normal((s, t, k)), "keep": rng.random((b, 1, t, k)) < 0.6,
-               "dropout": (rng.random((1, s, t, k)) < 0.8) / 0.8}
+    options = masked(rng, q, keys)
     size = {"c": d, "e": e, "f": d, "1": 1}
     score = [rng.standard_normal([size[x] for x in axes]) for axes in SCORINGS[name].axes]
     o, saved = compositional(q, keys, v, rng.standard_normal((b, t, s, d)), *score, scoring=name, **options)

@@ -10,7 +10,7 @@ from ...layers.recompute import Recompute
 from ...models.transformer import decoder
 from ..cases.case import normal
 from .hypernetwork import inputs, layer_of
-from .statement import deviation, deviations, filled, joined, passes, theorem
+from .statement import deviation, deviations, filled, joined, masked, passes, theorem
 
 
 def extras(rng, row, q, v):
@@ -69,9 +69,7 @@ def tiles_equal_the_whole(rng, row):
         return 0.0
     q, k, v = inputs(rng)
     arrays = q, k, v, *extras(rng, row, q, v)
-    options = {"bias": rng.standard_normal((q.shape[2], 1, k.shape[1])),
-               "keep": rng.random((q.shape[0], 1, q.shape[1], k.shape[1])) < 0.5,
-               "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
+    options = masked(rng, q, k)
     o, saved = row.forward(*arrays, **options)
     do = rng.standard_normal(o.shape)
     whole, found = [o, *row.backward(saved, do)[:4 + len(row.extras)]], []
