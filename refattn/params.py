@@ -193,8 +193,7 @@ class Init(NamedTuple):
 
 
 XAVIER_NORMAL, XAVIER_UNIFORM = Init("normal", "mean"), Init("uniform", "mean")        # Glorot & Bengio 2010
-KAIMING_NORMAL, KAIMING_UNIFORM = Init("normal", "in", sqrt(2)), Init("uniform", "in", sqrt(2))        # He et al. 2015
-STANDARD_NORMAL = Init("normal", "none")
+KAIMING_NORMAL = Init("normal", "in", sqrt(2))                                          # He et al. 2015
 
 
 def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_normal", places=None) -> None:

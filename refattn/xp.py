@@ -7,6 +7,7 @@ process and nothing is global.  Source: CuPy 14.2 documentation, "Differences be
 import ctypes
 import importlib
 import math
+import os
 import sys
 from types import ModuleType
 
@@ -99,6 +100,12 @@ def erf(x):
     except ImportError:
         vectorised = np.vectorize(math.erf, otypes=[x.dtype])
     return vectorised(x)
+
+
+def physical_memory() -> float:
+    """Bytes of memory that this machine has; infinite where the system does not tell."""
+    known = {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(getattr(os, "sysconf_names", {}))
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if known else math.inf
 
 
 def keep_freed_memory() -> bool:

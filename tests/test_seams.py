@@ -11,7 +11,7 @@ import refattn
 from refattn import params
 from refattn.layers.feed_forward import FeedForward
 from refattn.losses import cross_entropy, log_loss, mse
-from refattn.params import KAIMING_NORMAL, KAIMING_UNIFORM, STANDARD_NORMAL, XAVIER_NORMAL, XAVIER_UNIFORM, Init
+from refattn.params import KAIMING_NORMAL, XAVIER_NORMAL, XAVIER_UNIFORM, Init
 from refattn.recipes import RECIPES, recipe
 from refattn.recipes.base import FiniteRecipe, Recipe, setting
 from refattn.train import evaluate, fit, runs
@@ -158,7 +158,8 @@ def test_a_row_of_recipes_is_all_that_the_command_line_needs(points, tmp_path, c
 
 
 @pytest.mark.parametrize(("init", "deviation", "most"), [
-    (STANDARD_NORMAL, 1, 6), (KAIMING_NORMAL, (2 / 300) ** 0.5, 1), (KAIMING_UNIFORM, (2 / 300) ** 0.5, 0.02**0.5),
+    (Init("normal", "none"), 1, 6), (KAIMING_NORMAL, (2 / 300) ** 0.5, 1),
+    (Init("uniform", "in", 2**0.5), (2 / 300) ** 0.5, 0.02**0.5),
     (XAVIER_NORMAL, (2 / 500) ** 0.5, 1), (XAVIER_UNIFORM, (2 / 500) ** 0.5, (6 / 500) ** 0.5),
     (Init("truncated", "out", 3.0), 3 * 0.87963 / 200**0.5, 6 / 200**0.5)])
 def test_initial_values_by_place(init, deviation, most):

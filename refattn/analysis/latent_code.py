@@ -13,7 +13,7 @@ Differs: the paper leaves regulariser, averaging of F1 and numbers of points ope
 Needs the extra `plots` (scikit-learn) for `decode` and `embed`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,63 +46,38 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     """
     if recipe.TASK not in READERS:
         raise ValueError(f"recipe is of {recipe.TASK}; allowed: {', '.join(READERS)}")
-    reader, parts = READERS[recipe.TASK], []
+    (keys_of, read, options), parts = READERS[recipe.TASK], []
+    keys = keys_of(recipe)
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
     for start in range(0, count, recipe.batch):
-        batch = reader.sample(recipe, rng, min(recipe.batch, count - start), split, **fixed)
-        x, options = recipe.inputs(batch)
-        y, saved = model.forward(parameters, x, **options)
-        keys = reader.keys(recipe)
+        batch = recipe.data().sample(rng, min(recipe.batch, count - start), split, **options, **fixed)
+        x, how = recipe.inputs(batch)
+        y, saved = model.forward(parameters, x, **how)
         code = np.stack([to_host(block.attention.attention.code[:, :, -1, list(keys.values())])
                          for block in saved.blocks], axis=1)
-        parts.append((code, *reader.read(batch, to_host(y))))
+        parts.append((code, *read(batch, to_host(y))))
     code, labels, target, prediction, inputs = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Codes(code, tuple(keys), reader.label(labels), labels if reader is FuzzyLogic else None, target, prediction,
-                 inputs)
+    if labels.ndim == 1:
+        return Codes(code, tuple(keys), {"rule": labels}, None, target, prediction, inputs)
+    named = {f"term {place + 1}": column for place, column in enumerate(labels.T)}
+    return Codes(code, tuple(keys), named, labels, target, prediction, inputs)
 
 
-class FuzzyLogic:
-    """The last token attends to itself; labels are the terms, in increasing order."""
-
-    @staticmethod
-    def sample(recipe, rng, size, split, **fixed):
-        return recipe.data().sample(rng, size, split, **fixed)
-
-    @staticmethod
-    def keys(recipe) -> dict:
-        return {"itself": -1}
-
-    @staticmethod
-    def read(batch, y):
-        return np.sort(batch.terms, axis=1), batch.target, y[:, -1, 0], batch.tokens[:, -1, :-1]
-
-    @staticmethod
-    def label(terms) -> dict:
-        return {f"term {place + 1}": terms[:, place] for place in range(terms.shape[1])}
+def read_fuzzy_logic(batch, y):
+    """The terms of each task, in increasing order; target, prediction and inputs of the query."""
+    return np.sort(batch.terms, axis=1), batch.target, y[:, -1, 0], batch.tokens[:, -1, :-1]
 
 
-class Sraven:
-    """The last query token attends to the two given panels of its row and to itself; the label is the last rule."""
-
-    @staticmethod
-    def sample(recipe, rng, size, split):
-        return recipe.data().sample(rng, size, split, shuffled=False)
-
-    @staticmethod
-    def keys(recipe) -> dict:
-        m = recipe.features
-        return {"first panel": -1 - 2 * m, "second panel": -1 - m, "itself": -1}
-
-    @staticmethod
-    def read(batch, y):
-        return batch.rules[:, -1], batch.target[:, -1], y[:, -1].argmax(axis=-1), batch.panels[:, 2, :2, -1]
-
-    @staticmethod
-    def label(rules) -> dict:
-        return {"rule": rules}
+def read_sraven(batch, y):
+    """The last rule; target and prediction of the last feature, and its symbols in the two given panels."""
+    return batch.rules[:, -1], batch.target[:, -1], y[:, -1].argmax(axis=-1), batch.panels[:, 2, :2, -1]
 
 
-READERS: dict[str, Any] = {"fuzzy_logic": FuzzyLogic, "sraven": Sraven}
+# task -> (recipe -> {pair: the key that the last token attends to}, what is read off a batch and y, how it is drawn)
+READERS: dict[str, tuple] = {
+    "fuzzy_logic": (lambda recipe: {"itself": -1}, read_fuzzy_logic, {}),
+    "sraven": (lambda recipe: {"first panel": -1 - 2 * recipe.features, "second panel": -1 - recipe.features,
+                               "itself": -1}, read_sraven, {"shuffled": False})}
 
 
 def standardised(train, *others):

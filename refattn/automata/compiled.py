@@ -26,7 +26,6 @@ the left edge.  Differs: the order.  The paper lists the head of the position it
 of the factors, multiplies later by earlier and reads words backwards.
 """
 
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from .. import params
 from ..attention.sliding_dilated import SlidingDilated
 from ..layers.feed_forward import FeedForward
 from ..models.regular_gpt import RegularGPT
-from ..xp import array_module, to_device
+from ..xp import array_module, physical_memory, to_device
 from .finite import Automaton
 
 __all__ = ["Compiled", "WithReset", "compiled", "norms", "shaped", "with_reset", "write_attention",
@@ -167,9 +166,7 @@ def memory_at_hand() -> float:
         with open("/proc/meminfo", encoding="ascii") as file:
             return next(int(line.split()[1]) * 1024.0 for line in file if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        names = getattr(os, "sysconf_names", {})
-        known = {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names)
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if known else np.inf
+        return physical_memory()
 
 
 def fits(model: RegularGPT, dtype) -> None:

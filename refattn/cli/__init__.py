@@ -46,14 +46,12 @@ def verify(argv) -> int:
     names, seed = options.get("names", ()), options.get("seed", 0)
     if seed < 0:
         raise Usage(f"--seed is {seed}; allowed: whole numbers of at least 0")
-    from tqdm import tqdm
-
     from ..train.json_files import plain
+    from ..train.record import progress_bar
     from ..verification import theorems
     from .comparison import lines, room
     results, asked, limit = [], [t.name for t in theorems.chosen(names)], room()
-    with tqdm(total=len(asked), unit="check", dynamic_ncols=True, leave=False, file=sys.stderr,
-              mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
+    with progress_bar(progress=True, total=len(asked), unit="check", leave=False) as bar:
         bar.set_postfix_str(asked[0])
         for result, following in zip(theorems.verify(names, seed), [*asked[1:], ""], strict=True):
             results.append(result)

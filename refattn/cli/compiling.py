@@ -180,13 +180,12 @@ def say(recipe) -> None:
 
 def read(machine, seed: int, count: int, longest: int, out):
     """The errors, with a bar if they take more than two seconds; at Ctrl-C the checkpoint stays."""
-    from tqdm import tqdm
-
     from ..automata.exactness import errors, positions, walked
+    from ..train.record import progress_bar
     try:
         tokens = walked(machine, np.random.default_rng(seed), count, longest)
-        with tqdm(total=positions(machine, longest), delay=2, desc="reading", unit="position", leave=False,
-                  file=sys.stderr, dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10) as bar:
+        with progress_bar(progress=True, total=positions(machine, longest), delay=2, desc="reading", unit="position",
+                          leave=False) as bar:
             return errors(machine, tokens, bar.update)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped before all lengths were read; the checkpoint is in {out}") from None

@@ -173,10 +173,8 @@ def answers(device: str) -> None:
 
 def fits(recipe) -> None:
     """Raises Usage when the machine's memory surely does not suffice (where the system tells how much there is)."""
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
-        have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        need = recipe.least_bytes()
-        if need > have:
-            raise Usage(f"training {recipe.name} takes at least {need / 2**30:,.0f} GiB of memory, but there are the "
-                        f"{have / 2**30:,.0f} GiB of this machine; allowed: smaller --batch, --length, --width")
+    from ..xp import physical_memory
+    need, have = recipe.least_bytes(), physical_memory()
+    if need > have:
+        raise Usage(f"training {recipe.name} takes at least {need / 2**30:,.0f} GiB of memory, but there are the "
+                    f"{have / 2**30:,.0f} GiB of this machine; allowed: smaller --batch, --length, --width")

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_integers
+from ..params import check_integers
 from ..xp import array_module
+from .norm import LayerNorm
 
 __all__ = ["ContextNorm"]
 
@@ -35,8 +36,7 @@ class ContextNorm:
 
     def parameters(self) -> dict:
         """scale (m), shift (m)."""
-        m = self.width
-        return {"scale": Parameter("m", (m,), m, "scale"), "shift": Parameter("m", (m,), m, "shift")}
+        return LayerNorm(self.width).parameters()
 
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y like x.  Returns y and Saved.  Raises ValueError for positions that do not divide into such segments."""

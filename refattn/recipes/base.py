@@ -36,6 +36,13 @@ def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choice
         raise ValueError(f"{name} is {reprlib.repr(value)}{end}")
 
 
+def check_multiple(made, name: str, of: str, even: bool = False) -> None:
+    """Raises ValueError unless the field `name` is a multiple of the field `of`, an even one if that is asked for."""
+    value, part = getattr(made, name), getattr(made, of)
+    if value % part or (even and value % 2):
+        raise ValueError(f"{name} is {value}; allowed: {'even ' * even}multiples of {of}, {part}")
+
+
 def check_fields(made) -> None:
     """`check` of every field of a dataclass whose fields are made by `setting`; NumPy's numbers become Python's."""
     for f in fields(made):
@@ -72,7 +79,6 @@ class Recipe:
     LABELS: ClassVar[dict[str, str]]
     TABLE: ClassVar[tuple]
     SCALES: ClassVar[dict[str, dict]]
-    PUBLISHED: ClassVar[Any]           # what the paper prints, where that is known
     COUNTED = "samples per split"      # what `evaluation` counts
     DATA = ""                          # the module in `tasks`, where it has another name
     COMPARES = "attention"
@@ -107,9 +113,7 @@ class Recipe:
 
     def __post_init__(self):
         check_fields(self)
-        if self.evaluate_every % self.log_every:
-            raise ValueError(f"evaluate_every is {self.evaluate_every}; allowed: multiples of log_every, "
-                             f"{self.log_every}")
+        check_multiple(self, "evaluate_every", "log_every")
         self.rate_at(0)                                     # refuses a warm-up that leaves no step for a cosine
 
     def least_bytes(self) -> int:

@@ -19,7 +19,7 @@ from ..attention.value_scores import SCORINGS
 from ..losses import mean_absolute_error
 from ..models.contextual_retrieval import RetrievalNetwork
 from ..tasks import contextual_retrieval as task
-from .base import ConstantRateRecipe, setting
+from .base import ConstantRateRecipe, check_multiple, setting
 
 PAPER = {"steps": 100_000, "log_every": 500, "evaluate_every": 5_000, "checkpoint_every": 5_000}
 
@@ -66,12 +66,8 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
         super().__post_init__()
         for split in ("train", "held_out") if self.held_out else ("all",):
             self.data().size(split)
-        named = {"heads": self.heads}
-        if self.attention == "compositional":
-            named = {"searches": self.searches, "retrievals": self.retrievals}
-        for name, parts in named.items():
-            if self.width % parts:
-                raise ValueError(f"width is {self.width}; allowed: multiples of {name}, {parts}")
+        for parts in ("searches", "retrievals") if self.attention == "compositional" else ("heads",):
+            check_multiple(self, "width", parts)
 
     @property
     def name(self) -> str:

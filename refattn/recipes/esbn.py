@@ -22,7 +22,7 @@ from ..tasks import esbn as task
 from ..tasks.glyphs import glyphs
 from ..xp import array_module
 from .attention import attention_of
-from .base import ConstantRateRecipe, FiniteRecipe, setting
+from .base import ConstantRateRecipe, FiniteRecipe, check_multiple, setting
 
 EPOCHS = {"same_different": (50, 100), "rmts": (50, 200), "distribution_of_three": (50, 150),
           "identity_rules": (50, 50)}           # of hold_out up to 85, and beyond
@@ -70,8 +70,7 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.width % self.heads or self.width % 2:
-            raise ValueError(f"width is {self.width}; allowed: even multiples of heads, {self.heads}")
+        check_multiple(self, "width", "heads", even=True)
         self.data()
 
     @classmethod

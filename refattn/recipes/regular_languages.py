@@ -25,7 +25,7 @@ from ..models.transformer import post_norm
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
 from . import per_position
-from .base import ConstantRateRecipe, check, setting
+from .base import ConstantRateRecipe, check, check_multiple, setting
 from .per_position import PerPosition
 from .per_word import OneAnswer, Words
 
@@ -95,8 +95,8 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     def __post_init__(self):
         super().__post_init__()
         self.data()
-        if self.attention != "rnn" and self.width % self.heads:
-            raise ValueError(f"width is {self.width}; allowed: multiples of heads, {self.heads}")
+        if self.attention != "rnn":
+            check_multiple(self, "width", "heads")
         if self.max_length < self.train_length + 2:
             raise ValueError(f"max_length is {self.max_length}; allowed: numbers from train_length + 2, "
                              f"{self.train_length + 2}, on")

@@ -28,7 +28,7 @@ from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
 from .attention import attention_of
-from .base import ConstantRateRecipe, FiniteRecipe, check, setting
+from .base import ConstantRateRecipe, FiniteRecipe, check, check_multiple, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 LEVELS = 1 << 16               # of which dropout keeps a share: its probability is a multiple of 1 / LEVELS
@@ -87,8 +87,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.width % self.heads or self.width % 2:
-            raise ValueError(f"width is {self.width}; allowed: even multiples of heads, {self.heads}")
+        check_multiple(self, "width", "heads", even=True)
 
     @property
     def name(self) -> str:

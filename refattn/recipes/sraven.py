@@ -10,9 +10,9 @@ instances.  At quick scale the task is smaller and training shorter, so its figu
 from dataclasses import dataclass
 
 from ..losses import cross_entropy, log_loss
+from ..ops import scatter_slice
 from ..tasks import sraven as task
 from ..tasks.sraven_bayes import best_answers, check_size
-from ..xp import array_module
 from .base import setting
 from .decoder import DecoderRecipe
 
@@ -87,10 +87,9 @@ class SravenRecipe(DecoderRecipe):
 
     def loss(self, y, batch):
         """Cross-entropy at the last M positions, mean over instances and features."""
-        value, dlast = cross_entropy(y[:, -self.features:], batch.target)
-        dy = array_module(y).zeros_like(y)
-        dy[:, -self.features:] = dlast
-        return value, dy
+        last = slice(-self.features, None)
+        value, dlast = cross_entropy(y[:, last], batch.target)
+        return value, scatter_slice(dlast, y.shape, last, axis=1)
 
     def score(self, y, batch):
         """Of samples of one split; the best answers are those of one who knows the rule combinations of that split."""

@@ -59,7 +59,6 @@ class TextRecipe(LanguageRecipe):
                     "biases": False, "longest": 8_192, "chunks": 1_000},
     }
 
-    steps: int = setting(2_000, "updates", least=1, most=10**9)
     batch: int = setting(16, "windows per step", least=1, most=2**20)
     schedule_length: str = setting("text", "cosine over steps - 2 warmup (released) or steps - warmup (text)",
                                    choices=("released", "text"))

@@ -15,7 +15,7 @@ from ..layers.convolution import Conv
 from ..losses import binary_cross_entropy
 from ..models.vision import ClassToken
 from ..tasks import triangles as task
-from .base import setting
+from .base import check_multiple, setting
 from .vision import VisionRecipe
 
 
@@ -44,8 +44,7 @@ class TrianglesRecipe(VisionRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.size % self.patch:
-            raise ValueError(f"size is {self.size}; allowed: multiples of patch, {self.patch}")
+        check_multiple(self, "size", "patch")
 
     def chance(self):
         """Of a random answer."""

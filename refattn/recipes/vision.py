@@ -15,7 +15,7 @@ from ..layers.block import Block
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from .attention import attention_of
-from .base import ConstantRateRecipe, setting
+from .base import ConstantRateRecipe, check_multiple, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,7 @@ class VisionRecipe(ConstantRateRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        name = "searches" if self.attention == "compositional" else "heads"
-        if self.width % getattr(self, name):
-            raise ValueError(f"width is {self.width}; allowed: multiples of {name}, {getattr(self, name)}")
+        check_multiple(self, "width", "searches" if self.attention == "compositional" else "heads")
 
     def stack(self) -> Stack:
         """The block and how often it is applied."""

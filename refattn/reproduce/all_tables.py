@@ -14,7 +14,7 @@ from .published.compositional import fraction
 from .records import RECORDS
 from .sequences import ESBN, TABLE_4_OF_C
 from .sheet import NEVER, Sheet, chosen, shown
-from .table import Column, Row, Table
+from .table import Column, Exhibit, Row, Table
 
 HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± standard error over 3 seeds, best of a "
                 "grid of rates and decays")
@@ -162,7 +162,7 @@ FIGURE_5C = Table(
     ("sraven_quick", "sraven_heads"), remarks=(SHARED.format(32, "as at quick scale (the paper's have 64)"),))
 
 
-class Ambiguity:
+class Ambiguity(Exhibit):
     """Table A2 of H: counted, not trained, so a fresh one takes no run directory; both criteria of ambiguity."""
     name = "table-a2"
     title = "Table A2 of H, SRAVEN: fraction of ambiguous instances"

@@ -86,8 +86,7 @@ class Claims:
 
     def recorded(self) -> list[dict]:
         """All recorded runs that a comparison is made of."""
-        known = records.names()
-        wanted = dict.fromkeys(name for one in self.comparisons() for name in one.records if name in known)
+        wanted = dict.fromkeys(name for one in self.comparisons() for name in one.records if records.exists(name))
         return [{**run, "record": name, "fixed_before": record.get("fixed_before")} for name in wanted
                 for record in [records.load(name)] for run in record["runs"]]
 

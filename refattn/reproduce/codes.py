@@ -24,7 +24,7 @@ import numpy as np
 from .. import params
 from ..analysis import latent_code, regular, searches, text
 from ..tasks import text_windows
-from ..train import load, runs, stream
+from ..train import load, stream
 from . import records
 
 COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
@@ -142,13 +142,9 @@ def with_codes(outcomes) -> list[dict]:
 
 def collect(file, sources, count: int = COUNT) -> int:
     """Add the finished runs at or right below each source to a record of codes; returns how many."""
-    file = Path(file)
-    record = records.load(file) if file.exists() else {"what": WHAT}
-    found = []
-    for path in (path for source in sources for path in runs.find(source)):
+    def read(path):
         run = records.read_run(path)
-        if run is not None:
-            found.append({**run, "metrics": read_codes(path, count), "history": {}})
-    if found:
-        records.write(file, records.merged(record, found))
-    return len(found)
+        return run and {**run, "metrics": read_codes(path, count), "history": {}}
+
+    done, _ = records.collect(file, sources, None if Path(file).exists() else WHAT, read)
+    return done

@@ -13,7 +13,7 @@ from . import drawing, records
 from .codes import POWERS
 from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
-from .table import Column, Row, Table, matches
+from .table import Column, Exhibit, Row, Table, matches
 
 SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mittal et al. 2022, Compositional "
                       "Attention, {}", "Chi et al. 2023, RegularGPT, {}")
@@ -91,7 +91,7 @@ COLLAPSE = Table(
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(Exhibit):
     """A published figure of a measure over steps: of recorded runs, their histories."""
     name: str
     title: str
@@ -101,11 +101,6 @@ class Curves:
     metric: str
     rows: tuple                # Rows
     records: tuple
-    default_scale: str = "quick"
-
-    def recorded(self) -> list[dict]:
-        """All recorded runs."""
-        return records.recorded(self.records)
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs."""
@@ -148,7 +143,7 @@ FIGURE_10 = Curves(
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Exhibit):
     """A published figure that is drawn from a trained network, not from a record; the network is trained in `--out`."""
     name: str
     title: str
@@ -156,21 +151,11 @@ class Picture:
     task: str
     fields: dict
     draw: Callable             # recipe, model, parameters, rng -> a matplotlib Figure
-    default_scale: str = "quick"
-    records: tuple = ()
-
-    def recorded(self) -> list:
-        """Nothing: records hold no parameters."""
-        return []
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of the one run, of the first seed."""
         one = recipe(self.task, scale, **{**self.fields, **changes}, seed=next(iter(seeds)))
         return {Path(name): one for name in chosen({one.name: one}, only)}
-
-    def after(self, outcomes) -> list[dict]:
-        """The finished run."""
-        return outcomes
 
     def sheet(self, runs, only=()) -> Sheet:
         """What was drawn."""
@@ -253,16 +238,11 @@ PICTURES = (
     of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
 
 
-class Counts:
+class Counts(Exhibit):
     """Figure A9 of H: numbers of tasks and instances of SRAVEN, counted."""
     name = "figure-a9"
     title = "Figure A9 of H, SRAVEN: numbers of tasks and of problem instances"
     source = SCHUG.format("figure A9 and appendix B.1") + CURVES
-    records = ()
-
-    def recorded(self) -> list:
-        """Counts need no record."""
-        return []
 
     def fresh(self, *_) -> list:
         """Nothing is trained."""

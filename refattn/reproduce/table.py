@@ -30,8 +30,22 @@ class Row(NamedTuple):
     paper: tuple               # for each column (mean, standard error or None), or None where the paper has nothing
 
 
+class Exhibit:
+    """A table or a figure that `refattn reproduce` knows by its name: what all have in common unless they say so."""
+    records: tuple = ()                # where our runs are
+    default_scale: str | None = "quick"        # of fresh runs
+
+    def recorded(self) -> list[dict]:
+        """All recorded runs."""
+        return records.recorded(self.records)
+
+    def after(self, outcomes) -> list[dict]:
+        """What finished fresh runs add to it: themselves."""
+        return outcomes
+
+
 @dataclass(frozen=True)
-class Table:
+class Table(Exhibit):
     """One published table.  `scale` is the recipe's scale with the paper's settings, `records` where our runs are."""
     name: str
     title: str
@@ -65,10 +79,6 @@ class Table:
     def after(self, outcomes) -> list[dict]:
         """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
         return with_codes(outcomes) if self.records[0].endswith("_codes") else outcomes
-
-    def recorded(self) -> list[dict]:
-        """All recorded runs."""
-        return records.recorded(self.records)
 
     def sheet(self, runs, only=()) -> Sheet:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""

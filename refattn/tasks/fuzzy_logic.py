@@ -70,7 +70,26 @@ class FuzzyLogic:
     released: bool = False
 
     def __post_init__(self):
-        check_settings(self)
+        check_integer("variables", self.variables, 2, 10)
+        check_integer("terms", self.terms, 1, min(self.known_terms, 16))
+        check_integer("length", self.length, 2, 65_536)
+        check_integer("seed", self.seed, 0)
+        check_fraction("held_out", self.held_out)
+        check_switch("cover_terms", self.cover_terms)
+        check_switch("released", self.released)
+        count = math.comb(self.known_terms, self.terms)
+        if count > 1_000_000:
+            raise ValueError(f"terms is {self.terms}, which makes {count:,} combinations of the {self.known_terms} "
+                             f"known terms; allowed: at most 1,000,000")
+        train = count - int(count * self.held_out)
+        if self.cover_terms and train * self.terms < self.known_terms:
+            raise ValueError(f"held_out is {self.held_out}, which leaves {train} combinations to train on; allowed "
+                             f"with cover_terms: fractions that leave enough for {self.known_terms} known terms")
+        given = self.variables, self.terms, self.seed in RELEASED, self.cover_terms
+        if self.released and given != (4, 2, True, False):
+            seeds = ", ".join(map(str, RELEASED))
+            raise ValueError(f"released is True with variables {self.variables}, terms {self.terms}, seed {self.seed}, "
+                             f"cover_terms {self.cover_terms}; allowed: 4, 2, a seed of {seeds}, and False")
 
     @property
     def known_terms(self):
@@ -164,26 +183,3 @@ def divide(task):
         held_out, train = hold_out(known, task.held_out, task.seed, must_have)
     unseen = subsets(range(task.known_terms, 2**task.variables), task.terms)
     return read_only(dict(zip(SPLITS, (train, held_out, unseen), strict=True)))
-
-
-def check_settings(task):
-    """Nothing, or a ValueError about the first setting that is not allowed."""
-    check_integer("variables", task.variables, 2, 10)
-    check_integer("terms", task.terms, 1, min(task.known_terms, 16))
-    check_integer("length", task.length, 2, 65_536)
-    check_integer("seed", task.seed, 0)
-    check_fraction("held_out", task.held_out)
-    check_switch("cover_terms", task.cover_terms)
-    check_switch("released", task.released)
-    count = math.comb(task.known_terms, task.terms)
-    if count > 1_000_000:
-        raise ValueError(f"terms is {task.terms}, which makes {count:,} combinations of the {task.known_terms} known "
-                         f"terms; allowed: at most 1,000,000")
-    train = count - int(count * task.held_out)
-    if task.cover_terms and train * task.terms < task.known_terms:
-        raise ValueError(f"held_out is {task.held_out}, which leaves {train} combinations to train on; allowed with "
-                         f"cover_terms: fractions that leave enough for {task.known_terms} known terms")
-    if task.released and (task.variables, task.terms, task.seed in RELEASED, task.cover_terms) != (4, 2, True, False):
-        seeds = ", ".join(map(str, RELEASED))
-        raise ValueError(f"released is True with variables {task.variables}, terms {task.terms}, seed {task.seed}, "
-                         f"cover_terms {task.cover_terms}; allowed: 4, 2, a seed of {seeds}, and False")

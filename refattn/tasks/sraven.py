@@ -82,7 +82,23 @@ class Sraven:
     released: bool = False
 
     def __post_init__(self):
-        check_settings(self)
+        check_integer("features", self.features, 1)
+        if (count := math.comb(len(RULES) + self.features - 1, self.features)) > 1_000_000:
+            raise ValueError(f"features is {self.features}, which makes {count:,} rule combinations; allowed: at most "
+                             f"1,000,000: 1 to 20 features")
+        try:
+            check_integer("symbols", self.symbols, 3, 1024)
+        except ValueError as error:
+            raise ValueError(f'{error} ("distribute three" takes three different ones)') from None
+        check_integer("seed", self.seed, 0)
+        check_fraction("held_out", self.held_out)
+        check_switch("released", self.released)
+        if int(count * self.held_out) == count:
+            raise ValueError(f"held_out is {self.held_out}, which leaves none of {count} rule combinations to train "
+                             f"on; allowed: smaller fractions")
+        if self.released and (self.features, self.held_out, self.seed in RELEASED) != (4, 0.25, True):
+            raise ValueError(f"released is True with features {self.features}, held_out {self.held_out}, seed "
+                             f"{self.seed}; allowed: 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
 
     def combinations(self, split):
         """The rule combinations of a split, (n, M) integers, each row non-decreasing; read-only.
@@ -179,24 +195,3 @@ def divide(task):
     else:
         held_out, train = hold_out(every, task.held_out, task.seed)
     return read_only(dict(zip(SPLITS, (every, train, held_out), strict=True)))
-
-
-def check_settings(task):
-    """Nothing, or a ValueError about the first setting that is not allowed."""
-    check_integer("features", task.features, 1)
-    if (count := math.comb(len(RULES) + task.features - 1, task.features)) > 1_000_000:
-        raise ValueError(f"features is {task.features}, which makes {count:,} rule combinations; allowed: at most "
-                         f"1,000,000: 1 to 20 features")
-    try:
-        check_integer("symbols", task.symbols, 3, 1024)
-    except ValueError as error:
-        raise ValueError(f'{error} ("distribute three" takes three different ones)') from None
-    check_integer("seed", task.seed, 0)
-    check_fraction("held_out", task.held_out)
-    check_switch("released", task.released)
-    if int(count * task.held_out) == count:
-        raise ValueError(f"held_out is {task.held_out}, which leaves none of {count} rule combinations to train on; "
-                         f"allowed: smaller fractions")
-    if task.released and (task.features, task.held_out, task.seed in RELEASED) != (4, 0.25, True):
-        raise ValueError(f"released is True with features {task.features}, held_out {task.held_out}, seed {task.seed}; "
-                         f"allowed: 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")

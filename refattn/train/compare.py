@@ -18,7 +18,7 @@ from pathlib import Path
 from ..xp import keep_freed_memory
 from . import NonFinite, fit, groups, runs
 from .progress import Bars
-from .stop import Interrupted
+from .stop import Interrupted, Stop
 
 HANDED_OUT = 4                 # times at most that a run is given to a foreign executor
 THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
@@ -57,8 +57,7 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
 def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
               progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
-    if max_seconds is not None and not max_seconds > 0:
-        raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
+    Stop(max_seconds)                                       # knows what is allowed
     for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
         if not resume and Path(path, "recipe.json").exists():
             raise ValueError(f"out is {str(out)!r}, which holds the run {recipe.name} already; allowed: another "

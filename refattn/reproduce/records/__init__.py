@@ -95,10 +95,14 @@ def names() -> list[str]:
     return [path.stem for path in sorted(RECORDS.glob("*.json")) if isinstance(read_json(path).get("runs"), list)]
 
 
+def exists(name: str) -> bool:
+    """Whether there is a file of that name in `reproduce/records/`."""
+    return (RECORDS / f"{name}.json").exists()
+
+
 def recorded(wanted) -> list[dict]:
     """The runs of those of the named records that exist."""
-    known = names()
-    return [run for name in wanted if name in known for run in load(name)["runs"]]
+    return [run for name in wanted if exists(name) for run in load(name)["runs"]]
 
 
 SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
@@ -140,15 +144,17 @@ def entries(values: dict, indent: str) -> str:
     return ",\n".join(f"{indent}{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
 
 
-def collect(file, sources, what: str | None = None) -> tuple[int, list[str]]:
+def collect(file, sources, what: str | None = None, read=read_run) -> tuple[int, list[str]]:
     """Add the finished runs at or right below each source to a record; returns how many, and who is not finished.
+
+    `read` makes an entry of a run directory, None while the run is not complete.
 
     The file appears whole or stays as it was.  Raises ValueError for a source without runs, and as `merged` does.
     """
     file = Path(file)
     record = load(file) if file.exists() else {}
     paths = [path for source in sources for path in runs.find(source)]
-    found = {path: read_run(path) for path in paths}
+    found = {path: read(path) for path in paths}
     done = [run for run in found.values() if run is not None]
     if what is not None:
         record["what"] = what

@@ -18,11 +18,10 @@ TEXT = {"text": "tiny_shakespeare.txt", "unit": "characters", "length": 128, "lo
 GPT_TEXT = {"attention": "regular_gpt", "chunk": 16}
 
 
-def languages(measured, better, worse, split="longer", metric="corrected", records=("regular_languages_quick",),
-              **more) -> Comparison:
-    """Accuracy, every length weighing the same."""
-    return Comparison(measured, "regular_languages", ((Side(better, split, metric), Side(worse, split, metric)),),
-                      records, "quick", **more)
+def languages(measured, better, worse, records=("regular_languages_quick",), **more) -> Comparison:
+    """Accuracy on longer words, every length weighing the same."""
+    pair = tuple(Side(fields, "longer", "corrected") for fields in (better, worse))
+    return Comparison(measured, "regular_languages", (pair,), records, "quick", **more)
 
 
 def read(measured, language, split, metrics, **more) -> Comparison:

@@ -4,30 +4,24 @@ Attention rows are read from `attention.VARIANTS` and the three knobs, so a new 
 `naive`.  Layers and models have all parameters as one flat input, `parameters`.
 """
 
+from importlib import import_module
+
 from ...refusals import choices
-from . import (
-    attention,
-    automata,
-    compositional,
-    images,
-    language,
-    layers,
-    models,
-    operations,
-    regular,
-    routines,
-    sequences,
-    tasks,
-)
 from .case import Case
 
 __all__ = ["CASES", "ROUTINES", "Case", "find"]
 
-CASES: tuple[Case, ...] = tuple(case for part in (  # with a backward
-    operations, attention, layers, models, compositional, automata, regular, images, sequences,
-    language) for case in part.rows())
-ROUTINES: tuple[Case, ...] = (*routines.rows(), *tasks.rows(), *images.routines(), *sequences.routines(),
-                           *language.routines())    # without
+PARTS = [import_module(f".{name}", __name__) for name in (              # in this order
+    "operations", "attention", "layers", "models", "compositional", "automata", "regular", "routines", "tasks",
+    "images", "sequences", "language")]
+
+
+def rows(kind: str) -> tuple[Case, ...]:
+    """The rows of all parts that have some: of their function `rows` or `routines`."""
+    return tuple(case for part in PARTS if hasattr(part, kind) for case in getattr(part, kind)())
+
+
+CASES, ROUTINES = rows("rows"), rows("routines")                        # with a backward, and without
 
 
 def find(name: str) -> Case:

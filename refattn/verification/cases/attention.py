@@ -8,7 +8,7 @@ from ...attention import VARIANTS, as_hypernetwork, variant
 from ...attention.ablations import NORMALISERS, PHI, Knobs
 from ...attention.tiled import tiled, tiled_backward
 from ..naive import as_hypernetwork as naive_hypernetwork
-from .case import Case, maybe, named, normal, sizes
+from .case import Case, maybe, named, normal, of_page, sizes
 
 
 def loops(row):
@@ -21,21 +21,15 @@ def loops(row):
 
 def page(row, naive, name=None) -> Case:
     """The row of one variant."""
-    arrays, letters = ("q", "k", "v", *row.extras), row.axes
+    letters = row.axes
 
     def make(rng):
         size = sizes(rng, "bqkhde")
         while size["h"] < 3:                # one head alone, the other masked: RMSHead's gradient is but rounding
             size = sizes(rng, "bqkhde")
-        return {**{x: normal(rng, letters[x], size) for x in arrays}, **maybe(rng, size)}
+        return {**{x: normal(rng, letters[x], size) for x in ("q", "k", "v", *row.extras)}, **maybe(rng, size)}
 
-    def forward(inputs):
-        options = {x: value for x, value in inputs.items() if x not in arrays}
-        return row.forward(*(inputs[x] for x in arrays), **options)
-
-    def backward(saved, do):
-        return named(("q", "k", "v", "bias", *row.extras), row.backward(saved, do))
-
+    forward, backward = of_page(row.forward, row.backward, row.extras)
     return Case(f"attention/{name or row.name}", f"{row.paper}, {row.equation}", f"attention/{row.file}", make, forward,
                 backward, lambda inputs: naive(**inputs), constants=("dropout",), axes=letters, independent="bq",
                 symmetric="bqkhde", masked="zero")

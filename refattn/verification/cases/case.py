@@ -71,6 +71,22 @@ def maybe(rng, size, names=tuple(DRAWS)):
     return {name: DRAWS[name](rng, size) if rng.random() < 2 / 3 else None for name in names}
 
 
+def dropped(rng, *shape):
+    """Dropout of that shape, a quarter being dropped; None, which is left out, in three of ten draws."""
+    return (rng.random(shape) < 0.75) / 0.75 if rng.random() < 0.7 else None
+
+
 def named(names, gradients) -> dict:
     """{name: gradient}, without those that are None."""
     return {name: g for name, g in zip(names, gradients, strict=False) if g is not None}
+
+
+def of_page(forward, backward, extras, **fixed):
+    """(forward, backward) of a page as functions of a dict of inputs; `extras` are the arrays that follow v."""
+    arrays = ("q", "k", "v", *extras)
+
+    def run(inputs):
+        options = {name: x for name, x in inputs.items() if name not in arrays}
+        return forward(*(inputs[name] for name in arrays), **options, **fixed)
+
+    return run, lambda saved, do: named(("q", "k", "v", "bias", *extras), backward(saved, do))

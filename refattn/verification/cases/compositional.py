@@ -12,8 +12,8 @@ from ...models.transformer import universal
 from ..naive import compositional as loops
 from ..naive import universal as naive_universal
 from ..naive.contextual_retrieval import network
-from .case import Case, maybe, named, normal, sizes
-from .layers import attention_inputs, row
+from .case import Case, maybe, normal, of_page, sizes
+from .layers import attending, row
 from .models import dropout_for
 
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
@@ -28,16 +28,9 @@ def page(name) -> Case:
         size = sizes(rng, "bqksrdec" + "f" * (scoring == "nonlinear")) | {"1": 1}
         return {**{x: normal(rng, letters[x], size) for x in letters}, **maybe(rng, size | {"h": size["s"]})}
 
-    def forward(inputs):
-        options = {x: value for x, value in inputs.items() if x not in letters}
-        return row.forward(*(inputs[x] for x in letters), **options)
-
-    def naive(inputs):
-        options = {x: value for x, value in inputs.items() if x not in letters}
-        return loops.compositional(*(inputs[x] for x in letters), scoring=scoring, **options)
-
-    return Case(f"attention/{name}", "C, eq. (7)-(13)", "attention/compositional.py", make, forward,
-                lambda saved, do: named(("q", "k", "v", "bias", *row.extras), row.backward(saved, do)), naive,
+    forward, backward = of_page(row.forward, row.backward, row.extras)
+    naive, _ = of_page(loops.compositional, None, row.extras, scoring=scoring)
+    return Case(f"attention/{name}", "C, eq. (7)-(13)", "attention/compositional.py", make, forward, backward, naive,
                 constants=("dropout",), axes={**letters, **PAIRS, "output": "bqse"}, independent="bq",
                 symmetric="bqksrdec", masked="zero")
 
@@ -45,11 +38,9 @@ def page(name) -> Case:
 def layer(name, scoring, *, cross=False, read=None, **fields) -> Case:
     """Compositional: self- or cross-attention, some queries only, without biases."""
     one = Compositional(8, 3, 4, 4, 2, 5, scoring, **fields)
-    masks = dict.fromkeys(PAIRS, "bstk" if cross else "bstt") | ({"context": "bkm"} if cross else {})
-    return row(f"layers/Compositional {name}", one, "attention/compositional.py", attention_inputs(cross),
-               partial(loops.layer, scoring=scoring), read=read, source="C, eq. (7)-(14)", constants=("dropout",),
-               masked="" if read else "gradient", independent="b", symmetric="b" if read else "btk" if cross else "bt",
-               axes={"x": "btm", "output": "btm", **masks})
+    return attending(f"layers/Compositional {name}", one, "attention/compositional.py",
+                     partial(loops.layer, scoring=scoring), "C, eq. (7)-(14)", cross=cross, read=read,
+                     pairs="bstk" if cross else "bstt")
 
 
 def attention(scoring):

@@ -15,7 +15,7 @@ from ..naive import sort_of_clevr as scenes_by_loops
 from ..naive import triangles as triangles_by_loops
 from ..naive import vision
 from ..naive.convolution import convolution
-from .case import Case
+from .case import Case, dropped
 from .compositional import attention
 from .layers import row
 from .routines import table
@@ -44,9 +44,6 @@ def network(name, scoring, *, questions=0, tasks=0) -> Case:
     else:
         model = ClassToken(Conv(2, 4 if questions else 8, TILE, TILE), stack, 3, questions)
         naive = vision.class_token
-
-    def dropped(rng, *shape):
-        return (rng.random(shape) < 0.75) / 0.75 if rng.random() < 0.7 else None
 
     def make(rng):
         b, t = int(rng.integers(2, 5)), 6 + (tasks or 1)

@@ -27,8 +27,8 @@ from ..naive import next_token as naive_next_token
 from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
 from ..naive.positions import rotary as naive_rotary
-from .case import Case, named, normal, shape, sizes
-from .layers import MASKS, attention_inputs, random_parameters, row
+from .case import Case, dropped, named, normal, shape, sizes
+from .layers import attending, random_parameters, row
 from .routines import table
 
 
@@ -41,9 +41,8 @@ def biased(variant, position, bias, read=None) -> Case:
         return naive_layer.multi_head(p, x, variant=variant, **given)
 
     words = f"layers/MultiHead {variant}, {type(position).__name__} {getattr(position, 'kernel', '')}".strip()
-    return row(words, layer, "layers/text_positions.py", attention_inputs(), naive, read=read, constants=("dropout",),
-               source="Press et al. 2022; Chi et al. 2022; R's baselines", masked="" if read else "gradient",
-               independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
+    return attending(words, layer, "layers/text_positions.py", naive, "Press et al. 2022; Chi et al. 2022; R's "
+                     "baselines", ordered=True, read=read)
 
 
 def kerple(p, queries, keys, kernel):
@@ -105,8 +104,7 @@ def model(name, stack, *, embedding=None, read=None, target=True, fields=None, *
         size |= {"a": len(list(one.applications(size["t"]))), "s": 2, "w": getattr(stack.block.attention, "chunk", 0)}
         ids = {x: rng.integers(6, size=(size["b"], size["t"])) for x in (("x", "target") if target else ("x",))}
         drop = {"embedding_dropout": "btm", "residual": "asbtm", "dropout": "ab1tw" if one.sliding else "ab1tt"}
-        return ids | {x: (rng.random(shape(form, size)) < 0.75) / 0.75 if rng.random() < 0.7 else None
-                      for x, form in drop.items()}
+        return ids | {x: dropped(rng, *shape(form, size)) for x, form in drop.items()}
 
     return row(f"models/Language {name}", one, "models/language.py", make, partial(naive_language.language, **options),
                read=read, source="H, section 5; C, section 4.7; R, section 6", independent="b", symmetric="b",

@@ -20,10 +20,9 @@ from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
 from ..naive import transformer as naive_transformer
 from .attention import loops as definition
-from .case import Case, maybe, normal, sizes
+from .case import Case, dropped, maybe, normal, sizes
 
 MASKS = {"bias": "bhtt", "keep": "bhtt", "dropout": "bhtt"}
-CROSS = {"context": "bkm", "bias": "bhtk", "keep": "bhtk", "dropout": "bhtk"}
 
 
 def pair(layer, **fixed):
@@ -92,6 +91,16 @@ def attention_inputs(cross=False):
     return make
 
 
+def attending(name, layer, file, naive, source, make=None, *, cross=False, read=None, ordered=False,
+              pairs=None) -> Case:
+    """The row of an attention layer, `ordered` where it tells positions apart; `pairs` are the axes of its masks."""
+    symmetric = "b" if read or ordered else "btk" if cross else "bt"
+    masks = dict.fromkeys(MASKS, pairs or ("bhtk" if cross else "bhtt")) | ({"context": "bkm"} if cross else {})
+    return row(name, layer, file, make or attention_inputs(cross), naive, source=source, read=read,
+               constants=("dropout",), masked="" if read else "gradient", independent="b", symmetric=symmetric,
+               axes={"x": "btm", "output": "btm", **masks})
+
+
 def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=True) -> Case:
     """MultiHead around a page: self- or cross-attention, some queries only, rotary positions, no biases."""
     position = None if pairing is None else Rotary(pairing=pairing)
@@ -102,10 +111,8 @@ def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=Tr
     def naive(p, x, **given):
         return naive_layer.multi_head(p, x, variant=loops, extras=extras, position=turn, **given)
 
-    symmetric = "b" if read or pairing else "btk" if cross else "bt"
-    return row(f"layers/MultiHead {name}", layer, "attention/layer.py", attention_inputs(cross), naive, read=read,
-               source="H, section 2.1", constants=("dropout",), masked="" if read else "gradient", independent="b",
-               symmetric=symmetric, axes={"x": "btm", "output": "btm", **(CROSS if cross else MASKS)})
+    return attending(f"layers/MultiHead {name}", layer, "attention/layer.py", naive, "H, section 2.1", cross=cross,
+                     read=read, ordered=bool(pairing))
 
 
 def position_wise(name, layer, file, naive) -> Case:
@@ -156,10 +163,8 @@ def block_of(norm, *, cross=False, read=None) -> Case:
             keep = rng.random((size["b"], 1, 1, size["k"])) < 0.8
             drop = (rng.random((size["b"], 2, size["t"], size["k"])) < 0.75) / 0.75
             given |= {"context": normal(rng, "bkm", size), "context_keep": keep, "context_dropout": drop}
-        shape = 2 + cross, size["b"], size["t"], 8
-        return {"x": normal(rng, "btm", size), **given,
-                "residual": (rng.random(shape) < 0.75) / 0.75 if rng.random() < 2 / 3 else None,
-                "hidden": (rng.random((*shape[1:3], 9)) < 0.75) / 0.75 if rng.random() < 2 / 3 else None}
+        return {"x": normal(rng, "btm", size), **given, "residual": dropped(rng, 2 + cross, size["b"], size["t"], 8),
+                "hidden": dropped(rng, size["b"], size["t"], 9)}
 
     def naive(p, x, *, context=None, context_keep=None, context_dropout=None, keep=None, dropout=None, residual=None,
               hidden=None):

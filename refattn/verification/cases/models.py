@@ -11,7 +11,7 @@ from ...models.encoder_decoder import EncoderDecoder
 from ...models.transformer import decoder
 from ..naive import block as naive_block
 from ..naive import transformer as naive_transformer
-from .case import Case, normal, sizes
+from .case import Case, dropped, normal, sizes
 from .layers import row
 
 LAYERS = 2
@@ -19,8 +19,7 @@ LAYERS = 2
 
 def dropout_for(rng, size):
     """One array for each block, or None."""
-    shape = LAYERS, size["b"], size["h"], size["t"], size["t"]
-    return (rng.random(shape) < 0.75) / 0.75 if rng.random() < 0.7 else None
+    return dropped(rng, LAYERS, size["b"], size["h"], size["t"], size["t"])
 
 
 def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, read=None, activation="gelu") -> Case:
@@ -53,8 +52,7 @@ def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:
         size = sizes(rng, "bst", 4)
         keep = rng.random((size["b"], 1, 1, size["s"])) < 0.7
         source, target = (rng.integers(n, size=(size["b"], size[t])) for n, t in ((5, "s"), (6, "t")))
-        drop = {f"{name}_dropout": (rng.random((*x.shape, 8)) < 0.75) / 0.75 if rng.random() < 0.7 else None
-                for name, x in (("source", source), ("target", target))}
+        drop = {"source_dropout": dropped(rng, *source.shape, 8), "target_dropout": dropped(rng, *target.shape, 8)}
         return {"x": source, "target": target, "source_keep": keep if rng.random() < 0.7 else None, **drop}
 
     def naive(p, x, **given):

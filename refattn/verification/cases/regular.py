@@ -14,8 +14,8 @@ from ..naive import recurrent
 from ..naive import regular_gpt as whole
 from ..naive import sliding_dilated as loops
 from ..naive import transformer_xl as xl
-from .case import Case, maybe, named, normal, sizes
-from .layers import attention_inputs, row
+from .case import Case, maybe, named, normal, of_page, sizes
+from .layers import attending, row
 
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bhqw")
 
@@ -32,18 +32,12 @@ def page(name, extras, forward, *, dilation, read=None) -> Case:
         drawn["offset_bias"][:, 1] = drawn["q"][:, 1] = 0           # legal values: neither is a mask
         return {**drawn, **maybe(rng, size | {"k": size["w"]})}
 
-    def arrays(inputs):
-        options = {x: value for x, value in inputs.items() if x not in letters}
-        return [inputs[x] for x in letters], options | ({} if read is None else {"read": read})
-
-    def run(function, inputs, **fixed):
-        given, options = arrays(inputs)
-        return function(*given, **options, **fixed)
-
-    return Case(f"attention/{name}", "R, eq. (1)", "attention/sliding_dilated.py", make, partial(run, forward),
-                lambda saved, do: named(("q", "k", "v", "bias", *extras), sliding_dilated_backward(saved, do)),
-                partial(run, loops.sliding_dilated, dilation=dilation), constants=("dropout",),
-                axes={**letters, **PAIRS, "output": "bqhe"}, independent="b", symmetric="bhde", masked="zero")
+    at = {} if read is None else {"read": read}
+    run, backward = of_page(forward, sliding_dilated_backward, extras, **at)
+    naive, _ = of_page(loops.sliding_dilated, None, extras, dilation=dilation, **at)
+    return Case(f"attention/{name}", "R, eq. (1)", "attention/sliding_dilated.py", make, run, backward, naive,
+                constants=("dropout",), axes={**letters, **PAIRS, "output": "bqhe"}, independent="b", symmetric="bhde",
+                masked="zero")
 
 
 def pages():
@@ -65,10 +59,9 @@ def layer(name, *, read=None, **fields) -> Case:
         size = sizes(rng, "bt", 5) | {"m": 8, "h": 3, "k": 3}
         return {"x": normal(rng, "btm", size), **maybe(rng, size | {"q": size["t"]})}
 
-    return row(f"layers/SlidingDilated {name}", one, "attention/sliding_dilated.py", make,
-               partial(loops.layer, dilation=one.dilation), read=read, source="R, section 3.1", constants=("dropout",),
-               masked="" if read else "gradient", independent="b", symmetric="b",
-               axes={"x": "btm", "output": "btm", **dict.fromkeys(PAIRS, "bhtw")})
+    return attending(f"layers/SlidingDilated {name}", one, "attention/sliding_dilated.py",
+                     partial(loops.layer, dilation=one.dilation), "R, section 3.1", make, ordered=True, read=read,
+                     pairs="bhtw")
 
 
 def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5, 6, 7), fields=None, embedded=False,
@@ -115,10 +108,9 @@ def regular_gpts():
 
 def relative(name, *, read=None) -> Case:
     """MultiHead with Transformer-XL's scores."""
-    return row(f"layers/MultiHead {name}", MultiHead(8, 3, 4, 2, position=TransformerXL(8, 3, 4), biases=read is None),
-               "attention/transformer_xl.py", attention_inputs(), xl.layer, read=read,
-               source="Dai et al. 2019, section 3.3", constants=("dropout",), masked="" if read else "gradient",
-               independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **dict.fromkeys(PAIRS, "bhtt")})
+    one = MultiHead(8, 3, 4, 2, position=TransformerXL(8, 3, 4), biases=read is None)
+    return attending(f"layers/MultiHead {name}", one, "attention/transformer_xl.py", xl.layer,
+                     "Dai et al. 2019, section 3.3", ordered=True, read=read)
 
 
 def token_model(name, model, file, naive, source, *, read=None) -> Case:

@@ -74,7 +74,7 @@ def two_largest(row):
     return [i in first for i in range(len(row))]
 
 
-def rows():
+def routines():
     """All rows of this file."""
     yield Case("optim/adamw_step", "Loshchilov & Hutter 2019", "optim.py", adamw_inputs, adamw, None, adamw_loops)
     for scale in 0.1, 10.0:                             # below the limit, and above it

@@ -132,7 +132,7 @@ def all_trials_by_loops():
     return *found, np.array([*sizes, *[0] * 12, 2, 0, 99])
 
 
-def rows():
+def routines():
     """All rows of this file."""
     yield table("tasks/esbn", "tasks/esbn.py", all_trials, all_trials_by_loops, "C, appendix C.5; Webb et al. 2021")
     yield table("tasks/scan", "tasks/scan.py", commands, commands_by_words, "C, section 4.6; Lake & Baroni 2018")

@@ -7,48 +7,25 @@ become the latent code, how many of the value network's layers the code generate
 import numpy as np
 
 from .arguments import complete, exact
-from .ops import relu
+from .ops import relu, rms_head, softmax
 
-EPSILON = 1e-6
 NORMALISERS = "softmax", "none", "rms_head", "softmax_rms_head", "rms_head_softmax"
 CODE_USES = 1, 2, 3
 PHIS = "identity", "relu"
-
-
-def softmax_over_keys(s, keep):
-    """a_hj = exp(s_hj) / sum_j' exp(s_hj'), the sum running over the kept j', head by head; 0 where not kept."""
-    a = np.zeros_like(s)
-    for h in range(s.shape[0]):
-        kept = [j for j in range(s.shape[1]) if keep[h, j]]
-        top = max((s[h, j].real for j in kept), default=0.0)
-        for j in kept:
-            a[h, j] = np.exp(s[h, j] - top) / sum(np.exp(s[h, other] - top) for other in kept)
-    return a
-
-
-def rms_over_heads(s):
-    """a_hj = s_hj / sqrt(mean_h' s_h'j^2 + 1e-6), key by key."""
-    a = np.zeros_like(s)
-    heads = range(s.shape[0])
-    for j in range(s.shape[1]):
-        root = np.sqrt(sum(s[h, j] * s[h, j] for h in heads) / len(heads) + EPSILON)
-        for h in heads:
-            a[h, j] = s[h, j] / root
-    return a
 
 
 def code_of_one_query(s, keep, normaliser):
     """The latent code a (h, k) of one query, from its scores s (h, k); exactly 0 where keep is False."""
     s = np.where(keep, s, 0.0)
     if normaliser == "softmax":
-        return softmax_over_keys(s, keep)
+        return softmax(s, keep)                                 # over keys, head by head
     if normaliser == "none":
         return s
     if normaliser == "rms_head":
-        return rms_over_heads(s)
+        return rms_head(s, axis=0)                              # over heads, key by key
     if normaliser == "softmax_rms_head":
-        return rms_over_heads(softmax_over_keys(s, keep))
-    return softmax_over_keys(rms_over_heads(s), keep)           # rms_head_softmax
+        return rms_head(softmax(s, keep), axis=0)
+    return softmax(rms_head(s, axis=0), keep)                   # rms_head_softmax
 
 
 def value_of_one_pair(a, v, code_uses, phi, wv2):

@@ -6,14 +6,14 @@ import numpy as np
 
 from .arguments import exact
 from .feed_forward import layer as feed_forward
-from .layer import multi_head, part
+from .layer import affine, multi_head, part
 from .ops import embedding, layer_norm, linear
 from .positions import sinusoidal
 
 
 def normed(p, x):
-    """LayerNorm with the parameters p.scale, p.shift; epsilon 1e-5."""
-    return layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
+    """LayerNorm with the parameters p.scale, p.shift; epsilon 1e-5.  x as it is where p is None."""
+    return x if p is None else layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
 
 
 def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None, hidden=None):
@@ -45,23 +45,20 @@ def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post",
     p.source.table, p.encoder.blocks, .norm where there is one, p.target.table (`positions`: sines and cosines are
     added), p.decoder alike, p.readout.w .b or a tied one, which is y_v = h . table_v / sqrt(m); returns (b, t, o).
     """
-    h = embedding(part(part(p, "source"), "table"), source) * exact(1 if source_dropout is None else source_dropout)
-    for each in part(part(p, "encoder"), "blocks"):
+    h = embedding(part(p, "source", "table"), source) * exact(1 if source_dropout is None else source_dropout)
+    for each in part(p, "encoder", "blocks"):
         h = block(each, h, partial(multi_head, keep=source_keep), norm=encoder_norm)
-    last = part(part(p, "encoder"), "norm")
-    context = h if last is None else normed(last, h)
+    context = normed(part(p, "encoder", "norm"), h)
     steps = np.asarray(target).shape[1]
     before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
-    h = embedding(part(part(p, "target"), "table"), target)
+    h = embedding(part(p, "target", "table"), target)
     h = h + sinusoidal(*h.shape[1:]) if positions else h
     h = h * exact(1 if target_dropout is None else target_dropout)
-    for each in part(part(p, "decoder"), "blocks"):
+    for each in part(p, "decoder", "blocks"):
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))
-    last = part(part(p, "decoder"), "norm")
-    h = h if last is None else normed(last, h)
-    readout = part(p, "readout")
+    h = normed(part(p, "decoder", "norm"), h)
     if tied:
-        table = exact(part(part(p, "target"), "table"))
+        table = exact(part(p, "target", "table"))
         return linear(h, table.T) / np.sqrt(table.shape[1])
-    return linear(h, part(readout, "w"), part(readout, "b"))
+    return affine(part(p, "readout"), h)

@@ -3,16 +3,9 @@
 import numpy as np
 
 from .arguments import complete, exact
-from .layer import part
+from .layer import affine, output_map, part
 from .ops import linear as linear_map
-from .ops import relu
-
-
-def weights(s, kept):
-    """{j: exp(s_j) / sum of exp(s_j') over the kept j'} for the kept j."""
-    top = max((s[j].real for j in kept), default=0.0)           # a common factor of every exp: it changes no ratio
-    total = sum(np.exp(s[j] - top) for j in kept)
-    return {j: np.exp(s[j] - top) / total for j in kept}
+from .ops import relu, softmax
 
 
 def dot(selector, retrieval, wr, br=None):
@@ -61,14 +54,14 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     selector, score = exact(selector), [None if x is None else exact(x) for x in score]
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     o = o.astype(np.result_type(o, selector, *(x for x in score if x is not None)))
+    keys = range(k.shape[1])
     for b, i, s in np.ndindex(o.shape[:3]):
-        kept = [j for j in range(k.shape[1]) if keep[b, s, i, j]]
-        scores = {j: np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in kept}    # (1)
-        a = weights(scores, kept)                                                                               # (2)
-        c = {j: a[j] * dropout[b, s, i, j] for j in kept}                                                       # (3)
-        t = [sum((c[j] * v[b, j, r] for j in kept), np.zeros(v.shape[3])) for r in range(v.shape[2])]           # (4)
+        scores = [np.dot(q[b, i, s], k[b, j, s]) / np.sqrt(q.shape[-1]) + bias[b, s, i, j] for j in keys]       # (1)
+        a = softmax(scores, keep[b, s, i])                                                                      # (2)
+        c = a * dropout[b, s, i]                                                                                # (3)
+        t = [sum(c[j] * v[b, j, r] for j in keys) for r in range(v.shape[2])]                                   # (4)
         l = [SCORINGS[scoring][0](selector[b, i, s], retrieval, *score) for retrieval in t]                     # (5)
-        g = weights(l, range(len(l)))                                                                           # (6)
+        g = softmax(l)                                                                                          # (6)
         for r, retrieval in enumerate(t):
             o[b, i, s] += g[r] * retrieval                                                                      # (7)
     return o
@@ -87,10 +80,7 @@ def layer(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropout=No
     returns    : (b, q, m)
     """
     context = x if context is None else context
-    q, selector = (linear_map(x, part(p, f"w{n}"), part(p, f"b{n}")) for n in "qs")
-    k, v = (linear_map(context, part(p, f"w{n}"), part(p, f"b{n}")) for n in "kv")
+    q, selector, k, v = affine(p, x, "q"), affine(p, x, "s"), affine(p, context, "k"), affine(p, context, "v")
     score = [part(p, name) for name in SCORINGS[scoring][1]]
     o = compositional(q, k, v, selector, *score, scoring=scoring, bias=bias, keep=keep, dropout=dropout)
-    wo = exact(part(p, "wo"))
-    joined = o.reshape(*o.shape[:2], -1)                        # the searches side by side, as eq. 14 has them
-    return linear_map(joined, wo.reshape(-1, wo.shape[2]), part(p, "bo"))
+    return output_map(p, o)                                     # the searches side by side, as eq. 14 has them

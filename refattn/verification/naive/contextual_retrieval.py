@@ -5,7 +5,7 @@ import numpy as np
 from . import feed_forward
 from .arguments import exact
 from .compositional import SCORINGS, compositional
-from .layer import attention, part
+from .layer import affine, attention, part
 from .ops import linear
 
 
@@ -27,16 +27,16 @@ def network(p, x, *, scoring=None, variant="softmax", dropout=None):
     h = feed_forward.layer(encoder, x, "relu")
     objects = range(h.shape[1])
     keep = np.array([[i != j for j in objects] for i in objects])
-    q, k, v = (linear(h, part(inner, f"w{n}"), part(inner, f"b{n}")) for n in "qkv")
+    q, k, v = (affine(inner, h, name) for name in "qkv")
     if scoring is None:
         o = attention(variant, q, k, v, keep=keep, dropout=dropout)
     else:
-        selector = linear(h, part(inner, "ws"), part(inner, "bs"))
+        selector = affine(inner, h, "s")
         score = [part(inner, name) for name in SCORINGS[scoring][1]]
         o = compositional(q, k, v, selector, *score, scoring=scoring, keep=keep, dropout=dropout)
     wo = exact(part(inner, "wo"))
     joined, w = o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2])
     if own is not None:
-        joined = np.concatenate([joined, linear(h, part(own, "wv"), part(own, "bv"))], axis=-1)
+        joined = np.concatenate([joined, affine(own, h, "v")], axis=-1)
         w = np.concatenate([w, exact(part(own, "wo"))])
     return feed_forward.layer(decoder, linear(joined, w, part(inner, "bo")), "relu")

@@ -26,14 +26,14 @@ def language(p, x, *, target=None, layers=None, chunk=None, least=1, variant="so
     p.norm or none; embedding_dropout broadcasts to (b, t, m), dropout and residual to one entry for each application;
     returns (b, t, v), with a target (b, t).
     """
-    table = part(part(p, "embed"), "table")
+    table = part(p, "embed", "table")
     h, steps = embedding(table, x), np.shape(x)[1]
     if embedding_scale:
         h = h * np.sqrt(h.shape[-1])
     if halves:
         h = h + halves_table(steps, h.shape[-1])
     if part(p, "positions") is not None:
-        h = h + exact(part(part(p, "positions"), "table"))[:steps]
+        h = h + exact(part(p, "positions", "table"))[:steps]
     if embedding_dropout is not None:
         h = h * embedding_dropout
     before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
@@ -47,8 +47,8 @@ def language(p, x, *, target=None, layers=None, chunk=None, least=1, variant="so
             look = partial(attention or partial(multi_head, variant=variant), keep=before, **drop)
         h = block(blocks[number % len(blocks)], h, look, norm=norm, activation=activation,
                   residual=None if residual is None else residual[number])
-    h = h if part(p, "norm") is None else normed(part(p, "norm"), h)
-    own = part(part(p, "readout"), "table") if part(p, "readout") is not None else table
+    h = normed(part(p, "norm"), h)
+    own = table if part(p, "readout") is None else part(p, "readout", "table")
     factor = h.shape[-1] ** -0.5 if scale else 1.0
     if target is not None:
         return next_token(h, own, target, factor)

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from .ablations import ablation
 from .arguments import exact
 from .hyla import hyla
@@ -14,9 +12,25 @@ from .softmax import softmax
 PAGES = {"softmax": softmax, "linear": linear_attention, "hyla": hyla}
 
 
-def part(p, name):
-    """The parameter or group of parameters called `name` in p, a mapping or an object; None if there is none."""
-    return p.get(name) if isinstance(p, Mapping) else getattr(p, name, None)
+def part(p, *path):
+    """What a path of names leads to from p, through mappings and objects; None where there is nothing."""
+    for name in path:
+        p = p.get(name) if isinstance(p, Mapping) else getattr(p, name, None)
+    return p
+
+
+def affine(p, x, name=""):
+    """y = x w + b with the parameters p.w and p.b, or, of the name "q", p.wq and p.bq; an absent bias is 0."""
+    return linear(x, part(p, f"w{name}"), part(p, f"b{name}"))
+
+
+def output_map(p, o):
+    """y_i = bo + sum_h,e o_ihe wo_he with p.wo and p.bo: the heads side by side, then one map.
+
+    Shapes: o (b, q, h, e), wo (h, e, m), bo (m) or none, returns (b, q, m).
+    """
+    wo = exact(part(p, "wo"))
+    return linear(o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2]), part(p, "bo"))
 
 
 def attention(variant, q, k, v, **given):
@@ -50,21 +64,11 @@ def multi_head(p, x, *, variant="softmax", extras=None, context=None, bias=None,
     returns             : (b, q, m)
     """
     context = x if context is None else context
-    q = linear(x, part(p, "wq"), part(p, "bq"))
-    k = linear(context, part(p, "wk"), part(p, "bk"))
-    v = linear(context, part(p, "wv"), part(p, "bv"))
+    q, k, v = affine(p, x, "q"), affine(p, context, "k"), affine(p, context, "v")
     if position is not None:
         q, k = position(q), position(k)
     further = {}
     for name, axes in (extras or {}).items():
         of = {"bq": x, "bk": context}.get(axes[:2])
-        further[name] = part(p, name) if of is None else linear(of, part(p, f"w{name}"), part(p, f"b{name}"))
-    o = attention(variant, q, k, v, **further, bias=bias, keep=keep, dropout=dropout)
-    wo = exact(part(p, "wo"))
-    bo = exact(np.zeros(wo.shape[2]) if part(p, "bo") is None else part(p, "bo"))
-    y = np.zeros((*o.shape[:2], wo.shape[2]), dtype=np.result_type(o, wo, bo))
-    for b, i, m in np.ndindex(y.shape):
-        y[b, i, m] = bo[m]
-        for h, e in np.ndindex(wo.shape[:2]):
-            y[b, i, m] += o[b, i, h, e] * wo[h, e, m]
-    return y
+        further[name] = part(p, name) if of is None else affine(p, of, name)
+    return output_map(p, attention(variant, q, k, v, **further, bias=bias, keep=keep, dropout=dropout))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .arguments import exact
-from .layer import part
+from .layer import affine, part
 from .ops import linear, relu
 
 
@@ -18,7 +18,7 @@ def recurrent(p, x):
     for b, t in np.ndindex(*np.shape(x)):
         before = states[b, t - 1] if t else np.zeros_like(bi)
         states[b, t] = relu(wi[x[b, t]] + bi + linear(before, part(p, "wh"), bh))
-    return linear(states, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+    return affine(part(p, "readout"), states)
 
 
 def linear_recurrence(a, u):

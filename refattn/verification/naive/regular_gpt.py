@@ -6,8 +6,8 @@ import numpy as np
 
 from .arguments import exact
 from .block import block, normed
-from .layer import part
-from .ops import embedding, linear
+from .layer import affine, part
+from .ops import embedding
 from .sliding_dilated import layer
 
 
@@ -25,14 +25,13 @@ def depth(length, chunk):
 
 def embedded(p, x, scale):
     """x (b, t, m) of tokens, or x itself where it has features; times sqrt(m) with `scale`."""
-    x = exact(x) if np.ndim(x) == 3 else embedding(part(part(p, "embed"), "table"), x)
+    x = exact(x) if np.ndim(x) == 3 else embedding(part(p, "embed", "table"), x)
     return x * np.sqrt(x.shape[-1]) if scale else x
 
 
 def read_out(p, x):
     """norm(x) w + b, without the norm where p has none."""
-    x = x if part(p, "norm") is None else normed(part(p, "norm"), x)
-    return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+    return affine(part(p, "readout"), normed(part(p, "norm"), x))
 
 
 def regular_gpt(p, x, *, chunk, norm="post", activation="relu", scale=True, levels=None):
@@ -65,7 +64,7 @@ def tree(p, x, *, chunk, norm="post", activation="relu", scale=True):
     h = embedded(p, x, scale)
     for _ in range(depth(h.shape[1], chunk)):
         pads = -h.shape[1] % chunk
-        pad = exact(part(part(part(p, "blocks")[0], "attention"), "pad"))
+        pad = exact(part(part(p, "blocks")[0], "attention", "pad"))
         h = np.concatenate([np.broadcast_to(pad, (len(h), pads, len(pad))), h], axis=1)
         for each in part(p, "blocks"):
             h = block(each, h, layer, norm=norm, activation=activation)

@@ -3,8 +3,7 @@
 import numpy as np
 
 from .arguments import exact
-from .layer import part
-from .ops import linear
+from .layer import affine, output_map, part
 from .softmax import softmax
 
 
@@ -61,9 +60,8 @@ def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None):
     p       : wq (m, h, d)  wk  wv (m, h, e)  wo (h, e, m)  offset_bias (h, w); perhaps pad (m), bq, bk, bv, bo
     returns : (b, t, m)
     """
-    q, k, v = (linear(x, part(p, f"w{n}"), part(p, f"b{n}")) for n in "qkv")
-    pads = [] if part(p, "pad") is None else [linear(part(p, "pad"), part(p, f"w{n}"), part(p, f"b{n}")) for n in "kv"]
+    q, k, v = (affine(p, x, name) for name in "qkv")
+    pads = [] if part(p, "pad") is None else [affine(p, part(p, "pad"), name) for name in "kv"]
     o = sliding_dilated(q, k, v, part(p, "offset_bias"), *pads, dilation=dilation, bias=bias, keep=keep,
                         dropout=dropout)
-    wo = exact(part(p, "wo"))
-    return linear(o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2]), part(p, "bo"))
+    return output_map(p, o)

@@ -4,7 +4,7 @@ import numpy as np
 
 from . import feed_forward
 from .arguments import exact
-from .layer import multi_head, part
+from .layer import affine, multi_head, part
 from .ops import embedding, layer_norm, linear
 from .positions import t5_bias
 
@@ -19,7 +19,7 @@ def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activa
 
     Shapes: x (b, t, m), keep and dropout broadcast to (b, h, t, t), returns (b, t, m).
     """
-    table = part(part(p, "position"), "table")
+    table = part(p, "position", "table")
     bias = None if table is None else t5_bias(table, x.shape[1], x.shape[1], bidirectional=bidirectional)
     x = x + multi_head(part(p, "attention"), norm(part(p, "norm1"), x), variant=variant, bias=bias, keep=keep,
                        dropout=dropout)
@@ -49,7 +49,7 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
     if np.asarray(x).ndim == 2:
         x = embedding(part(embed, "table"), x)
     else:
-        x = linear(x, part(embed, "w"), part(embed, "b"))
+        x = affine(embed, x)
     steps = x.shape[1]
     keep = np.array([[j <= i for j in range(steps)] for i in range(steps)]) if causal else None
     blocks = part(p, "blocks")
@@ -61,4 +61,4 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
     if part(readout, "w") is None:
         table = exact(part(embed, "table"))
         return linear(x, table.T) / np.sqrt(table.shape[1])
-    return linear(x, part(readout, "w"), part(readout, "b"))
+    return affine(readout, x)

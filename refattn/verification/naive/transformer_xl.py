@@ -6,8 +6,8 @@ import numpy as np
 
 from .arguments import exact
 from .block import block
-from .layer import multi_head, part
-from .ops import embedding, linear
+from .layer import affine, multi_head, part
+from .ops import embedding
 
 
 def distance_code(p, width):
@@ -37,8 +37,7 @@ def relative_bias(p, q, k):
 
 def layer(p, x, *, bias=None, **options):
     """Multi-head attention with these scores; p.position has u, v and wr.  Shapes: as `layer.multi_head`."""
-    q, k = (linear(x, part(p, f"w{n}"), part(p, f"b{n}")) for n in "qk")
-    given = relative_bias(part(p, "position"), q, k) + (0 if bias is None else bias)
+    given = relative_bias(part(p, "position"), affine(p, x, "q"), affine(p, x, "k")) + (0 if bias is None else bias)
     return multi_head(p, x, bias=given, **options)
 
 
@@ -47,8 +46,8 @@ def baseline(p, x):
 
     Source: RegularGPT's code.  Shapes: x (b, t) integer, returns (b, t, o).
     """
-    table = exact(part(part(p, "embed"), "table"))
+    table = exact(part(p, "embed", "table"))
     x = embedding(table, x) * np.sqrt(table.shape[1])
     for each in part(p, "blocks"):
         x = block(each, x, layer, norm="post")
-    return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+    return affine(part(p, "readout"), x)

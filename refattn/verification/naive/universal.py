@@ -4,8 +4,7 @@ from functools import partial
 
 from . import compositional, positions
 from .block import block, normed
-from .layer import multi_head, part
-from .ops import linear
+from .layer import affine, multi_head, part
 
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
 
@@ -32,11 +31,10 @@ def universal(p, x, *, layers, scoring=None, norm="pre", table="none", keep=None
     p        : embed.w (i, m) .b (m)   block.norm1 .norm2 .attention .feed_forward   norm, or none   readout.w .b
     returns  : (b, t, o)
     """
-    x = linear(x, part(part(p, "embed"), "w"), part(part(p, "embed"), "b"))
+    x = affine(part(p, "embed"), x)
     if table != "none":
         x = x + TABLES[table](*x.shape[1:])
     for number in range(layers):
         factors = None if dropout is None else dropout[number]
         x = block(part(p, "block"), x, partial(attention, scoring=scoring, keep=keep, dropout=factors), norm=norm)
-    x = x if part(p, "norm") is None else normed(part(p, "norm"), x)
-    return linear(x, part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+    return affine(part(p, "readout"), normed(part(p, "norm"), x))

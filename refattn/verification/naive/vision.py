@@ -9,8 +9,7 @@ from .arguments import exact
 from .block import block
 from .convolution import convolution
 from .feed_forward import layer as feed_forward
-from .layer import part
-from .ops import linear
+from .layer import affine, part
 from .universal import attention
 
 
@@ -35,16 +34,16 @@ def class_token(p, x, *, question=None, size, layers, scoring=None, residual=Non
     p        : patch.k .b  token (1, e)  question.w .b  join.w .b (both with questions only)  block  readout.w .b
     returns  : (b, 1, o)
     """
-    h = convolution(x, part(part(p, "patch"), "k"), part(part(p, "patch"), "b"), stride=size)
+    h = convolution(x, part(p, "patch", "k"), part(p, "patch", "b"), stride=size)
     h = h.reshape(len(h), -1, h.shape[-1])
     h = h + positions.image_table(*h.shape[1:])
     h = np.stack([np.concatenate([exact(part(p, "token")), each]) for each in h])
     if question is not None:
-        asked = linear(question, part(part(p, "question"), "w"), part(part(p, "question"), "b"))
+        asked = affine(part(p, "question"), question)
         h = np.stack([[np.concatenate([token, words]) for token in each] for each, words in zip(h, asked, strict=True)])
-        h = linear(h, part(part(p, "join"), "w"), part(part(p, "join"), "b"))
+        h = affine(part(p, "join"), h)
     h = stack(p, h, layers, scoring, residual, hidden)
-    return linear(h[:, :1], part(part(p, "readout"), "w"), part(part(p, "readout"), "b"))
+    return affine(part(p, "readout"), h[:, :1])
 
 
 def task_tokens(p, x, *, task, size, layers, scoring=None, residual=None, hidden=None):

@@ -8,7 +8,7 @@ from ...attention.ablations import ablation, ablation_backward
 from ...attention.layer import MultiHead
 from ...contract import contract
 from ..naive import as_hypernetwork as loops
-from .statement import deviation, deviations, filled, sizes, theorem
+from .statement import deviation, deviations, filled, masked, sizes, theorem
 
 
 def inputs(rng, *, heads=None, same=False):
@@ -68,10 +68,7 @@ def hyla_equals_its_pseudocode(rng, epsilon):
          "H, table A1, rows 1-3", over=("softmax", "linear", "hyla"))
 def knobs_contain_the_pages(rng, name):
     q, k, v = inputs(rng)
-    options = {"bias": rng.standard_normal((q.shape[2], q.shape[1], k.shape[1])),
-               "keep": rng.random((k.shape[0], 1, q.shape[1], k.shape[1])) < 0.7,
-               "dropout": (rng.random((1, 1, q.shape[1], k.shape[1])) < 0.9) / 0.9}
-    row = VARIANTS[name]
+    options, row = masked(rng, q, k), VARIANTS[name]
     o, saved = row.forward(q, k, v, **options)
     o2, saved2 = ablation(q, k, v, knobs=row.knobs, **options)
     do = rng.standard_normal(o.shape)

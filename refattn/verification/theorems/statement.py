@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import params
+from ..cases.case import DRAWS
+from ..deviation import deviation as of_arrays
 
 
 class Theorem(NamedTuple):
@@ -35,9 +37,7 @@ def theorem(statement: str, source: str, tolerance: float = 1e-12, over=None):
 
 def deviation(a, b) -> float:
     """max |a - b| / max |b|, or max |a - b| where b is zero; infinite for NaN or another shape."""
-    if a.shape != b.shape or not np.isfinite(a).all():
-        return np.inf
-    return float(np.abs(a - b).max(initial=0) / (np.abs(b).max(initial=0) or 1))
+    return of_arrays("the difference", a, b)
 
 
 def deviations(ours, theirs) -> float:
@@ -49,6 +49,12 @@ def deviations(ours, theirs) -> float:
 def sizes(rng, n: int) -> list[int]:
     """n different sizes from 2 to 7, so that no swapped axis can hide."""
     return [int(x) for x in rng.permutation(np.arange(2, 8))[:n]]
+
+
+def masked(rng, q, k) -> dict:
+    """bias, keep and dropout, each in some form that broadcasts to (b, h, q, k), of q (b, q, h, d), k (b, k, h, d)."""
+    size = dict(zip("bqh", q.shape, strict=False)) | {"k": k.shape[1]}
+    return {name: draw(rng, size) for name, draw in DRAWS.items()}
 
 
 def filled(layer, rng):
