@@ -21,7 +21,7 @@
 # belong together; count how many matrices have more than one answer; compute the best answer that there is.
 #
 # **What you'll learn.** What makes the task hard; that "ambiguous" has two meanings whose counts differ by a factor of ten
-# to a thousand; which accuracy nobody can pass, and how far below it the published models are.
+# to several hundred; which accuracy nobody can pass, and how far below it the published models are.
 #
 # **What you need.** Nothing but counting. No network is trained here; `refattn train sraven` does that.
 #
