@@ -69,8 +69,8 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # A head does two things. Its queries and keys **search**: they say where to look. Its values **retrieve**:
 # they say what to take from there. The two are tied: head h's search always goes with head h's retrieval.
 #
-# C's Figure 1 asks what happens when one search is needed with two retrievals ("the nearest object: its
-# colour" and "the nearest object: its shape"). There must be two heads then, with two copies of the search.
+# C's Figure 1 asks what happens when one search is needed with two retrievals: objects are searched by colour, once
+# for their shape and once for their location. There must be two heads then, with two copies of the search.
 # Here is that argument in numbers: 2 searches, 4 retrievals, and multi-head attention with all 8 pairs.
 
 # %%
@@ -489,7 +489,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * The code gives the contextual retrieval network an "own value" of the searching object beside the searches'
 #   outputs, in both models; the text does not mention it. Here it is a path of its own, so that any attention
 #   layer fits.
-# * The weights of the answer's sum are one fixed list in the code, redrawn in the text. Here: the fixed list.
+# * The weights of the answer's sum are drawn, says the text; the code has one fixed list. Here: the fixed list.
 # * The key map sits in the selector here; its bias, which softmax over retrievals cannot see, is a parameter with
 #   gradient 0, so that parameters count as in C's Table 6.
 # * C trains 100,000 steps of 256 sets at 0.0001; this tutorial's figures are no reproduction.
