@@ -81,7 +81,8 @@ axis.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# Four tasks are made of them. A trial is a row of pictures and the number of the right answer:
+# Four tasks are made of them. A trial is a row of pictures and the label of the right answer, 0 for "the same" or for
+# the first choice:
 
 # %%
 figure, axes = plt.subplots(4, 1, figsize=(7, 5.6))
@@ -89,9 +90,9 @@ for axis, name in zip(axes, TASKS, strict=True):
     pictures_of, place, target = Esbn(name, 95).take("train", [3])
     row = np.pad(pictures[pictures_of[place[0]]], ((0, 0), (2, 2), (2, 2)), constant_values=0.85)
     axis.imshow(row.swapaxes(0, 1).reshape(36, -1), cmap="gray", vmin=0, vmax=1)
-    axis.set_title(f"{name.replace('_', ' ')}: the answer is {target[0]}", fontsize=10, loc="left")
+    axis.set_title(f"{name.replace('_', ' ')}: label {target[0]}", fontsize=10, loc="left")
     axis.set_axis_off()
-figure.suptitle("One trial of each task (number 3 of those trained on, five pictures)")
+figure.suptitle("One trial of each task, made of the five pictures to train on")
 plt.show()
 
 # %% [markdown]
