@@ -109,8 +109,31 @@ def test_orders_of_magnitude_are_drawn_on_a_logarithmic_scale():
 
 
 @plots
+def test_what_was_never_run_takes_no_room():
+    """A column of which nothing was run is not drawn, nor a row of which neither we nor the paper have a number."""
+    table = TABLES["figure-2c"]
+    sheet = table.sheet(table.recorded())
+    axes, = table.plot(sheet).axes
+    assert [cell["heading"] for cell in sheet.data[0]["cells"]] == ["16", "32", "64", "96"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["16", "32", "64"]
+    assert np.allclose(axes.get_xlim(), (-0.5, 2.5))
+    middle = replace(table, columns=(table.columns[0], table.columns[3], table.columns[1]), rows=tuple(
+        Row(row.label, row.fields, (None,) * 3) for row in table.rows))
+    axes, = middle.plot(middle.sheet(table.recorded())).axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["16", "32"]
+    line, = (x for x in axes.containers if x.get_label().startswith("hyla, 70%"))
+    assert np.round(line.lines[0].get_xdata(orig=False)).tolist() == [0, 1]
+    axes, = table.plot(table.sheet([])).axes
+    assert [text.get_text() for text in axes.texts] == ["never run"]
+    heads = TABLES["figure-5c"]
+    sheet = heads.sheet(heads.recorded())
+    labels = [text.get_text() for text in heads.plot(sheet).axes[0].get_yticklabels()]
+    assert labels == ["hyla, 1 head", "hyla, 8 heads", "softmax, 1 head", "softmax, 8 heads"] and len(sheet.data) == 10
+
+
+@plots
 def test_panels_of_one_quantity_have_one_scale():
-    for name, alike in ("figure-2b", True), ("figure-6", False):
+    for name, alike in ("figure-2b", True), ("figure-6", False), ("figure-a3", False):
         table = TABLES[name]
         limits = {axes.get_xlim() for axes in table.plot(table.sheet(table.recorded())).axes}
         assert (len(limits) == 1) == alike

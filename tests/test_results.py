@@ -10,7 +10,7 @@ import pytest
 
 from refattn import cli, params
 from refattn.recipes import RECIPES, recipe
-from refattn.reproduce import records
+from refattn.reproduce import published, records
 from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.statistics import interval as student
 from refattn.reproduce.statistics import mean
@@ -18,7 +18,13 @@ from refattn.tasks import sraven_bayes
 from refattn.train import fit, runs
 from tests.tiny import tiny
 
-RESULTS = (Path(__file__).parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def words_of(name):
+    """A document or tutorial without line breaks, and without the # of a tutorial's text."""
+    return " ".join((ROOT / name).read_text(encoding="utf-8").replace("\n# ", "\n").split())
 
 
 @pytest.mark.parametrize("name", records.names())
@@ -61,6 +67,14 @@ def test_the_separation_is_that_of_its_runs():
     half = 2.364624 * difference.std(ddof=1) / 8**0.5                           # Student t, 7 degrees of freedom
     assert f"{difference.mean():.3f} on average over seeds 2 to 9" in RESULTS
     assert f"interval {difference.mean() - half:.3f} to {difference.mean() + half:.3f}" in RESULTS
+    (least, most), (low, high) = ([of(loss[name, seed] for seed in range(2, 10)) for of in (min, max)]
+                                  for name in ("compositional", "softmax"))
+    assert (f"compositional has {least:.2f} to {most:.2f}, softmax {low:.2f} to {high:.2f}, its mean no better than "
+            "answering 0.") in " ".join(RESULTS.split())
+    assert np.mean([loss["softmax", seed] for seed in range(2, 10)]) > 0.75         # of which table 6's note speaks
+    assert round(np.mean([run["seconds"] for run in found])) == 10
+    assert f"at seed 2 of the record `contextual_retrieval_separation` ends at {loss['softmax', 2]:.3f} with" in (
+        words_of("docs/verdicts.md"))
 
 
 def test_the_loss_beside_nanogpts_is_that_of_its_runs_and_rates_are_those_that_validation_chose():
@@ -103,6 +117,123 @@ def test_words_on_scan_are_those_of_the_runs():
     assert f"do not show it: {better['effect']:+.3f} (95 % interval {better['interval_95'][0]:.3f} to " \
            f"{better['interval_95'][1]:.3f})" in words and better["verdict"].startswith("not supported")
     assert f"seeds is {both['interval_95'][0]:.3f} to {both['interval_95'][1]:.3f} all the same" in words
+
+
+def held_out(record, attention):
+    """Held-out R² of fuzzy logic, 70 % held out and no experts, by seed."""
+    return {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"] for run in records.load(record)["runs"]
+            if run["fields"]["attention"] == attention and not run["fields"].get("experts")}
+
+
+def test_words_on_table_a1_are_those_of_the_runs():
+    apart, means = [], {}
+    for name in "softmax", "linear", "hyla":
+        found, (theirs, error) = mean(held_out("fuzzy_logic_paper", name).values()), published.FUZZY_LOGIC.figures[name]
+        apart.append(f"{abs(found.mean - theirs) / math.hypot(found.standard_error, error):.1f}")
+        means[name] = f"{found.mean:.3f}"
+    assert "differ from the paper's figures by {}, {} and {} of their joint".format(*apart) in " ".join(RESULTS.split())
+    short = held_out("fuzzy_logic_short", "hyla")
+    behind = published.FUZZY_LOGIC.figures["hyla"][0] - mean(short.values()).mean
+    assert f"HYLA is {behind:.2f} below its own" in " ".join(RESULTS.split())
+    assert (f"after 3,000 steps HYLA's held-out R² is {min(short.values()):.3f} to {max(short.values()):.3f} over "
+            "eight seeds") in words_of("README.md") and len(short) == 8
+    ours, theirs = (held_out("fuzzy_logic_paper", name) for name in ("hyla", "softmax"))
+    lead = mean([ours[seed] - theirs[seed] for seed in ours])
+    assert (f"HYLA has {means['hyla']} and softmax attention {means['softmax']} (3 seeds; {lead.mean:+.3f}, 95 % "
+            "interval {:.3f} to {:.3f}: suggested".format(*student(lead))) in words_of("tutorials/03_hyla.py")
+
+
+def test_words_on_esbn_are_those_of_the_runs():
+    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    many, few, grows = (row for row in claims.judged(claims.recorded()).values() if "(ESBN)" in row["words"])
+
+    def told(row, n=""):
+        low, high = row["interval_95"]
+        return f"{row['effect']:+.3f} ({'95 % interval ' * bool(n)}{low:.3f} to {high:.3f}{n})"
+
+    _, rmts, _, identity = many["pairs"]
+    low, high = rmts["interval_95"]
+    assert f"on RMTS ({rmts['effect']:+.3f}, 95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
+    low, high = identity["interval_95"]
+    assert f"on identity rules ({identity['effect']:.3f}, {low:.3f} to {high:.3f})" in words
+    assert f"over four tasks, {told(many)}, does not show" in words and many["verdict"].startswith("not supported")
+    assert f"little left to gain: {told(few)} suggests it" in words and few["verdict"] == "suggested"
+    assert f"half of the difference is {told(grows)}." in words and grows["verdict"].startswith("not supported")
+    runs = records.load("esbn")["runs"]
+
+    def of(split, problem, hold_out, attention, retrievals=1):
+        return mean([run["metrics"][split]["accuracy"] for run in runs for x in [run["fields"]]
+                     if (x["problem"], x["hold_out"], x["attention"]) == (problem, hold_out, attention)
+                     and (attention == "softmax" or x["retrievals"] == retrievals)])
+    assert f"training either ({of('train', 'identity_rules', 50, 'softmax').mean:.3f})" in words
+    assert all(of("train", "identity_rules", m, "compositional", 4).mean < 0.8 for m in (50, 95))
+    softmax, one = (of("held_out", "rmts", 95, name) for name in ("softmax", "compositional"))
+    assert (f"softmax attention has {softmax.mean:.3f} ± {softmax.standard_error:.3f} and compositional attention "
+            f"with 1 retrieval {one.mean:.3f} ± {one.standard_error:.3f} (") in words_of("tutorials/10_sequences.py")
+
+
+def test_words_on_short_runs_of_parity_are_those_of_the_runs():
+    words = " ".join(RESULTS.split())
+    runs = {chunk: [run for run in records.load("regular_languages_quick")["runs"] if run["fields"]["chunk"] == chunk
+                    and run["fields"]["attention"] == "sliding_dilated"] for chunk in (2, 3)}
+    assert all(sorted(run["fields"]["seed"] for run in found) == list(range(10)) for found in runs.values())
+
+    def of(chunk, split):
+        return np.array([run["metrics"][split]["accuracy"] for run in runs[chunk]])
+    longer, far = of(2, "longer"), of(2, "far")
+    left = longer < 1
+    assert (of(2, "train") == 1).all() and (left == (far < 1)).all() and (~left).sum() == 6
+    assert (f"up to 500 six answer all, the others {100 * longer[left].min():.1f} to {100 * longer[left].max():.1f} %; "
+            f"at 5,000 those six answer all, the others {100 * far[left].min():.0f} to {100 * far[left].max():.0f} %."
+            ) in words
+    assert (of(3, "train") < 0.99).sum() == 2 and "With a chunk of 3 two of the ten have not learned" in words
+    assert f"words get {100 * of(3, 'longer').min():.0f} to {100 * of(3, 'longer').max():.0f} %." in words
+    assert round(np.mean([run["seconds"] for found in runs.values() for run in found]) / 60) == 1
+    small = [run["metrics"]["train"]["accuracy"] for run in records.load("regular_languages_quick")["runs"]
+             if run["fields"]["attention"] == "transformer_xl"]
+    assert len(small) == 5 and np.allclose(small, 0.5, atol=0.05)
+    modular = [run["metrics"] for run in records.load("regular_languages")["runs"] if run["fields"]["language"] ==
+               "modular_arithmetic" and run["fields"]["attention"] == "sliding_dilated"]
+    trained, beyond = (np.mean([x[split]["accuracy"] for x in modular]) for split in ("train", "longer"))
+    assert f"gets two thirds of the answers at trained lengths right and is at chance beyond ({beyond:.2f}," in words
+    assert abs(trained - 2 / 3) < 0.02
+
+
+def test_words_below_the_verdicts_are_those_of_the_runs():
+    words = words_of("docs/verdicts.md")
+    one, two = (sorted(run["metrics"]["specialisation"]["trained"] for run in records.load(name)["runs"])
+                for name in ("contextual_retrieval_one_search_codes", "contextual_retrieval_codes"))
+    assert {f"{x:.2f}" for x in one[:3]} == {"0.67"} and one[3] > 0.8 and sum(round(x, 2) >= 0.98 for x in one) == 3
+    assert "in 3 of 8 seeds two of the features that are asked for come through the same retrievals (specialisation " \
+           "0.67, where 1 is a permutation and 0.25 chance); in 3 others it is 0.98 or more." in words
+    assert f"with 2 searches retrievals specialise less, {two[0]:.2f} to {two[-1]:.2f}." in words
+    lead = {trained: {n: sorted(run["metrics"]["member margin"][n] for run in records.load(name)["runs"])
+                      for n in ("16", "32", "64", "128", "256", "512")} for trained, name in (
+        (40, "regular_languages_collapse_codes"), (160, "regular_languages_collapse_160_codes"))}
+    low, high = (of(x for n in ("16", "32") for x in lead[40][n]) for of in (min, max))
+    assert f"To 32 symbols the lead of members is {low:.0f} to {high:.0f} in all eight seeds" in words
+    last = lead[40]["512"]
+    assert sum(x < 0 for x in last) == 4 and "at 512 it is below zero in four seeds" in words
+    assert f"left the language, and {last[4]:.0f} to {last[-1]:.0f} in the other four." in words
+    assert np.all(np.diff([np.mean(lead[40][n]) for n in ("64", "128", "256", "512")]) < 0)
+    low, *_, high = lead[160]["512"]
+    assert f"the lead at 512 is {low:.0f} to {high:.0f} in all eight seeds" in words
+    for name in "regular_languages_collapse_codes", "regular_languages_collapse_160_codes":
+        for run in records.load(name)["runs"]:
+            for n, x in run["metrics"]["member margin"].items():
+                assert abs(x - run["metrics"]["float64 member margin"][n]) < 1e-5
+
+
+def test_words_on_compiled_automata_are_those_of_the_record():
+    words = words_of("docs/experiments.md")
+    record = json.loads((records.RECORDS / "compiled_automata.json").read_text(encoding="utf-8"))
+    rows = [*record["languages"], record["random"]]
+    assert f"{sum(row['positions'] for row in rows) / 1e6:.1f} million answers in all" in words
+    single = max(row["margin_from_1"] for row in record["languages"] if row["dtype"] == "float32")
+    assert f"at least {1 - single:.4f} in float32" in words
+    of_states = {row["name"]: row["states"] for row in rows[:-1] if row["switches"] != "as constructed"}
+    assert len(of_states) == 10 and max(of_states.values()) <= 6 and "in the ten languages of up to 6 states" in words
+    assert not any(row["margin_from_1"] for row in rows[:-1] if row["switches"] == "as constructed")
 
 
 def test_words_on_fuzzy_logic_at_3000_steps_are_those_of_the_runs():

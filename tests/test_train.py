@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -405,6 +406,20 @@ def test_the_logged_loss_is_the_mean_since_the_last_line(tmp_path):
 def test_curves_are_drawn_where_matplotlib_is(whole):
     pytest.importorskip("matplotlib")
     assert (whole[1] / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_was_killed_before_its_curves_gets_them_when_it_is_resumed(whole, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / tiny().name
+    shutil.copytree(whole[1], path)
+    (path / "curves.png").unlink()
+    before = (path / "result.json").read_bytes()
+    compare_module.train_all({path: tiny()}, tmp_path, resume=True, progress=False)
+    drawn = (path / "curves.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG") and (path / "result.json").read_bytes() == before
+    (path / "curves.png").write_bytes(b"somebody's own")
+    compare_module.train_all({path: tiny()}, tmp_path, resume=True, progress=False)
+    assert (path / "curves.png").read_bytes() == b"somebody's own"
 
 
 def test_load_gives_what_fit_gave(whole):

@@ -341,7 +341,7 @@ keep = masks.causal(t_q, t_k).copy()                    # q may see k <= q + 1, 
 keep[0] = False                                         # and query 0 may see nothing at all
 o, saved = softmax(q, k, v, keep=keep)
 dq, dk, dv, _ = softmax_backward(saved, do)
-print("code of head 0, batch entry 0:")
+print("code of the first head and batch entry:")
 print(saved.code[0, 0].round(3))
 assert np.all(saved.code[..., ~keep] == 0) and np.all(o[:, 0] == 0) and np.all(dq[:, 0] == 0)
 assert check.deviation("o", o, naive.softmax(q, k, v, keep=keep)) < 1e-12

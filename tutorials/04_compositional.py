@@ -69,8 +69,8 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # A head does two things. Its queries and keys **search**: they say where to look. Its values **retrieve**:
 # they say what to take from there. The two are tied: head h's search always goes with head h's retrieval.
 #
-# C's Figure 1 asks what happens when one search is needed with two retrievals ("the nearest object: its
-# colour" and "the nearest object: its shape"). There must be two heads then, with two copies of the search.
+# C's Figure 1 asks what happens when one search is needed with two retrievals: objects are searched by colour, once
+# for their shape and once for their location. There must be two heads then, with two copies of the search.
 # Here is that argument in numbers: 2 searches, 4 retrievals, and multi-head attention with all 8 pairs.
 
 # %%
@@ -79,7 +79,7 @@ b, t, m, d, e = 8, 7, 32, 5, 6
 S, R = 2, 4
 maps = {"wq": rng.standard_normal((m, S, d)) / m**0.5, "wk": rng.standard_normal((m, S, d)) / m**0.5,
         "wv": rng.standard_normal((m, R, e)) / m**0.5}
-search, retrieval = np.repeat(range(S), R), np.tile(range(R), S)            # of heads 0 to 7
+search, retrieval = np.repeat(range(S), R), np.tile(range(R), S)            # of the 8 heads
 source = {"wq": search, "wk": search, "wv": retrieval}
 x = rng.standard_normal((b, t, m))
 
@@ -150,7 +150,9 @@ panels = {"query maps wq": maps["wq"][:, search], "gradients of wq": own["wq"],
           "value maps wv": maps["wv"][:, retrieval], "gradients of wv": own["wv"]}
 for ax, (title, parts) in zip(axes, panels.items(), strict=True):
     image = ax.imshow(cosines(parts), vmin=-1, vmax=1, cmap="RdBu_r")
-    ax.set(title=title, xlabel="head", xticks=range(S * R), yticks=range(S * R))
+    ax.set_xticks(range(S * R), range(1, S * R + 1))
+    ax.set_yticks(range(S * R), range(1, S * R + 1))
+    ax.set(title=title, xlabel="head")
 axes[0].set_ylabel("head")
 figure.suptitle("Cosines between the n = 8 heads of one shared layer, random parameters (one draw, seed 0)")
 figure.colorbar(image, ax=axes, label="cosine", shrink=0.8)
@@ -158,7 +160,7 @@ print(f"copies of a search: cosine of the maps 1, of their gradients {cosines(ow
 assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 
 # %% [markdown]
-# **What is seen.** Heads 0 to 3 share a search, heads 4 to 7 the other; heads 0 and 4 share a retrieval, and so
+# **What is seen.** Heads 1 to 4 share a search, heads 5 to 8 the other; heads 1 and 5 share a retrieval, and so
 # on: the maps are equal there (dark red). Their gradients are not; with a random upstream gradient, as here,
 # they have next to nothing in common.
 #
@@ -423,7 +425,9 @@ for ax, (title, each) in zip(axes, seen.items(), strict=True):
     image = ax.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
     for (row, column), value in np.ndenumerate(matrix):
         ax.text(column, row, f"{value:.2f}", ha="center", va="center", color="black" if value > 0.5 else "white")
-    ax.set(title=title, xlabel="learned retrieval", xticks=range(R), yticks=range(R))
+    ax.set_xticks(range(R), range(1, R + 1))
+    ax.set_yticks(range(R), range(1, R + 1))
+    ax.set(title=title, xlabel="learned retrieval")
     print(f"{title:18s} mean of the diagonal {diagonal[title]:.2f}")
 axes[0].set_ylabel("true retrieval")
 figure.suptitle("Who retrieves what: one run each (seed 0), n = 2,000 sets of 10 objects")
@@ -485,7 +489,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * The code gives the contextual retrieval network an "own value" of the searching object beside the searches'
 #   outputs, in both models; the text does not mention it. Here it is a path of its own, so that any attention
 #   layer fits.
-# * The weights of the answer's sum are one fixed list in the code, redrawn in the text. Here: the fixed list.
+# * The weights of the answer's sum are drawn, says the text; the code has one fixed list. Here: the fixed list.
 # * The key map sits in the selector here; its bias, which softmax over retrievals cannot see, is a parameter with
 #   gradient 0, so that parameters count as in C's Table 6.
 # * C trains 100,000 steps of 256 sets at 0.0001; this tutorial's figures are no reproduction.

@@ -101,7 +101,7 @@ r = rng.standard_normal((h, C))
 o, saved = sliding_dilated(q, k, v, r, dilation=delta)
 print("the C weights of each query:", saved.code.shape, " a T x T matrix would have", (b, h, t, t))
 assert np.allclose(o, naive.sliding_dilated(q, k, v, r, dilation=delta), atol=1e-14)
-print("weight of the key 4 back, head 0:", saved.code[0, 0, :, 1].round(2))
+print("weight of the key 4 back, first head:", saved.code[0, 0, :, 1].round(2))
 
 # %% [markdown]
 # The first four positions have nothing 4 back, so their weight there is exactly 0. (`out_of_range="pad"`, as the
@@ -235,7 +235,7 @@ ax.axvspan(0, 40, color=GREY, alpha=0.12, label="trained lengths")
 ax.axhline(0.5, color=GREY, linestyle=":", label="chance")
 ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.3, 1.03), xlim=(0, 505),
        title="PARITY: one run each (seed 0), 600 and 200 steps; n = 64 words a point")
-ax.legend(loc="center right", framealpha=1)
+ax.legend(loc="upper right", bbox_to_anchor=(1, 0.93), framealpha=1)
 
 # %% [markdown]
 # The small Transformer has not even learned the trained lengths. (R's, with 5 layers and 100,000 steps, has, and stays

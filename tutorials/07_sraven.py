@@ -21,7 +21,7 @@
 # belong together; count how many matrices have more than one answer; compute the best answer that there is.
 #
 # **What you'll learn.** What makes the task hard; that "ambiguous" has two meanings whose counts differ by a factor of ten
-# to a thousand; which accuracy nobody can pass, and how far below it the published models are.
+# to several hundred; which accuracy nobody can pass, and how far below it the published models are.
 #
 # **What you need.** Nothing but counting. No network is trained here; `refattn train sraven` does that.
 #
@@ -226,7 +226,7 @@ assert 8 < ratios[0] < 15 and 50 < ratios[1] < 200 and ratios[2] > 200
 #
 # ## 4. The ceiling
 #
-# More than one answer does not mean that all of them are equally likely. Who knows the generator can weigh them:
+# More than one answer does not mean that all of them are equally likely. Whoever knows the generator can weigh them:
 #
 # $$p(\text{answer} \mid \text{panels}) \;\propto \sum_{\text{explanations that give it}} p(\text{rules}) \prod_{\text{features}} p(\text{eight cells} \mid \text{rule})$$
 #

@@ -81,7 +81,8 @@ axis.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# Four tasks are made of them. A trial is a row of pictures and the number of the right answer:
+# Four tasks are made of them. A trial is a row of pictures and the label of the right answer, 0 for "the same" or for
+# the first choice:
 
 # %%
 figure, axes = plt.subplots(4, 1, figsize=(7, 5.6))
@@ -89,9 +90,9 @@ for axis, name in zip(axes, TASKS, strict=True):
     pictures_of, place, target = Esbn(name, 95).take("train", [3])
     row = np.pad(pictures[pictures_of[place[0]]], ((0, 0), (2, 2), (2, 2)), constant_values=0.85)
     axis.imshow(row.swapaxes(0, 1).reshape(36, -1), cmap="gray", vmin=0, vmax=1)
-    axis.set_title(f"{name.replace('_', ' ')}: the answer is {target[0]}", fontsize=10, loc="left")
+    axis.set_title(f"{name.replace('_', ' ')}: label {target[0]}", fontsize=10, loc="left")
     axis.set_axis_off()
-figure.suptitle("One trial of each task (number 3 of those trained on, five pictures)")
+figure.suptitle("One trial of each task, made of the five pictures to train on")
 plt.show()
 
 # %% [markdown]
@@ -212,12 +213,13 @@ figure, axes = plt.subplots(2, 8, figsize=(12, 4.2), sharex=True, sharey=True)
 for row, (words, which) in enumerate((("same", source_same), ("different", ~source_same))):
     for s in range(8):
         image = axes[row, s].imshow(scores[which, s].mean(axis=0), vmin=0, vmax=0.6, cmap="cividis")
-        axes[row, s].set(xticks=[0, 2, 4], yticks=[0, 2, 4], title=f"search {s}" if row == 0 else "")
+        axes[row, s].set(xticks=range(6), xticklabels=range(1, 7), yticks=range(6), yticklabels=range(1, 7),
+                         title=f"search {s + 1}" if row == 0 else "")
     axes[row, 0].set_ylabel(f"source {words}\n(n = {which.sum()})\nquery: picture")
 for axis in axes[1]:
     axis.set_xlabel("key: picture")
 figure.colorbar(image, ax=axes, label="mean search score", shrink=0.8)
-figure.suptitle("What searches look at in RMTS (seed 0): pictures 0 and 1 are the source, 2 and 3, 4 and 5 the choices")
+figure.suptitle("What searches look at in RMTS (seed 0): pictures 1 and 2 are the source, 3 and 4, 5 and 6 the choices")
 plt.show()
 away = np.abs(scores[source_same].mean(axis=0) - scores[~source_same].mean(axis=0)).max(axis=(1, 2))
 print("largest difference between the two kinds of trial, by search:", away.round(2))
@@ -307,7 +309,7 @@ figure, axes = plt.subplots(1, 4, figsize=(12, 4), sharey=True)
 for h, axis in enumerate(axes):
     image = axis.imshow(weights[h], vmin=0, vmax=1, cmap="cividis", aspect="auto")
     axis.set_xticks(range(tokens.shape[1]), ["start", *command.split(), "stop"], rotation=60, ha="right", fontsize=9)
-    axis.set(title=f"head {h}", xlabel="word of the command")
+    axis.set(title=f"head {h + 1}", xlabel="word of the command")
 axes[0].set_yticks(range(len(said)), [*(spoken([x]) for x in said[:-1]), "END"], fontsize=9)
 axes[0].set_ylabel("action said")
 figure.colorbar(image, ax=axes, label="weight")

@@ -195,7 +195,8 @@ plt.show()
 #
 # ## What it says
 #
-# Four hundred steps are a few pages of documentation. `refattn write RUN "def "` does this for any run.
+# Four hundred steps of 16 windows of 64 bytes are some two hundred pages of documentation. `refattn write RUN "def "`
+# does this for any run.
 
 # %%
 done = fitted["alibi"]

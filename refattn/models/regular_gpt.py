@@ -5,8 +5,8 @@
 After level l a position has seen the last C^(l+1) tokens, so L levels see all of them, and any length is read with the
 same weights.  Source: R, section 3, and the authors' code.
 Two forms of one function.  Dense: every position, at every level.  Tree: the last position only; what it needs of
-level l stands C^l apart, so each level reads, undilated, every C-th position of the one before it, and all levels
-together cost T C / (C - 1) tokens instead of T L.  The tree is the form that the code trains.
+level l stands C^l apart, so each level computes, undilated, every C-th position of what it reads, and all levels
+together read T C / (C - 1) tokens and compute T / (C - 1), instead of T L (K = 1).  The code trains the tree.
 Differs: the code's tree puts copies of `pad` before the tokens and lets K > 1 sub-layers change them; here a pad is
 one vector for good, as at K = 1, so that both forms agree for every K.  Each of K sub-layers has its own pad (the
 code trains K = 1 only); under norm "pre" it is not normalised.  The code's embedding has one more row, of a symbol that

@@ -36,23 +36,22 @@ def seeds(ns) -> str:
 
 
 def lines(sheet, axis: str, measure: str):
-    """One line for each row over the columns, with standard errors, side by side; nothing where nothing was run."""
+    """One line for each row over the columns of which something was run, with standard errors, side by side."""
     made, axes = blank(sheet.title, (9.6, 4.4))
-    rows = len(sheet.data)
+    found = [[(n, cell["ours"]) for n, cell in enumerate(row["cells"])
+              if cell["ours"] and cell["ours"]["mean"] is not None] for row in sheet.data]
+    columns = sorted({n for row in found for n, _ in row})
     for at, (row, look) in enumerate(zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True)):
-        shift = 0.4 * ((at + 0.5) / rows - 0.5)             # of rows that share a column
-        found = [(column + shift, cell["ours"]) for column, cell in enumerate(row["cells"])
-                 if cell["ours"] and cell["ours"]["mean"] is not None]
-        if found:
-            axes.errorbar([x for x, _ in found], [ours["mean"] for _, ours in found],
-                          [ours["standard_error"] or 0 for _, ours in found], markersize=4, capsize=3, **look,
-                          label=f"{row['label']} ({seeds([ours['n'] for _, ours in found])})")
+        shift = 0.4 * ((at + 0.5) / len(sheet.data) - 0.5)  # of rows that share a column
+        if found[at]:
+            axes.errorbar([columns.index(n) + shift for n, _ in found[at]], [ours["mean"] for _, ours in found[at]],
+                          [ours["standard_error"] or 0 for _, ours in found[at]], markersize=4, capsize=3, **look,
+                          label=f"{row['label']} ({seeds([ours['n'] for _, ours in found[at]])})")
     least, most = axes.dataLim.intervaly
     if 0 < least < most / 30:                               # orders of magnitude
         axes.set_yscale("log")
-    headings = [cell["heading"] for cell in sheet.data[0]["cells"]]
-    axes.set_xticks(range(len(headings)), headings)
-    axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, len(headings) - 0.5))
+    axes.set_xticks(range(len(columns)), [sheet.data[0]["cells"][n]["heading"] for n in columns])
+    axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, max(len(columns), 1) - 0.5))
     legend(axes, loc="upper left", bbox_to_anchor=(1, 1))
     return made
 
@@ -66,23 +65,24 @@ def legend(axes, **place):
 
 
 def dots(sheet):
-    """A panel for each column, rows downwards: ours with standard errors, the paper's beside it."""
+    """A panel for each column, rows with anything in them downwards: ours with standard errors, the paper's beside."""
     from matplotlib.figure import Figure
     from matplotlib.transforms import ScaledTranslation
-    headings, labels = [cell["heading"] for cell in sheet.data[0]["cells"]], [row["label"] for row in sheet.data]
+    data = [row for row in sheet.data if any(cell["ours"] or cell["paper"] for cell in row["cells"])] or sheet.data
+    headings, labels = [cell["heading"] for cell in data[0]["cells"]], [row["label"] for row in data]
     made = Figure(figsize=(2.6 + 2.4 * len(headings), 1.6 + 0.24 * len(labels)), layout="constrained")
     lower = ScaledTranslation(0, -0.55, made.dpi_scale_trans)        # inches, below the words of the axis
-    alike = not any("perplexity" in heading for heading in headings)       # which stands beside bits
+    alike = not any(other in heading for heading in headings for other in ("perplexity", "MSE"))   # beside bits, R²
     for number, axes in enumerate(made.subplots(1, len(headings), sharex=alike, sharey=True, squeeze=False)[0]):
         for name, colour, mark, shift in (("ours", COLOURS[0], "o", -0.12), ("paper", COLOURS[1], "x", 0.12)):
-            found = [(at + shift, x) for at, row in enumerate(sheet.data)
+            found = [(at + shift, x) for at, row in enumerate(data)
                      if (x := row["cells"][number][name]) and x["mean"] is not None]
             if found:
                 told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
                 axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found], fmt=mark, color=colour, capsize=2,
                               xerr=[x["standard_error"] or 0 for _, x in found], markersize=4, label=told)
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
-        errors = any((row["cells"][number]["ours"] or {}).get("standard_error") for row in sheet.data)
+        errors = any((row["cells"][number]["ours"] or {}).get("standard_error") for row in data)
         axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)
         axes.grid(axis="x", alpha=0.3)
         legend(axes, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=axes.transAxes + lower)

@@ -36,8 +36,8 @@ FIGURE_2C = Table(
     axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
     "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
-    "fuzzy_logic", (Column("R² of known terms", "held_out", "r2_per_task"), Column("trained", "train", "r2_per_task"),
-                    Column("unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
+    "fuzzy_logic", (Column("R², held out", "held_out", "r2_per_task"), Column("R², trained", "train", "r2_per_task"),
+                    Column("R², unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
     grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}, 4), FIGURE_2C.records,
     default_scale="short")
 FIGURE_2B = Table(

@@ -16,7 +16,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from ..xp import keep_freed_memory
-from . import NonFinite, fit, groups, runs
+from . import NonFinite, curves, fit, groups, runs
 from .progress import Bars
 from .stop import Interrupted, Stop
 
@@ -65,6 +65,8 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
     for path, recipe in paths.items():
         runs.begin(path, recipe, resume)
     jobs = {path: recipe for path, recipe in paths.items() if runs.result(path, recipe) is None}
+    for path in paths.keys() - jobs.keys():                 # killed, perhaps, before it was drawn
+        curves.draw(path, paths[path])
     for path, recipe in jobs.items():                       # a damaged one is refused before any run goes on
         with suppress(FileNotFoundError):
             runs.load_checkpoint(path, recipe, recipe.build().parameters())
@@ -139,7 +141,7 @@ def _train_in_worker(*arguments) -> str | None:
 @contextmanager
 def _quiet_start():
     """Processes begun in here have one BLAS thread and leave Ctrl-C to this one."""
-    before = {name: os.environ.get(name) for name in THREADS}
+    before = {name: os.environ[name] for name in THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
@@ -148,11 +150,9 @@ def _quiet_start():
     finally:
         if main:
             signal.signal(signal.SIGINT, handler)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in THREADS:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:

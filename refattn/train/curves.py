@@ -6,6 +6,7 @@ have.  Lines on the right are probes, evaluations of few samples while training;
 figures, of all samples.
 """
 
+from contextlib import suppress
 from inspect import getdoc
 from pathlib import Path
 from types import MappingProxyType
@@ -114,13 +115,12 @@ def figure(groups: dict, papers=MappingProxyType({})):
     return made
 
 
-def draw(path, recipe) -> bool:
-    """Draw curves.png from metrics.jsonl and result.json; False where matplotlib is not installed."""
-    curve = Curve(recipe, runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
-    try:
-        made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
-    except ImportError:
-        return False
-    with whole_file(Path(path, "curves.png"), "wb") as file:
-        made.savefig(file, format="png", dpi=120)
-    return True
+def draw(path, recipe) -> None:
+    """Draw curves.png from metrics.jsonl and result.json, unless it is there or matplotlib is not installed."""
+    file = Path(path, "curves.png")
+    if not file.exists():
+        curve = Curve(recipe, runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
+        with suppress(ImportError):
+            made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
+            with whole_file(file, "wb") as opened:
+                made.savefig(opened, format="png", dpi=120)
