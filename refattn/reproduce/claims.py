@@ -194,7 +194,10 @@ class Claims:
 def texts_of(row: dict) -> list[str]:
     """One row of the table."""
     effect, span, adjusted, n = row.get("effect"), row.get("interval_95"), row.get("adjusted_p"), row.get("differences")
-    verdict = row["verdict"] + (f": {row['cost']}" if row["verdict"] == verdicts.NEVER and row.get("cost") else "")
+    verdict = row["verdict"]
+    if verdict == verdicts.NEVER:
+        verdict += " in full" * any(pair["differences"] for pair in row.get("pairs", ()))
+        verdict += f": {row['cost']}" * bool(row["cost"])
     return [row["words"], row["source"], verdict,
             "–" if effect is None else f"{effect:.4f}, at most {row['most']:g}" if "most" in row else f"{effect:+.3f}",
             "–" if span is None else f"{span[0]:+.3f} to {span[1]:+.3f}",
