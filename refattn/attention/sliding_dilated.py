@@ -20,7 +20,7 @@ from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
 from .kept import appended
-from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
+from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
 
@@ -174,7 +174,7 @@ class SlidingDilated:
 
     def _asked(self, p, q, k, v, **options):
         """y (b, q, m), what the page saved, and o."""
-        pads = [y[0] for y in project(p, p.pad[None], None, None, "", "kv")] if self.out_of_range == "pad" else ()
+        pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
         o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation,
                                    out_of_range=self.out_of_range, **options)
         y = contract("bqhe,hem->bqm", o, p.wo)
@@ -200,7 +200,11 @@ class SlidingDilated:
         grads.wo += contract("bqhe,bqm->hem", o, dy)
         dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
         grads.offset_bias += doffset_bias
-        if dpads:                                       # the pad is projected like a token
-            grads.pad += project_backward(p, p.pad[None], None, None, "", "kv", [x[None] for x in dpads], grads)[0][0]
+        for (w, _), (dw, db), dpad in zip(maps(p, "kv"), maps(grads, "kv"), dpads, strict=False):
+            found = ops.linear_backward(p.pad[None], w, dpad[None])             # the pad is projected like a token
+            grads.pad += found[0][0]
+            dw += found[1]
+            if db is not None:
+                db += found[2]
         dx, _ = project_backward(p, x, None, read, "q", "kv", (dq, dk, dv), grads)
         return Gradients(dx, None, queries_backward(dbias, bias, read))
