@@ -12,7 +12,7 @@ class Case(NamedTuple):
     name: str
     as_: str
     function: object
-    line: str                  # "" where it is right, "none" where no line is known
+    line: str                  # "" where it is right
     what: str
     options: dict              # how the kernel is called
     output: str = ""           # what differs first
@@ -34,9 +34,15 @@ def patched(name, patches=()):
     return partial(space[function], **fixed)
 
 
+def places(lines):
+    """"backward (2) forward (in) backward (in)" of "2b in"."""
+    return " ".join(f"forward ({x}) backward ({x})" if x in ("in", "out") else
+                    f"backward ({x[:-1]})" if x[-1] == "b" else f"forward ({x})" for x in lines.split())
+
+
 CASES = [Case(name, as_, patched(name), "", "", options) for name, (as_, _, _, options) in RIGHT.items()]
 CASES += [Case(f"{name}: {what}", RIGHT[name][0], patched(name, patches), "", what, RIGHT[name][3])
           for name, what, *patches in RIGHT_TOO]
-CASES += [Case(f"{name}: {what}", RIGHT[name][0], patched(name, patches), lines, what, RIGHT[name][3], output, words,
-               ONLY.get(what, ("float64", "float32", "float16", "bfloat16")))
+CASES += [Case(f"{name}: {what}", RIGHT[name][0], patched(name, patches), places(lines), what, RIGHT[name][3], output,
+               words, ONLY.get(what, ("float64", "float32", "float16", "bfloat16")))
           for name, what, lines, output, words, *patches in WRONG]
