@@ -13,11 +13,11 @@ of 185, 184, 182 and 182, since three mistakes are of precision.  The two gave N
 their refusal now tells to leave out of a mapping, as they do.  One diagnosis crashed: of `ops/softmax` with a mask.
 
 The rows as they were first written have the output right for all but one (a layer's gradients begin with dwq).  Nine
-rows of operations had no lines, which were thought not to be searched; three had that of dv alone, where what dv is made
-of is as true.  For eight, words were looked for that no report has; by the words as they were, and with what a report
-calls nearest, 163 were named in float64.  One thought to be wrong is right, keys without their bias under a softmax;
-another was found to be before any run; both are in `RIGHT_TOO`.  One kernel took the selector to have the layout of q,
-and was repaired after a first run in float64.
+rows of operations had no lines, which were thought not to be searched; three had that of dv alone, where what dv is
+made of is as true.  For eight, words were looked for that no report has; by the words as they were, and with what a
+report calls nearest, 163 were named in float64.  One thought to be wrong is right, keys without their bias under a
+softmax; another was found to be before any run; both are in `RIGHT_TOO`.  One kernel took the selector to have the
+layout of q, and was repaired after a first run in float64.
 
 Since then no right one is called wrong, and
 
