@@ -382,7 +382,8 @@ def test_mistakes_of_the_eighth_bank(name, wrong, words):
     assert found.named and words in str(found), found
 
 
-@pytest.mark.parametrize("page, other", [("hyla_and_softmax", "hyla_and_softmax_reversed"), ("softmax", "hyla")])
+@pytest.mark.parametrize("page, other", [("hyla_and_softmax", "hyla_and_softmax_reversed"), ("softmax", "hyla")],
+                         ids=["the other order", "no softmax"])
 def test_a_kernel_that_is_another_page(page, other):
     right = own(Call(None, other, "float32"))
     found = check.diagnose(right, page)
