@@ -180,6 +180,7 @@ def test_arrays_instead_of_a_function():
     ({"seed": -1}, "seed is -1; allowed: whole numbers from 0"),
     ({"sizes": [3, 4]}, "sizes is [3, 4]; allowed: 'tiles', or a mapping of axes such as {'q': 16}"),
     ({"variant": "linear_state", "causal": True}, "causal is True, but linear_state has an order of its own"),
+    ({"variant": "ops/softmax of axis -1", "causal": True}, "causal is True, but ops/softmax of axis -1 has an order"),
     ({"variant": "layers/LayerNorm", "bias": "hqk"}, "bias cannot be chosen for layers/LayerNorm"),
     ({"variant": "linear_state", "keep": "qk"}, "keep cannot be chosen for linear_state"),
     ({"layout": None}, "layout None is unknown; allowed: b, t, h, d in any order, as in 'bhtd'"),
@@ -234,7 +235,7 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
     (lambda q, k, v, do: "no", "theirs gave o as <U2; allowed: real numbers"),
     (lambda q, k, v, do: None, "theirs gave o as None; allowed: real numbers"),
     (lambda q, k, v, do: (do, None, None, None), "theirs gave dq as None; allowed: real numbers"),
-    (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers"),
+    (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers, or a mapping without dv"),
     (lambda q, k, v, do: (x for x in (do, q, k, v)), "theirs gave o as <generator"),
     (lambda q, k, v, do: sys.exit("bye"), "theirs raised SystemExit: bye"),
 ])

@@ -35,9 +35,13 @@ def one(name, values) -> list:
     return [{name: x} for x in values]
 
 
-def rows(kind, ranges, **fields):
-    """(cost, words, text) of a section of the table, its rows with every value of the ranges that they name."""
-    for cost, words, text, names in MISTAKES[kind]:
+def rows(kinds, ranges, **fields):
+    """(cost, words, text) of a section of the table, or of those of several that are true, `{section: whether}`.
+
+    Its rows with every value of the ranges that they name.
+    """
+    chosen = [kinds] if isinstance(kinds, str) else [kind for kind, yes in kinds.items() if yes]
+    for cost, words, text, names in (row for kind in chosen for row in MISTAKES[kind]):
         for values in product(*(ranges[name] for name in ranges if name in names)):
             known = fields.copy()
             for value in values:
@@ -57,11 +61,11 @@ class Changes:
                        "tile": one("tile", keys if of.code[-1] == "k" else ()),
                        "whole": one("whole", (1,) if of.code[-1] == "k" else ())}
 
-    def rows(self, kind, ranges=None, **fields):
+    def rows(self, kinds, ranges=None, **fields):
         """`rows` with what the page gives; none that speak of an option which is not there."""
         if fields.get("Y") in {*OPTIONS} - {*self.scope}:
             return ()
-        return rows(kind, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
+        return rows(kinds, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
 
     def along(self, kind, letters, **fields):
         """Every axis handled wrongly."""
@@ -75,14 +79,11 @@ class Changes:
         """Of the whole line, x in words that can be run."""
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
-        yield from self.rows("line", {"f": factors(dict.fromkeys([*of.code, *self.sizes]))}, **fields)
-        if line.letters == of.code:
-            for letter in of.code[1::2]:
-                yield from self.rows("line of the code", i=of.code.index(letter), letter=letter, **fields)
-        if len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk":
-            yield from self.rows("line of heads", **fields)
-        if line.text.startswith("exp(") and "keep" in line.text:
-            yield from self.rows("line of exp", **fields)
+        kinds = {"line": True, "line of the code": line.letters == of.code,
+                 "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
+                 "line of exp": line.text.startswith("exp(") and "keep" in line.text}
+        yield from self.rows(kinds, {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": [
+            {"i": i, "letter": of.code[i]} for i in (1, 3)]}, **fields)
         yield from self.along("line along an axis", line.letters, **fields)
 
     def of_node(self, node, twin):
@@ -109,24 +110,20 @@ class Changes:
 
     def _of_name(self, x):
         of, letters = self.of, self.of.letters.get(x)
-        if x == "eps":
-            yield from self.rows("epsilon")
+        kinds = {"epsilon": x == "eps", "at": x == "at", "hit": x == "hit"}
+        yield from self.rows(kinds, {"n": one("n", "hmd")})
         if x == "scale" and letters is None:            # a page's 1/sqrt(d), not an array of LayerNorm's
             short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
             yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
         if x.startswith("n_"):
             yield from self.rows("size", {"n": one("n", "dechsrbkq".replace(x[2:], ""))}, letter=x[2:])
-        if x in ("at", "hit"):
-            yield from self.rows(x)
         if letters is None or x not in self.scope:
             return
-        weights = x in self.names and "inverse(sum" in self.names[x].text
+        weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
         kinds = {"made": x in self.names, "square": letters[-2:] in ("ef", "ee", "nn"), "option": x in OPTIONS[1:],
                  "code": letters == of.code and x not in OPTIONS, "keep": x == "keep", "heads": letters in HEADS,
-                 "output": x == "c" and self.exponent and self.line.part == 0}
-        for kind in (kind for kind, yes in kinds.items() if yes):
-            yield from self.rows(kind, x=x)
-        yield from rows("weights", {}, x=x, last=letters[-1]) if weights else ()
+                 "output": x == "c" and self.exponent and self.line.part == 0, "weights": weights}
+        yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
             if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
                 yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
@@ -146,7 +143,7 @@ class Changes:
 
     def _of_factor(self, left, right, left_twin, right_twin):
         x, y, word = map(ast.unparse, (left, right, right_twin))
-        yield from self.rows("factor", x=x, y=y, Y=word)
+        yield from self.rows({"factor": True, "factor step": y.startswith("step(")}, x=x, y=y, Y=word)
         if isinstance(left, ast.Call) and len(left.args) == 1:
             yield from self.rows("factor of a call", call=left.func.id, inside=ast.unparse(left.args[0]), y=y, Y=word)
         if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
@@ -164,15 +161,20 @@ class Changes:
                 yield from self.rows("dot", text=text, letter=letter) if letter not in behind else ()
         elif call in MISTAKES:
             running = x.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
-            ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]]}
+            letters = reduced(self.of, twin.args[0]) if x.startswith("sum(") else ""
+            inside, own = map(ast.unparse, node.args[0].args) if letters else ("", "")
+            ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]],
+                      "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
             peak = f"largest(exp({self.exponent}) * keep, (-1,))" if x.startswith("sum(x") else "0.0"
-            yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak)
+            yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak, inside=inside, own=own,
+                                 h="h" if "h" in self.names else "x")
 
     def _of_reduction(self, call, x, text, own, twin):
         letters, words = reduced(self.of, twin), twin.args[1].value
         fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words,
                   "ismean": int(call == "mean")}
-        cut = {"cut": one("cut", tiles(self.sizes.get(words, 1)) if call != "total" else ())}
+        ranges = {"cut": one("cut", tiles(self.sizes.get(words, 1)) if call != "total" else ()),
+                  "size": [{"some": x, "size": " / n_".join(x)} for x in dict.fromkeys((words, *words))]}
         for n in (1, 2, 0, len(letters)):
             for numbers in combinations(range(len(letters)), n):
                 axes = "".join(letters[i] for i in numbers) or "nothing"
@@ -180,16 +182,8 @@ class Changes:
                     if (other, numbers) != (call, own):
                         yield (int(n != 1), f"{other} over {axes} in place of {call} over {words}",
                                f"{other}({x}, {numbers})")
-        yield 1, f"the largest over {words} in place of {call}", f"largest({x}, {own})"
-        if len(words) == 1:
-            yield from self.rows("reduction over one", cut, **fields)
-        if call == "total":
-            for letter in dict.fromkeys((words, *words)):
-                size = " * ".join(f"n_{n}" for n in letter)
-                yield 0, f"mean over {letter} in place of sum", f"{text} / ({size})"
-        if call == "mean" and len(words) == 1:
-            yield from self.rows("mean over one", cut, **fields)
-        if call == "mean" and "h" in words and self.of.code.startswith("bh"):
-            yield from self.rows("mean over heads", **fields)
-        if call == "sum" and self.line.part and letters == self.of.code and words == letters[-1]:
-            yield from self.rows("sum of a softmax", h=letters[1], **fields)
+        kinds = {"reduction": True, "reduction over one": len(words) == 1, "total": call == "total",
+                 "mean over one": call == "mean" and len(words) == 1,
+                 "mean over heads": call == "mean" and "h" in words and self.of.code.startswith("bh"),
+                 "sum of a softmax": self.line.part and (call, letters, words) == ("sum", self.of.code, letters[-1:])}
+        yield from self.rows(kinds, ranges, h=letters[1:2], **fields)

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..attention.pages import PAGES
 from .formulas import formulas
 from .kernels import Call, Comparison
 from .probing import MAYBE, Answer, consistent, probes
 from .search import Search
+from .subjects import subject
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -64,17 +66,18 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     if not any(wrong.values()):
         return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
     worst = next(a for a in asked.values() if a.wrong)
-    if wrong["o"] and not causal and call.of.letters.get("keep") == "bhqk":
+    if wrong.get("o") and not causal and call.of.arrays and call.of.letters.get("keep") == "bhqk":
         masked = Call(theirs, variant, dtype, layout, bias, keep, dropout, True, naive)
         if masked.report(*masked(masked.draw(sizes, seed))).ok:
             return Diagnosis(worst.comparison, "right if queries see no later key: causal=True", (), (), False, 0.0)
     if not any(wrong[n] for n in wrong if n != "lse"):
-        words = pattern(worst, "lse")
-        return Diagnosis(worst.comparison, "o and its gradients are right", (), (words,), False, np.inf)
-    if wrong["o"] or wrong.get("end"):
-        verdict, part, names = consistent(call, asked, wrong), 0, ["o" if wrong["o"] else "end"]
+        words = f"line (2) of softmax, {pattern(worst, 'lse').replace(':', ' = log(sum(exp(s1) * keep)):', 1)}"
+        return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,), False, np.inf)
+    if outputs := [n for n in ("o", "end") if wrong.get(n)]:
+        verdict, part, names = consistent(call, asked, wrong), 0, outputs[:1]
     else:
-        verdict, part, names = "forward right, backward wrong", 1, [n for n in wrong if n not in ("o", "lse", "end")]
+        verdict, part = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong", 1
+        names = [n for n in wrong if n not in ("o", "lse", "end")]
     worst = next(a for a in asked.values() if {*names} & {*a.wrong})
     forms = formulas(call.of.name)
     searches = [Search(of, part, names, asked, dtype, naive) for of in forms
@@ -86,7 +89,13 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         return report(searches[0], worst, verdict, made, False, np.inf) if made else \
             Diagnosis(worst.comparison, verdict, (), (words,), False, np.inf)
     verdict += f"; lines of {call.of.name} are not searched" * (not forms)
-    return diagnosed(searches, worst, verdict, names)
+    found = diagnosed(searches, worst, verdict, names)
+    for other in (n for n in PAGES if not (part or found.named) and subject(n).arrays == call.of.arrays):
+        call = Call(theirs, other, dtype, layout, bias, keep, dropout, causal, naive)
+        if (said := call.report(*call(call.draw(sizes, seed)))).ok:         # another page altogether
+            fit = max(entry.error / max(entry.allowed, 1e-300) for entry in said.entries)
+            return found._replace(sentences=(f"every answer is that of {other}", *found.sentences), named=True, fit=fit)
+    return found
 
 
 def report(search, worst, verdict, found, named, fit):
@@ -105,7 +114,7 @@ def report(search, worst, verdict, found, named, fit):
 def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     """What the grammar explains, in its plainest words; else the nearest mistake and the pattern of wrong entries."""
     found = []
-    for ways in (lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors):
+    for ways in (lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors, Search.apart):
         found = found or [(*f, s) for s in searches for f in ways(s) if f[1] <= 1]
     if found:
         best = min(f[0] for f in found)

@@ -5,6 +5,7 @@ Mechanical: the syntax tree of each line is walked, and at each node `changes` s
 
 import ast
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 from .changes import OPTIONS, Changes, one, rows
@@ -22,27 +23,22 @@ class Mutant(NamedTuple):
     codes: dict                # index of a line -> code in place of its own
     misread: str = ""          # the value that is only read wrongly in the line,
     whole: bool = False        # or whether the line's own value could be read wrongly instead
+    only: tuple = ()           # the results that alone are made so, in a pass of their own
 
 
 class Writer:
     """The changed trees of one line, as code."""
     def __init__(self, of, line):
         self.tree, self.seen = resolved(of, line), {ast.unparse(resolved(of, line))}
-        self.at = {id(child): (node, field, None if not isinstance(value, list) else i)
+        self.at = {id(child): partial(setattr, node, field) if child is value else partial(value.__setitem__, i)
                    for node in ast.walk(self.tree) for field, value in ast.iter_fields(node)
                    for i, child in enumerate(value if isinstance(value, list) else [value])
                    if isinstance(child, ast.expr)}
 
     def put(self, node, new):
         """The code of the line with the text `new` in place of a node; None if that was there before."""
-        parent, field, i = self.at[id(node)]
-        fresh = ast.copy_location(ast.parse(new, mode="eval").body, node)
-        ast.fix_missing_locations(fresh)
-        value = getattr(parent, field)
-        if i is None:
-            setattr(parent, field, fresh)
-        else:
-            value[i] = fresh
+        put = self.at[id(node)]
+        put(ast.fix_missing_locations(ast.copy_location(ast.parse(new, mode="eval").body, node)))
         try:
             text = ast.unparse(self.tree)
             if text in self.seen:
@@ -50,14 +46,14 @@ class Writer:
             self.seen.add(text)
             return compile(self.tree, text, "eval")
         finally:
-            if i is None:
-                setattr(parent, field, node)
-            else:
-                value[i] = node
+            put(node)
 
 
 def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
-    """Every mistake of the forward or of the backward, or of some lines; `sizes` of the letters say which tiles fit."""
+    """Every mistake of the forward or of the backward, or of some lines; `sizes` of the letters say which tiles fit.
+
+    With None as the part, what is read wrongly in both.
+    """
     texts = [ast.unparse(resolved(of, line)) for line in of.lines]
     for i, line in enumerate(of.lines):
         if line.part == part and (lines is None or i in lines):
@@ -127,24 +123,21 @@ def badly_scaled(of, part, texts):
 
 def misread(of, part, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
-    lines = [i for i, line in enumerate(of.lines) if line.part == part]
+    lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at"):
         said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
-        letters = of.letters.get(name, of.code if name == "dropout" else "")
+        letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
-        if name in ("q", "k", "v", "do"):
-            found += [(1, f"heads and positions of {name} are split wrongly", f"folded({name}, 'split')")]
-        if name in ("keep", "dropout") and name in of.letters:
-            found += [(0, f"{name} is ignored everywhere", "1.0 + 0 * " + name), (0, f"{name} is inverted",
-                      f"(1.0 - hit_({name}))"), (0, f"{name} is not scaled by 1/(1 - p)", f"hit_({name})")]
-        if name == "at":
-            found = list(rows("at", {}))
+        kinds = {"heads": name in ("q", "k", "v", "do"), "option": name in OPTIONS[1:] and name in of.letters,
+                 "keep": name == "keep" and name in of.letters, "at": name == "at"}
+        found += Changes(of, of.lines[0], (), sizes).rows(kinds, x=name)
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:
                 continue
-            codes = {i: renamed(of, i, {name: new}) for i in uses}
+            pads = {"before": f"1 - reach({new})"} if name == "at" else {}      # they stand where no key does
+            codes = {i: renamed(of, i, {name: new, **pads}) for i in uses}
             if name == "at":
                 some = {i: codes[i] for i in uses if "reach" not in of.lines[i].text}
                 yield Mutant(of.lines[uses[0]], words, 1, some)

@@ -305,5 +305,6 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        raise ValueError(f"theirs gave {name} as {x.dtype if x.dtype != object else x.flat[0]}; allowed: real numbers")
+        what, other = x.flat[0] if x.dtype == object else x.dtype, f", or a mapping without {name}"
+        raise ValueError(f"theirs gave {name} as {what}; allowed: real numbers{other * (what is None)}")
     return x if x.dtype == bool else x.astype(np.float64)

@@ -53,7 +53,7 @@ def consistent(call, asked, wrong) -> str:
     if not any(wrong[n] for n in gradients):
         return "forward differs, your gradients are those of the right forward"
     rng = np.random.default_rng(0)
-    for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs["o"]).all()):
+    for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs.get("o", 0)).all()):
         for n in gradients[:DIRECTIONS]:
             ways = rng.choice([-1.0, 1.0], a.inputs[n[1:]].shape), np.sign(a.theirs[n])     # any, and the steepest
             if ways[0].shape != ways[1].shape or not all(follows(call, a, n, u / max(1, u.size) ** 0.5) for u in ways):

@@ -22,11 +22,11 @@ class Search:
     def __init__(self, of, part, names, asked, dtype, naive):
         self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
         self.dtype, self.naive, self.loose = dtype, naive, UNIT[dtype] * (8 if UNIT[dtype] > 1e-5 else 256)
-        order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].theirs["o"].size))   # telling ones
+        order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].ours["o"].size))     # telling ones
         self.asked = {p: asked[p] for p in order}
         self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
-        self.sizes = {n[2:]: x for n, x in self.envs[order[0]].items() if n.startswith("n_")}
+        self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.envs[order[0]] if n[:2] == "n_"}
         self.first, self.close = order[0], []
         given = {n for a in asked.values() for n in a.inputs} | ({"keep"} if "state" in of.letters else set())
         self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
@@ -44,16 +44,16 @@ class Search:
                             if n in a.theirs and np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
         return np.where(np.isfinite(x), x, 0)
 
-    def found(self, p, env) -> dict:
-        """The compared results, in the shapes that the kernel's have."""
-        ours, xs = self.asked[p].ours, {n: env[n] for n in self.names if n in self.asked[p].theirs}
+    def found(self, p, env, only=()) -> dict:
+        """The compared results, or `only` some of them, in the shapes that the kernel's have."""
+        ours, xs = self.asked[p].ours, {n: env[n] for n in only or self.names if n in self.asked[p].theirs}
         return {n: x.reshape(ours[n].shape) if x.size == ours[n].size else x for n, x in xs.items()}
 
     def misfit(self, p, m):
         """Root mean square error of a mistake at a probe in error bars of the right page; inf where it cannot be it."""
         a, square, count = self.asked[p], 0.0, 0
         try:
-            found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part))
+            found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
         except (ValueError, TypeError, IndexError, AttributeError, NameError):
             return np.inf
         off = False
@@ -66,7 +66,7 @@ class Search:
             growth = max(1.0, top / (np.abs(a.ours[n]).max(initial=0) or 1.0))
             r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
             off, square, count = off or r.max(initial=0) > 1, square + (r * r).sum(), count + r.size
-        if off and p == self.first:
+        if off and p == self.first and not m.only:
             y = self.flat(a, found)
             with np.errstate(over="ignore"):
                 norm = np.linalg.norm(y) * np.linalg.norm(self.difference)
@@ -82,7 +82,7 @@ class Search:
                 env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start.items()}
                 if any("_no_" in name for code in m.codes.values() for name in code.co_names):
                     env |= self.runner.shadows(env)
-                return self.found(p, self.runner.run(env, m.codes, self.part if self.part == 0 else None, whole=True))
+                return self.found(p, self.runner.run(env, m.codes, None if self.part else 0, whole=True), m.only)
             exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():
                 judged = np.isfinite(y) & np.isfinite(bars[n])
@@ -92,14 +92,31 @@ class Search:
 
     def fits(self, costs):
         """(rms, largest, mistake) of those that explain every answer."""
-        near, wrong, lines = [], {n for a in self.asked.values() for n in self.wrong(a)}, None
+        wrong, lines = {n for a in self.asked.values() for n in self.wrong(a)}, None
         if 0 not in costs:                                      # many: only where all that is wrong comes from
             lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
         found = [mutants(self.known, self.part, self.sizes, costs, lines)]
         if self.part and 0 in costs:                            # what the backward makes again
             found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
                          for m in mutants(self.known, 0, self.sizes, costs))
-        for m in chain(*found):
+        return self.explaining(chain(*found))
+
+    def apart(self):
+        """(rms, largest, mistake) of those in a pass of its own for the gradients that are wrong: dk and dv, say.
+
+        What is read wrongly there is so in the weights that the pass makes again, too.
+        """
+        only = tuple(n for n in self.names if any(n in a.wrong for a in self.asked.values()))
+        lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) > {*only}]
+        found = [mutants(self.known, part, self.sizes, costs, lines)
+                 for part, costs in ((1, (0, 1)), (0, (0, 1)), (None, range(4))) if self.part]
+        return self.explaining(m._replace(words=f"{m.words}, for {' and '.join(only)} only", only=only)
+                               for m in chain(*found))
+
+    def explaining(self, mistakes):
+        """(rms, largest, mistake) of those that explain every answer."""
+        near = []
+        for m in mistakes:
             worst = 0.0
             for p in self.asked:
                 worst = max(worst, self.misfit(p, m))

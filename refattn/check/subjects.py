@@ -144,7 +144,7 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
         raise ValueError(f"{', '.join(off)} cannot be chosen for {of.name}; allowed: inputs as its row draws")
     inputs = of.draw(chosen, size, np.random.default_rng(int(seed)))
     if causal:
-        if of.letters.get("keep") != "bhqk":
+        if of.letters.get("keep") != "bhqk" or not of.arrays:
             raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
         inputs["keep"] = np.tri(size["q"], size["k"], size["k"] - size["q"], bool) & inputs.get("keep", True)
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}

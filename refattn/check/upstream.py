@@ -24,11 +24,11 @@ def first_lines(of, part, env, theirs, bars) -> tuple:
     And whether that says something: not where only lines that could explain anything are left.
 
     `env` has the values of the right page.  Of results that are sums over sequences no more is asked than that a line
-    leads to those that are wrong.  Empty where values are too large to be searched for.
+    leads to those that are wrong.  Empty where nothing is wrong beyond these bars, or values are too large.
     """
     runner, wrong = Runner(of), {n for n in theirs if theirs[n].size != env[n].size or not (
         np.abs(theirs[n].ravel() - env[n].ravel()) <= bars[n].ravel()).all()}
-    if not all(np.isfinite(x).all() for x in theirs.values()):
+    if not wrong or not all(np.isfinite(x).all() for x in theirs.values()):
         return [], False
     env, names = batched(of, env), observed(of, env, theirs)
     known = {n: (theirs[n][:1].ravel(), np.maximum(bars[n][:1].ravel(), 1e-300)) for n in names}
