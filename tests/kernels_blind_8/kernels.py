@@ -19,9 +19,10 @@ def fused(kernel):
         given = kernel(*(wide(x) for x in args), **{name: wide(x) for name, x in options.items()})
         if not half:
             return given
-        if isinstance(given, dict):
-            return {name: x if x is None or name == "lse" else np.asarray(x, np.float16) for name, x in given.items()}
-        return tuple(x if x is None else np.asarray(x, np.float16) for x in given)
+        with np.errstate(over="ignore"):                    # of a mistake
+            if isinstance(given, dict):
+                return {name: x if name == "lse" else np.asarray(x, np.float16) for name, x in given.items()}
+            return tuple(np.asarray(x, np.float16) for x in given)
 
     return run
 
@@ -893,7 +894,7 @@ def comp_values_first(q, k, v, selector, wr, do):
         a /= a.sum(-1, keepdims=True)
         found = (a @ both).reshape(B, Q, R, E + C)
         t, key = found[..., :E], found[..., E:]
-        l = np.einsum("bqrc,bqc->bqr", key, selector[:, s]) * C ** -0.5
+        l = np.einsum("bqrc,bqc->bqr", key, selector[:, :, s]) * C ** -0.5
         g = np.exp(l)
         g /= g.sum(-1, keepdims=True)
         o[:, s] = np.einsum("bqr,bqre->bqe", g, t)
@@ -901,10 +902,10 @@ def comp_values_first(q, k, v, selector, wr, do):
         dl = g * dg
         dl -= g * dl.sum(-1, keepdims=True)
         dl *= C ** -0.5
-        dsel[:, s] = np.einsum("bqr,bqrc->bqc", dl, key)
+        dsel[:, :, s] = np.einsum("bqr,bqrc->bqc", dl, key)
         dfound = np.empty_like(found)
         dfound[..., :E] = g[..., None] * do[:, s, :, None]
-        dfound[..., E:] = dl[..., None] * selector[:, s, :, None]
+        dfound[..., E:] = dl[..., None] * selector[:, :, s, None]
         dfound = dfound.reshape(B, Q, -1)
         dboth += a.swapaxes(1, 2) @ dfound
         da = dfound @ both.swapaxes(1, 2)

@@ -3,8 +3,8 @@
 RIGHT: {name: (page or row, function, arguments that are fixed, options)}.
 WRONG: (name of the right kernel, what is wrong, lines, output, words, patches of the source text).  Lines, output and
 words were written before the first run: the lines of which one should be reported, "2" of the forward and "2b" of the
-backward, "in" and "out" being a layer's maps and "none" a row whose lines are not searched; the output that differs
-first; and a pattern that a report has which names the mistake.
+backward, "in" and "out" being a layer's maps; the output that differs first; and a pattern of the words that name the
+mistake.  The package's docstring says what of them was corrected since.
 ONLY: the precisions in which a mistake is one.
 """
 
@@ -125,12 +125,13 @@ RIGHT_TOO = [
         "m_new = np.maximum(m, s.max(-1))", "m_new = s.max(-1)")),
     ("packed", "sums of the row from o", (
         'dx -= np.einsum("bhij,bhij->bhi", dx, x)[..., None]', 'dx -= np.einsum("ibhe,ibhe->bhi", do, o)[..., None]')),
-    ("hyla", "None for the gradient of v", ("with_bias((o, dq, dk, dv), dbias, bias)",
-                                            "with_bias((o, dq, dk, None), dbias, bias)")),
-    ("hyla, all", "None for the gradient of the bias", ("with_bias((o, dq, dk, dv), dbias, bias)",
-                                                        "(o, dq, dk, dv, None)")),
+    ("hyla", "no gradient of v", ("with_bias((o, dq, dk, dv), dbias, bias)", '{"o": o, "dq": dq, "dk": dk}')),
+    ("hyla, all", "no gradient of the bias", (
+        "with_bias((o, dq, dk, dv), dbias, bias)", '{"o": o, "dq": dq, "dk": dk, "dv": dv}')),
     ("layer softmax", "the gradient of the keys' bias, exactly zero", (
         '"dbk": dk.sum((0, 1))', '"dbk": np.zeros_like(bk)')),
+    ("layer softmax across", "keys without their bias, which adds the same to all scores of a query", (
+        "np.concatenate([bk.ravel(), bv.ravel()])", "np.concatenate([0 * bk.ravel(), bv.ravel()])")),
     ("a1 hyla_and_softmax, all", "no keep in RMSHead's backward, since softmax's follows", (
         "np.where(see, g / r - a * np.mean(a * g, axis=1, keepdims=True) / r, 0)",
         "g / r - a * np.mean(a * g, axis=1, keepdims=True) / r")),
@@ -203,9 +204,9 @@ WRONG = [
         "x[np.broadcast_to(~keep, x.shape)] = -np.inf", "pass"), (
         "    w = x if", "    x = x if keep is None else x * keep\n    w = x if")),
     ("bmm, all", "the bias without log2 e", "1", "o", "bias", ("LOG2E * np.broadcast_to(bias", "np.broadcast_to(bias")),
-    ("bmm", "exponentials of 2 without log2 e", "1 2", "o", f"base|log|{FACTOR}",
+    ("bmm", "exponentials of 2 without log2 e", "1 2", "o", f"base|log|power|{FACTOR}",
      ("(LOG2E / sqrt(D))", "(1 / sqrt(D))")),
-    ("bmm", "exponentials of e with log2 e", "1 2", "o", f"base|log|{FACTOR}", ("np.exp2(t", "np.exp(t")),
+    ("bmm", "exponentials of e with log2 e", "1 2", "o", f"base|log|power|{FACTOR}", ("np.exp2(t", "np.exp(t")),
     ("bmm, all", "a query that keeps nothing is not zeroed", "2", "o", "nothing|keep", ("    a = a * see\n", "")),
     ("bmm", "the row's sum not weighted", "2b", "dq", "place|missing|factor",
      ("gs = a * (ga - row)", "gs = a * ga - row")),
@@ -333,7 +334,8 @@ WRONG = [
         "score(h) * inv * dot / H", "score(h) * dot / H")),
     ("two passes", "relu left out of the output", "6 7", "o", "relu", (
         "o[h] = (a[..., None] * np.where(on, z, 0)).sum(2)", "o[h] = (a[..., None] * z).sum(2)")),
-    ("two passes", "epsilon divided by the heads", "3", "o", "epsilon", ("squares / H + eps", "(squares + eps) / H")),
+    ("two passes", "epsilon divided by the heads", "3", "o", r"epsilon|sqrt\(h\)", (
+        "squares / H + eps", "(squares + eps) / H")),
     ("a1 linear_rms_head, all", "RMSHead's backward is a division", "2b", "dq", "missing", (
         "g / r - a * np.mean(a * g, axis=1, keepdims=True) / r", "g / r")),
     ("a1 hyla_no_rms_head, all", "the code's first use has no gradient", "4b", "dq", "missing", (
@@ -394,15 +396,15 @@ WRONG = [
     ("compositional, all", "dropout not in the backward", "3b", "dq", "dropout", ("da = da * dropout", "pass")),
     ("compositional", "the value scores are constants", "6b 7b", "dq", "missing|constant|zero|0", (
         "dl = g * (dg - (g * dg).sum(-1, keepdims=True)) / sqrt(C)", "dl = np.zeros_like(g)")),
-    ("compositional", "dwr from the output", "5b", "dwr", "place", (
+    ("compositional", "dwr from the output", "5b", "dwr", "place|0 times", (
         'np.einsum("bqsre,bqsrc->ec", t, dkey)', 'np.einsum("bqse,bqsrc->ec", o, dkey)')),
-    ("compositional, values first", "dv lacks what comes from the keys", "4b", "dv", "missing", (
+    ("compositional, values first", "dv lacks what comes from the keys", "4b 5b 6b 7b", "dv", "missing", (
         "dv = dboth[..., :E] + dboth[..., E:] @ wr.T", "dv = dboth[..., :E].copy()")),
-    ("compositional, values first", "the values' gradient of the last search only", "4b", "dv",
+    ("compositional, values first", "the values' gradient of the last search only", "4b 7b", "dv",
      "search|sum|last|head", (
         "dboth += a", "dboth = a")),
     ("compositional, values first", "the root of e for that of c", "5", "o", FACTOR, (
-        "selector[:, s]) * C ** -0.5", "selector[:, s]) * E ** -0.5")),
+        "selector[:, :, s]) * C ** -0.5", "selector[:, :, s]) * E ** -0.5")),
     ("compositional, values first", "dq and dk are not scaled", "1b 2b", "dq", FACTOR, (
         "np.sum(da * a, -1, keepdims=True)) / sqrt(D)", "np.sum(da * a, -1, keepdims=True))")),
     ("compositional, mlp", "maps of selector and retrieval side by side in the other order", "5", "o",
@@ -415,16 +417,16 @@ WRONG = [
         "dl[..., None] * w2 * (z > 0)", "dl[..., None] * w2 * np.ones_like(z)")),
     ("compositional, two maps", "dw2 from before relu", "5b", "dw2", r"relu|\bz\b|place", (
         'np.einsum("bqsr,bqsrf->f", dl, np.maximum(z, 0))', 'np.einsum("bqsr,bqsrf->f", dl, z)')),
-    ("compositional, two maps", "dselector a mean over retrievals", "5b", "dselector", f"mean|{FACTOR}", (
+    ("compositional, two maps", "dselector a mean over retrievals", "5b", "dselector", "mean|1/r", (
         "dpair[..., :C].sum(3)", "dpair[..., :C].mean(3)")),
     ("compositional, two maps", "no relu in the value scores", "5", "o", "relu", (
         "else np.maximum(z, 0) @ w2", "else z @ w2")),
-    ("compositional, blind", "dv lacks what comes from the value scores", "4b 5b", "dv", "missing", (
+    ("compositional, blind", "dv lacks what comes from the value scores", "4b 5b 6b 7b", "dv", "missing", (
         "optimize=True) + dvw[..., None] * wr", "optimize=True)")),
     ("gather", "the offsets' biases are scaled", "2", "o", f"offset_bias|{FACTOR}", (
         's = np.einsum("bqhd,bqwhd->bhqw", q, kw) / sqrt(D) + offset_bias[:, None]',
         's = (np.einsum("bqhd,bqwhd->bhqw", q, kw) + offset_bias[:, None]) / sqrt(D)')),
-    ("gather", "the window begins one key before the query", "1", "o", "offset|window|shift|dilation", (
+    ("gather", "the window begins one key before the query", "1", "o", "offset|window|shift|dilation|early|late", (
         "dilation * np.arange(W)", "dilation * np.arange(1, W + 1)")),
     ("gather", "dk of one of the queries only", "1b", "dk", "add|sum|last|offset", (
         'np.add.at(dk, (slice(None), index), np.einsum("bhqw,bqhd->bqwhd", ds, q) / sqrt(D))',
@@ -456,12 +458,12 @@ WRONG = [
     ("dense", "dk is not scaled", "1b", "dk", FACTOR, ("ds.swapaxes(2, 3) @ q * D ** -0.5", "ds.swapaxes(2, 3) @ q")),
     ("queries", "the farthest key is lost near the start", "4 1", "o", "keep|key|range|mask|first", (
         "p // dilation + 1)", "max(1, p // dilation))")),
-    ("layer norm", "epsilon outside the root", "none", "o", "epsilon", (
+    ("layer norm", "epsilon outside the root", "1", "o", "epsilon", (
         "1 / np.sqrt((centred ** 2).mean(1, keepdims=True) + eps)",
         "1 / (np.sqrt((centred ** 2).mean(1, keepdims=True)) + eps)")),
-    ("layer norm", "the mean's term of dx left out", "none", "dx", "mean|missing", ("(hat * c1 + c2)", "(hat * c1)")),
-    ("layer norm", "dscale from the output", "none", "dscale", "place", ("(g * hat).sum(0)", "(g * y).sum(0)")),
-    ("layer norm", "variance divided by one less", "none", "o", f"mean|{FACTOR}", (
+    ("layer norm", "the mean's term of dx left out", "1b", "dx", "mean|missing", ("(hat * c1 + c2)", "(hat * c1)")),
+    ("layer norm", "dscale from the output", "2b", "dscale", "place", ("(g * hat).sum(0)", "(g * y).sum(0)")),
+    ("layer norm", "variance divided by one less", "1", "o", f"mean|{FACTOR}", (
         "(centred ** 2).mean(1, keepdims=True)", "centred.var(1, ddof=1, keepdims=True)")),
     ("mlp relu", "relu's slope forgotten", "2b", "dx", "relu|slope|place|missing", (
         "dh = g @ w2.T * slope.astype(h.dtype)", "dh = g @ w2.T")),
@@ -471,7 +473,7 @@ WRONG = [
     ("mlp relu", "dw2 from before relu", "4b", "dw2", "relu|place", ('"dw2": y.T @ g', '"dw2": h.T @ g')),
     ("swiglu", "the gate's slope is its sigmoid", "2b", "dx", "silu|slope|missing|sigmoid", (
         "dy * up * (sig + gate * sig * (1 - sig))", "dy * up * sig")),
-    ("swiglu", "the sigmoid for silu in the gradient of up", "2b", "dx", "silu|sigmoid|gate", (
+    ("swiglu", "the sigmoid for silu in the gradient of up", "2b", "dx", "silu|sigmoid|gate|factor g", (
         "dy * gate * sig]", "dy * sig]")),
     ("layer softmax", "no bias of the output", "out", "o", "bo|bias",
      (" @ wo.reshape(H * E, M) + bo", " @ wo.reshape(H * E, M)")),
@@ -479,10 +481,8 @@ WRONG = [
         ' + np.einsum("bkhe,mhe->bkm", dv, wv)', "")),
     ("layer hyla", "dbv of the first batch entry only", "in", "dbv", r"batch|\bb\b|sum|first", (
         '"dbv": dv.sum((0, 1))', '"dbv": dv[0].sum(0)')),
-    ("layer hyla", "the code's first use has no gradient", "5b", "dx", "missing", (
+    ("layer hyla", "the code's first use has no gradient", "5b", "dwq", "missing", (
         'np.maximum(z, 0)) + np.einsum("bqke,bkhe->bhqk", dz, v)) * m', 'np.maximum(z, 0))) * m')),
-    ("layer softmax across", "keys lack their bias", "in", "o", "bias|bk", (
-        "np.concatenate([bk.ravel(), bv.ravel()])", "np.concatenate([0 * bk.ravel(), bv.ravel()])")),
     ("layer softmax across", "values lack their bias", "in", "o", "bias|bv", (
         "np.concatenate([bk.ravel(), bv.ravel()])", "np.concatenate([bk.ravel(), 0 * bv.ravel()])")),
     ("layer compositional", "the value scores are not scaled", "5", "o", FACTOR, (
@@ -491,16 +491,16 @@ WRONG = [
         'dx = dx + np.einsum("bthd,mhd->btm", d, w)', 'dx = dx + np.einsum("bthd,mhd->btm", d, w) * (name != "s")')),
     ("layer sliding", "the pad's gradient from keys only", "in", "dpad", "missing|pad", (
         '"dpad": dlong[:, :n]', '"dpad": np.einsum("bthd,mhd->btm", dk, wk)[:, :n]')),
-    ("cross entropy", "the mean over all, not over the weights", "none", "o", f"mean|weight|{FACTOR}", (
+    ("cross entropy", "the mean over all, not over the weights", "3 4", "o", f"mean|weight|{FACTOR}", (
         "* w).sum() / w.sum()", "* w).mean()")),
-    ("cross entropy", "the gradient without weights", "none", "dlogits", "weight", (
+    ("cross entropy", "the gradient without weights", "1b", "dlogits", "weight|share", (
         "g *= (w / w.sum())[:, None] * do", "g *= do / len(w)")),
-    ("rms head", "the projection left out", "none", "ds", "missing", (
+    ("rms head", "the projection left out", "2b", "ds", "missing", (
         '"ds": do / r - s * (s * do).sum(1, keepdims=True) / (n * r ** 3)', '"ds": do / r')),
-    ("softmax alone", "the mask after the division", "none", "o", "keep|mask", (
+    ("softmax alone", "the mask after the division", "1 2", "o", "keep|mask", (
         "        e = e * keep\n", "        pass\n"), (
         'return {"o": a,', 'a = a if keep is None else a * keep\n    return {"o": a,')),
-    ("embedding", "the last of equal tokens only", "none", "dtable", "last|sum|add", (
+    ("embedding", "the last of equal tokens only", "1b", "dtable", "last|sum|add", (
         "np.add.at(dtable, index, do)", "dtable[index] = do")),
 ]
 
