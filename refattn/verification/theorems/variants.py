@@ -62,8 +62,8 @@ def a_fully_masked_query_contributes_nothing(rng, row):
 
 
 @theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
-         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2",
-         over=VARIANTS.values())
+         "backward, with bias, keep, dropout and any tile size", "Rabe & Staats 2021; H, section 2.2", 1e-10,
+         over=VARIANTS.values())        # where keep leaves RMSHead one of two heads, gradients are what cancels
 def tiles_equal_the_whole(rng, row):
     if not row.tiles:
         return 0.0
