@@ -165,6 +165,19 @@ def test_words_on_differences_at_the_released_steps_are_those_of_the_runs():
         assert [float(x) for x in numbers] == [round(x, 3) for x in (mean(found).mean, *student(mean(found)))]
 
 
+def test_words_on_rows_7_and_8_at_the_released_steps_are_those_of_the_runs():
+    names = {"hyla": "hyla", "seven": "hyla_no_nonlinearity", "eight": "hyla_no_nonlinearity_no_rms_head",
+             "linear": "linear", "rms": "linear_rms_head"}
+    of = {short: held_out("fuzzy_logic_paper", name) for short, name in names.items()}
+
+    def given(better, worse):
+        return " and ".join(f"{of[better][seed] - of[worse][seed]:+.3f}" for seed in sorted(of["eight"]))
+
+    words = (f"the nonlinearity gives HYLA {given('hyla', 'seven')}, using the code twice {given('seven', 'rms')} with "
+             f"RMSHead and {given('eight', 'linear')} without, and RMSHead {given('seven', 'eight')}.")
+    assert words in " ".join(RESULTS.split()) and list(of["seven"]) == list(of["eight"]) == [0, 1]
+
+
 def test_words_on_esbn_are_those_of_the_runs():
     claims, words = TABLES["claims"], " ".join(RESULTS.split())
     many, few, grows = (row for row in claims.judged(claims.recorded()).values() if "(ESBN)" in row["words"])
