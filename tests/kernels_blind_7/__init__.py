@@ -27,10 +27,10 @@ The kernels widen float16 to float32 themselves and round nothing else.  Lines o
 not searched: three mistakes.
 """
 
-import inspect
 from functools import partial
 from typing import NamedTuple
 
+from ..patched import patched
 from . import kernels
 from .rows import RIGHT, RIGHT_TOO, WRONG
 
@@ -46,18 +46,7 @@ class Case(NamedTuple):
     numpy = True               # half precision is what the kernel itself makes of it
 
 
-def patched(name, patches=()):
-    """The kernel of a row with its source changed; each old text stands in it once."""
-    _, function, fixed, _ = RIGHT[name]
-    source = inspect.getsource(getattr(kernels, function))
-    for old, new in patches:
-        assert source.count(old) == 1, (function, old)
-        source = source.replace(old, new)
-    space = dict(vars(kernels))
-    exec(source, space)
-    return partial(space[function], **fixed)
-
-
-CASES = [Case(name, as_, patched(name), "", "", options) for name, (as_, _, _, options) in RIGHT.items()]
-CASES += [Case(f"{name}: {what}", RIGHT[name][0], patched(name, patches), lines, what, RIGHT[name][3])
+kernel = partial(patched, kernels, RIGHT)
+CASES = [Case(name, as_, kernel(name), "", "", options) for name, (as_, _, _, options) in RIGHT.items()]
+CASES += [Case(f"{name}: {what}", RIGHT[name][0], kernel(name, patches), lines, what, RIGHT[name][3])
           for name, what, lines, *patches in [RIGHT_TOO, *WRONG]]
