@@ -152,34 +152,24 @@ def test_words_on_table_a1_are_those_of_the_runs():
             "interval {:.3f} to {:.3f}: suggested".format(*student(lead))) in words_of("tutorials/03_hyla.py")
 
 
+def of_three(better, worse) -> str:
+    """The mean lead over three seeds and its interval, as documents write them."""
+    found = mean(leads(better, worse))
+    assert found.n == 3
+    return "{:+.3f} ({:+.3f} to {:+.3f})".format(found.mean, *student(found))
+
+
 def test_words_on_differences_at_the_released_steps_are_those_of_the_runs():
     words = " ".join(RESULTS.split())
-    paragraph = words[words.index("With every one of three seeds HYLA is ahead"):words.index("After 3,000 of them")]
-    claims = TABLES["claims"]
-    rows = [row for row in claims.judged(claims.recorded()).values()
-            if row.get("measured") == "held-out R² at the code's 50,000 steps"]
-    assert {row["verdict"] for row in rows} <= {"suggested", "not supported at this scale", "never run"}
-    said = re.findall(r"([+-]?0\.\d+) \((?:95 % interval )?([+-]?0\.\d+) to ([+-]?0\.\d+)\)", paragraph)
-    pairs = [("hyla", "softmax"), ("hyla", "linear"), ("hyla", "linear_rms_head"),
-             ("hyla", "linear_rms_head_relu_values"), ("linear_rms_head", "linear"),
-             ("linear_rms_head", "linear_rms_head_relu_values")]
-    for numbers, (better, worse) in zip(said, pairs, strict=True):
-        found = leads(better, worse)
-        assert len(found) == 3 and (better != "hyla" or min(found) > 0)
-        assert [float(x) for x in numbers] == [round(x, 3) for x in (mean(found).mean, *student(mean(found)))]
-
-
-def test_words_on_rows_7_and_8_at_the_released_steps_are_those_of_the_runs():
-    seven, eight = "hyla_no_nonlinearity", "hyla_no_nonlinearity_no_rms_head"
-
-    def given(better, worse):
-        return "{:+.3f} and {:+.3f}".format(*leads(better, worse))      # of two seeds, 0 and 1
-
-    words = (f"the nonlinearity gives HYLA {given('hyla', seven)}, using the code twice "
-             f"{given(seven, 'linear_rms_head')} with RMSHead and {given(eight, 'linear')} without, and RMSHead "
-             f"{given(seven, eight)}.")
-    assert words in " ".join(RESULTS.split())
-    assert all(list(held_out("fuzzy_logic_paper", name)) == [0, 1] for name in (seven, eight))
+    for row in ("softmax", "linear", "linear_rms_head", "linear_rms_head_relu_values"):
+        assert min(leads("hyla", row)) > 0 and len(leads("hyla", row)) == 3
+    assert "HYLA is ahead of the four rows that use the code once" in words
+    seven = of_three("hyla", "hyla_no_nonlinearity")
+    assert (f"HYLA minus row 7 is {seven}, row 5 minus row 4 {of_three('linear_rms_head_relu_values', 'linear_rms_head')}, "
+            "both with the sign that they have in the paper's figures.") in words
+    paper = {row.attention: row.fuzzy_logic[0] for row in published.TABLE_A1.values() if not row.experts}
+    assert paper["hyla"] < paper["hyla_no_nonlinearity"] and "minus row 7 is -" in words
+    assert paper["linear_rms_head_relu_values"] < paper["linear_rms_head"] and "minus row 4 -" in words
 
 
 def test_words_on_esbn_are_those_of_the_runs():
@@ -275,23 +265,32 @@ def test_words_on_compiled_automata_are_those_of_the_record():
     assert not any(row["margin_from_1"] for row in rows[:-1] if row["switches"] == "as constructed")
 
 
+DIFFERENCES = {"HYLA generalises better than softmax attention": "HYLA minus softmax attention",
+               "HYLA generalises better than linear": "HYLA minus linear attention",
+               "Applying the code twice helps": "the code used twice, three pairs",
+               "RMSHead helps": "RMSHead, three pairs",
+               "RMSHead alone helps": "RMSHead alone, on linear attention",
+               "The nonlinearity helps": "the nonlinearity, three pairs",
+               "The full HYLA is better": "HYLA minus its ablations, five pairs",
+               "A mixture of experts helps": "4 experts, of which 2 for each token, three pairs, n = 3"}
+
+
+@pytest.mark.parametrize("measured, seeds, recorded", [
+    ("held-out R² at the code's 50,000 steps", 3, 4), ("held-out R² after 3,000 of 50,000 steps", 8, 8)])
+def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded):
+    claims, rows = TABLES["claims"], {}
+    for row in claims.judged(claims.recorded()).values():
+        label = next((DIFFERENCES[x] for x in DIFFERENCES if row["words"].startswith(x)), None)
+        if label and row.get("measured", "").endswith(measured) and row["effect"] is not None:
+            assert len(row["differences"]) == (3 if "n = 3" in label else seeds)
+            interval = " to ".join(f"{x:+.3f}" for x in row["interval_95"])
+            rows[label] = f"| {label} | {row['effect']:+.3f} | {interval} | {row['verdict']} |"
+    in_order = " ".join(rows[label] for label in DIFFERENCES.values() if label in rows)
+    assert len(rows) == recorded and in_order in " ".join(RESULTS.split())
+
+
 def test_words_on_fuzzy_logic_at_3000_steps_are_those_of_the_runs():
-    claims, words = TABLES["claims"], " ".join(RESULTS.split())
-    judged = {row["words"]: row for row in claims.judged(claims.recorded()).values()
-              if row.get("measured", "").endswith("held-out R² after 3,000 of 50,000 steps") and "effect" in row}
-    for statement, label in (
-            ("HYLA generalises better than softmax attention", "HYLA minus softmax attention"),
-            ("HYLA generalises better than linear", "HYLA minus linear attention"),
-            ("Applying the code twice helps", "the code used twice, three pairs"),
-            ("RMSHead helps", "RMSHead, three pairs"),
-            ("RMSHead alone helps", "RMSHead alone, on linear attention"),
-            ("The nonlinearity helps", "the nonlinearity, three pairs"),
-            ("The full HYLA is better", "HYLA minus its ablations, five pairs"),
-            ("A mixture of experts helps", "4 experts, of which 2 for each token, three pairs, n = 3")):
-        row, = (row for name, row in judged.items() if name.startswith(statement))
-        assert len(row["differences"]) == (3 if "n = 3" in label else 8)
-        interval = " to ".join(f"{x:+.3f}" for x in row["interval_95"])
-        assert f"| {label} | {row['effect']:+.3f} | {interval} | {row['verdict']} |" in words
+    words = " ".join(RESULTS.split())
     hyla = {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"]
             for run in records.load("fuzzy_logic_short")["runs"]
             if run["fields"]["attention"] == "hyla" and not run["fields"].get("experts")}
