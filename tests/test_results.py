@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -165,8 +164,9 @@ def test_words_on_differences_at_the_released_steps_are_those_of_the_runs():
         assert min(leads("hyla", row)) > 0 and len(leads("hyla", row)) == 3
     assert "HYLA is ahead of the four rows that use the code once" in words
     seven = of_three("hyla", "hyla_no_nonlinearity")
-    assert (f"HYLA minus row 7 is {seven}, row 5 minus row 4 {of_three('linear_rms_head_relu_values', 'linear_rms_head')}, "
-            "both with the sign that they have in the paper's figures.") in words
+    five = of_three("linear_rms_head_relu_values", "linear_rms_head")
+    assert (f"HYLA minus row 7 is {seven}, row 5 minus row 4 {five}, both with the sign that they have in the "
+            "paper's figures.") in words
     paper = {row.attention: row.fuzzy_logic[0] for row in published.TABLE_A1.values() if not row.experts}
     assert paper["hyla"] < paper["hyla_no_nonlinearity"] and "minus row 7 is -" in words
     assert paper["linear_rms_head_relu_values"] < paper["linear_rms_head"] and "minus row 4 -" in words
