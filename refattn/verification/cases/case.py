@@ -59,9 +59,20 @@ def some_form(rng, size):
     return shape(FORMS[rng.integers(len(FORMS))], size)
 
 
+def some_mask(rng, size):
+    """Booleans of such a shape, seven in ten True, but not with one of several heads alone that keeps anything.
+
+    RMSHead of one head is a sign: its gradient is what rounding leaves of a difference.
+    """
+    while True:
+        keep = rng.random(some_form(rng, size)) < 0.7
+        if keep.ndim < 3 or keep.shape[-3] == 1 or keep.sum(axis=-3).max() != 1:
+            return keep
+
+
 DRAWS = {                      # standard normal numbers; seven in ten True; 0 or 4/3, a quarter being dropped
     "bias": lambda rng, size: rng.standard_normal(some_form(rng, size)),
-    "keep": lambda rng, size: rng.random(some_form(rng, size)) < 0.7,
+    "keep": some_mask,
     "dropout": lambda rng, size: (rng.random(some_form(rng, size)) < 0.75) / 0.75,
 }
 
