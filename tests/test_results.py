@@ -146,9 +146,18 @@ def test_words_on_table_a1_are_those_of_the_runs():
     assert f"HYLA is {behind:.2f} below its own" in " ".join(RESULTS.split())
     assert (f"after 3,000 steps HYLA's held-out R² is {min(short.values()):.3f} to {max(short.values()):.3f} over "
             "eight seeds") in words_of("README.md") and len(short) == 8
-    lead = mean(leads("hyla", "softmax"))
+    lead, tutorial = mean(leads("hyla", "softmax")), words_of("tutorials/03_hyla.py")
     assert (f"HYLA has {means['hyla']} and softmax attention {means['softmax']} (3 seeds; {lead.mean:+.3f}, 95 % "
-            "interval {:.3f} to {:.3f}: suggested".format(*student(lead))) in words_of("tutorials/03_hyla.py")
+            "interval {:.3f} to {:.3f}: suggested".format(*student(lead))) in tutorial
+    once, head = ([f"{mean(held_out(record, name).values()).mean:.2f}" for record in (
+        "fuzzy_logic_short", "fuzzy_logic_paper")] for name in ("linear", "linear_rms_head"))
+    assert (f"lifts {once[0]} to {head[0]} after 3,000 steps; after 50,000 it is {once[1]} and {head[1]}, which three "
+            "seeds do not tell apart") in tutorial
+    claims = TABLES["claims"]
+    long, short = (row for row in claims.judged(claims.recorded()).values() if row["words"].startswith("Applying"))
+    effect = "{:+.3f} on average (95 % interval {:.3f} to {:.3f})".format(long["effect"], *long["interval_95"])
+    assert effect in tutorial
+    assert (short["verdict"], long["verdict"]) == ("shown smaller", "suggested")
 
 
 def test_words_on_means_at_the_released_steps_are_those_of_the_runs():
