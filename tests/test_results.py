@@ -402,10 +402,9 @@ def test_words_on_figure_2c_are_those_of_the_runs():
     def interval(row, times=1):
         return "{:.3f} to {:.3f}".format(*(times * x for x in row["interval_95"]))
 
-    n = {len(row["differences"]) for row in (falls, softmax, linear)}
-    some, verdict = len(examples["differences"]), examples["verdict"]
-    assert n == {8} and (f"+{examples['effect']:.3f} for each doubling ({interval(examples)}, n = {some}, "
-                         f"mean of the three models), {verdict}." in words)
+    assert {len(row["differences"]) for row in (examples, falls, softmax, linear)} == {8}
+    assert (f"+{examples['effect']:.3f} for each doubling ({interval(examples)}, n = 8, mean of the three models), "
+            f"{examples['verdict']}.") in words
     assert f"falls by {falls['effect']:.3f} ({interval(falls)}, n = 8) a step" in words
     first, second = (sum(pair["effect"] for pair in falls["pairs"][n::2]) for n in (0, 1))
     assert falls["verdict"] == "shown smaller" and second > 20 * first
