@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,13 @@ RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 def words_of(name):
     """A document or tutorial without line breaks, and without the # of a tutorial's text."""
     return " ".join((ROOT / name).read_text(encoding="utf-8").replace("\n# ", "\n").split())
+
+
+@cache
+def judged() -> tuple:
+    """All lines of the verdicts, of the runs that are recorded."""
+    claims = TABLES["claims"]
+    return tuple(claims.judged(claims.recorded()).values())
 
 
 @pytest.mark.parametrize("name", records.names())
@@ -111,8 +119,7 @@ def test_words_on_scan_are_those_of_the_runs():
     assert f"says {train:.3f} of the training commands and {held_out:.3f} of the held-out ones" in words
     said = {run["metrics"]["longer"]["accuracy"]: run["fields"]["scoring"] for run in runs}
     assert [said[x] for x in sorted(said)[-2:]] == ["dot", "dot"]
-    claims = TABLES["claims"]
-    better, both = (row for row in claims.judged(claims.recorded()).values()
+    better, both = (row for row in judged()
                     if row.get("measured", "").startswith("whole commands, cut-off 26"))
     assert f"do not show it: {better['effect']:+.3f} (95 % interval {better['interval_95'][0]:.3f} to " \
            f"{better['interval_95'][1]:.3f})" in words and better["verdict"].startswith("not supported")
@@ -153,8 +160,7 @@ def test_words_on_table_a1_are_those_of_the_runs():
         "fuzzy_logic_short", "fuzzy_logic_paper")] for name in ("linear", "linear_rms_head"))
     assert (f"lifts {once[0]} to {head[0]} after 3,000 steps; after 50,000 it is {once[1]} and {head[1]}, which three "
             "seeds do not tell apart") in tutorial
-    claims = TABLES["claims"]
-    long, short = (row for row in claims.judged(claims.recorded()).values() if row["words"].startswith("Applying"))
+    long, short = (row for row in judged() if row["words"].startswith("Applying"))
     effect = "{:+.3f} on average (95 % interval {:.3f} to {:.3f})".format(long["effect"], *long["interval_95"])
     assert effect in tutorial
     assert (short["verdict"], long["verdict"]) == ("shown smaller", "suggested")
@@ -179,8 +185,8 @@ def test_words_on_means_at_the_released_steps_are_those_of_the_runs():
 
 
 def test_words_on_esbn_are_those_of_the_runs():
-    claims, words = TABLES["claims"], " ".join(RESULTS.split())
-    many, few, grows = (row for row in claims.judged(claims.recorded()).values() if "(ESBN)" in row["words"])
+    words = " ".join(RESULTS.split())
+    many, few, grows = (row for row in judged() if "(ESBN)" in row["words"])
 
     def told(row, n=""):
         low, high = row["interval_95"]
@@ -286,8 +292,8 @@ DIFFERENCES = {"HYLA generalises better than softmax attention": "HYLA minus sof
 @pytest.mark.parametrize("measured, seeds, recorded", [
     ("held-out R² at the code's 50,000 steps", 3, 8), ("held-out R² after 3,000 of 50,000 steps", 8, 10)])
 def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded):
-    claims, rows = TABLES["claims"], {}
-    for row in claims.judged(claims.recorded()).values():
+    rows = {}
+    for row in judged():
         label = next((DIFFERENCES[x] for x in DIFFERENCES if row["words"].startswith(x)), None)
         if label and row.get("measured", "").endswith(measured) and row["effect"] is not None:
             assert len(row["differences"]) == seeds
@@ -297,11 +303,20 @@ def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded
     assert len(rows) == recorded and in_order in " ".join(RESULTS.split())
 
 
+def test_no_difference_of_three_seeds_is_shown():
+    long = [row for row in judged() if row.get("measured") == "held-out R² at the code's 50,000 steps"]
+    assert {row["verdict"] for row in long} <= {"suggested", "not supported at this scale", "never run"}
+    assert "n = 3 seeds. None is shown once adjusted" in " ".join(RESULTS.split())
+    means = {name: mean(x["metrics"]["train"]["r2_per_task"] for x in records.load("fuzzy_logic_paper")["runs"]
+                        if x["fields"]["attention"] == name).mean for name in ("linear", "linear_rms_head")}
+    short, = (row["effect"] for row in judged() if row["words"].startswith("RMSHead alone") and row not in long)
+    assert ("after 3,000 steps, {:+.3f} (below), three seeds do not show at the end, where both fit the training "
+            "combinations ({:.3f} and {:.3f}).").format(short, *means.values()) in " ".join(RESULTS.split())
+
+
 def test_words_on_fuzzy_logic_at_3000_steps_are_those_of_the_runs():
     words = " ".join(RESULTS.split())
-    hyla = {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"]
-            for run in records.load("fuzzy_logic_short")["runs"]
-            if run["fields"]["attention"] == "hyla" and not run["fields"].get("experts")}
+    hyla = held_out("fuzzy_logic_short", "hyla")
     last, others = hyla.pop(6), sorted(hyla.values())
     assert f"HYLA gets {last:.3f}, with the seven others {others[0]:.3f} to {others[-1]:.3f}:" in words
     assert len(others) == 7
@@ -359,7 +374,7 @@ def test_words_on_sraven_are_those_of_the_runs():
     assert seeds == sorted(found["softmax"]) == list(range(len(seeds)))
     assert f"All {2 * len(seeds)} runs are above that ({min(all_of_them):.0f} to {max(all_of_them):.0f} %)" in words
 
-    row, = (row for row in TABLES["claims"].judged(TABLES["claims"].recorded()).values()
+    row, = (row for row in judged()
             if row["words"].startswith("HYLA beats softmax attention on SRAVEN") and row.get("differences"))
     least, most = (-x for x in reversed(row["interval_95"]))
     assert f"behind softmax attention here**, by {-row['effect']:.3f} (95 % interval {least:.3f} to {most:.3f}, n = " \
@@ -395,8 +410,8 @@ def test_the_floor_and_the_ceiling_of_sraven_are_those_of_the_splits():
 
 @pytest.mark.slow
 def test_words_on_figure_2c_are_those_of_the_runs():
-    claims, words = TABLES["claims"], " ".join(RESULTS.split())
-    examples, falls, softmax, linear = (row for row in claims.judged(claims.recorded()).values()
+    words = " ".join(RESULTS.split())
+    examples, falls, softmax, linear = (row for row in judged()
                                         if row["source"] == "H, section 3.1, figure 2C" and "pairs" in row)
 
     def interval(row, times=1):
@@ -443,8 +458,7 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
     assert ("(training: softmax {}, {} and {}, compositional {}, {} and {}, seeds 0 to 2), ".format(*shape) +
             f"left or right is not ({left[0]} to {left[-1]}), above or below with seed 1 alone "
             f"({upper[0]} and {upper[1]}; the others {others[0]} to {others[-1]})." in words)
-    claims = TABLES["claims"]
-    row = next(row for row in claims.judged(claims.recorded()).values()
+    row = next(row for row in judged()
                if row["words"].endswith("better on Sort-of-CLEVR"))
     low, high = row["interval_95"]
     assert f"with every seed, {row['effect']:+.3f} (95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
@@ -452,15 +466,15 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
     alone = [pair["interval_95"] for pair in row["pairs"]]
     assert all(low < 0 < high for low, high in alone)
     assert "does ({:+.3f}, {:+.3f} and {:+.3f})".format(*(pair["effect"] for pair in row["pairs"])) in words
-    images = [row["interval_95"] for row in claims.judged(claims.recorded()).values()
+    images = [row["interval_95"] for row in judged()
               if row["source"].startswith(tuple(f"C, section 4.{n}" for n in (2, 3, 4))) and "interval_95" in row]
     assert [low > 0 for low, _ in images] == [True, False, False]
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():
-    claims, words = TABLES["claims"], " ".join(RESULTS.split())
+    words = " ".join(RESULTS.split())
     for unit in "character", "word":
-        row = {row["words"]: row for row in claims.judged(claims.recorded()).values()
+        row = {row["words"]: row for row in judged()
                if row.get("measured", "").startswith(f"bits a {unit}") and row["verdict"] != "never run"}
         both, softmax, linear = (row[name] for name in (
             "Compositional attention predicts text better", "HYLA predicts text about as well as softmax attention",
@@ -485,14 +499,14 @@ def test_words_on_models_of_text_are_those_of_the_runs():
 
 
 def test_words_on_shared_blocks_are_those_of_the_runs():
-    claims, words, bits, size = TABLES["claims"], " ".join(RESULTS.split()), {}, {}
+    words, bits, size = " ".join(RESULTS.split()), {}, {}
     for name in "text_models", "text_shared":
         for run in records.load(name)["runs"]:
             if run["fields"].get("unit", "words") == "words":
                 key = run["fields"]["attention"], name
                 bits.setdefault(key, []).append(run["metrics"]["test"]["bits"])
                 size[key] = run["parameters"]
-    better = next(row for row in claims.judged(claims.recorded()).values() if "again and again" in row["words"])
+    better = next(row for row in judged() if "again and again" in row["words"])
     low, high = better["interval_95"]
     assert f"is {better['effect']:.3f} bits a word better (95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
     assert "with every seed" in words and min(better["differences"].values()) > 0
@@ -504,13 +518,13 @@ def test_words_on_shared_blocks_are_those_of_the_runs():
 
 
 def test_words_on_images_are_those_of_the_runs():
-    claims, words = TABLES["claims"], " ".join(RESULTS.split())
-    judged = {row["words"]: row for row in claims.judged(claims.recorded()).values()}
+    words = " ".join(RESULTS.split())
+    lines = {row["words"]: row for row in judged()}
     interval = "95 % interval {:.3f} to {:.3f}, n = 3)"
     for what, text in (
             ("equilateral triangles", f"is {{:.3f}} better ({interval}, with every seed: the paper's order"),
             ("four sets of images at a time", f"the two models are not told apart ({{:+.3f}}, {interval}")):
-        row = judged[f"Compositional attention is better on {what}"]
+        row = lines[f"Compositional attention is better on {what}"]
         assert text.format(row["effect"], *row["interval_95"]) in words
         assert row["interval_95"][0] < 0
         assert "with every seed" not in text or min(row["differences"].values()) > 0
@@ -526,11 +540,11 @@ def test_words_on_images_are_those_of_the_runs():
 
 
 def test_words_on_longer_texts_are_those_of_the_runs():
-    claims, words = TABLES["claims"], " ".join(RESULTS.split())
-    judged = {(row["words"], row.get("measured")): row for row in claims.judged(claims.recorded()).values()}
+    words = " ".join(RESULTS.split())
+    lines = {(row["words"], row.get("measured")): row for row in judged()}
 
     def said(start):
-        row, = (row for (name, _), row in judged.items() if name.startswith(start))
+        row, = (row for (name, _), row in lines.items() if name.startswith(start))
         low, high = row["interval_95"]
         return row, f"{row['effect']:.2f} (95 % interval {low:.2f} to {high:.2f}, n = {len(row['differences'])})"
 
