@@ -15,6 +15,8 @@ from refattn.reproduce import codes, drawing
 from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.figures import PICTURES
 from refattn.reproduce.table import Row
+from refattn.tasks.regular_languages import RegularLanguages
+from refattn.tasks.sraven import RULES
 from refattn.tasks.text_windows import sample
 from refattn.train import fit, load, stream
 
@@ -162,6 +164,24 @@ def test_untrained_networks_are_those_that_training_began_with(tmp_path, monkeyp
     assert begun["layer outputs"]["purity"] == found["layer outputs"]["untrained purity"]
 
 
+def test_a_transformer_is_asked_about_other_probabilities_at_its_trained_lengths(tmp_path):
+    one = recipe("parity", "quick", attention="transformer_xl", layers=1, width=8, heads=2, train_length=3,
+                 max_length=5, **SMALL)
+    fit(one, tmp_path / "run", progress=False)
+    run, model, p = load(tmp_path / "run")
+    found = codes.read_codes(tmp_path / "run")
+
+    def right(ones):
+        rng, share = np.random.default_rng((0, (0.1, 0.3, 0.5, 0.7, 0.9).index(ones))), []
+        for length in (1, 2, 3):
+            words, parity = RegularLanguages("parity", ones=ones).sample(rng, 512, length)
+            share.append(np.mean(model.forward(p, words)[0][:, -1].argmax(-1) == parity))
+        return np.mean(share)
+    assert found == {"probability": {f"ones {x:g}": pytest.approx(right(x)) for x in (0.1, 0.3, 0.5, 0.7, 0.9)}}
+    with pytest.raises(ValueError, match="nothing is read off transformer_xl trained on cycle; allowed: parity"):
+        codes.regular_codes(replace(run, language="cycle"), model, p, p)
+
+
 def test_members_of_d3_lead_by_their_margin(tmp_path):
     fit(recipe("d3", "quick", width=8, heads=2, max_length=60, far=50, stride=20, **SMALL), tmp_path / "run",
         progress=False)
@@ -176,6 +196,24 @@ def test_pairings_of_contextual_retrieval_are_read(tmp_path):
     found = codes.read_codes(tmp_path / "run")
     assert set(found) == {"specialisation", "pairing"}
     assert all(0 < x < 1 for x in found["specialisation"].values()) and 0 <= found["pairing"]["all"] < 1
+
+
+@plots
+def test_codes_of_related_rules_are_compared_with_those_of_all_others(tmp_path, monkeypatch):
+    fit(recipe("sraven", "quick", width=8, heads=2, hidden=8, ceiling=False, attention="hyla", **SMALL),
+        tmp_path / "run", progress=False)
+    found = codes.read_codes(tmp_path / "run", count=200)["itself, layer 2"]
+    run, model, p = load(tmp_path / "run")
+    rng = stream(0, "evaluation", 1_000_000)
+    seen = [latent_code.observe(run, model, p, rng, split, 200) for split in ("train", "held_out")]
+    mean = {rule: np.mean([code for one in seen for code, its in zip(one.code[:, 1, :, 2].astype(float),
+                                                                     one.labels["rule"], strict=True) if its == rule],
+                          axis=0) for rule in range(8)}
+    cosine = {(a, b): mean[a] @ mean[b] / np.linalg.norm(mean[a]) / np.linalg.norm(mean[b])
+              for a in range(8) for b in range(a)}
+    related = cosine.pop((RULES.index("subtraction"), RULES.index("addition")))
+    assert found["related cosine"] == pytest.approx(related)
+    assert found["other cosine"] == pytest.approx(np.mean(list(cosine.values())))
 
 
 TEXT = {"attention": "regular_gpt", "chunk": 4, "length": 20, "longest": 40, "chunks": 1, "layers": 1, "width": 8,

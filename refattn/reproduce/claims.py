@@ -150,12 +150,13 @@ class Claims:
             return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
                     "verdict": verdicts.limited(number, error, evidence.most)}
         mine = [run for run in runs if run.get("record", evidence.records[0]) in evidence.records]
-        made, several = self.made(evidence, mine, evidence.pairs), len({a.metric for a, _ in evidence.pairs}) > 1
+        pairs, made = evidence.pairs, self.made(evidence, mine, evidence.pairs)
+        several = len({a.metric for a, _ in pairs}) > 1
         return {**known, **row_of(evidence.measured, *made, evidence.margin),
                 "papers_scale": at_the_papers_scale(made[1], evidence),
-                "pairs": [row_of(f"{a.words(b)} − {b.words(a)}" + f", {a.metric}" * (several and a.metric == b.metric),
-                                 *self.made(evidence, mine, ((a, b),)))
-                          for a, b in evidence.pairs] if len(evidence.pairs) > 1 else []}
+                "pairs": [row_of(f"{a.words(b, pairs)} − {b.words(a, pairs)}"
+                                 + f", {a.metric}" * (several and a.metric == b.metric),
+                                 *self.made(evidence, mine, ((a, b),))) for a, b in pairs] if len(pairs) > 1 else []}
 
     @staticmethod
     def made(comparison, runs, pairs) -> tuple[dict, list]:

@@ -7,10 +7,12 @@ adds one entry for each finished run at or right below each DIR: as in `records`
 `latent_code.report` has them, on COUNT codes of training tasks, scored on as many codes of held-out tasks.
 Fuzzy logic: the context or the query is drawn DRAWS times for each seed, the same for all tasks, and scores are means
 over the draws; the paper fixes the context, the released code saves codes of both kinds.
-SRAVEN: {"second panel, layer 1": {"rule": ...}, ...} for each key that the last query token attends to.
+SRAVEN: {"second panel, layer 1": {"rule": ...}, ...} for each key that the last query token attends to; and {"itself,
+layer 1": {"related cosine", "other cosine"}}, of the mean codes of addition and subtraction, and of all other pairs.
 Regular languages: {"layer outputs": {"purity", "count", "most frequent"}}, how far the outputs of all levels are one
 cluster for each map of words, means over WORDS words of LENGTH symbols; of PARITY also {"receptive field": {"first
-half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracies where ones have that probability.
+half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracies where ones have that probability,
+which is all that is read off a Transformer or an RNN, at its trained lengths.
 D_n: {"member margin": {"64": ...}}, by how much the right answer leads, of members of so many symbols.
 Contextual retrieval: {"specialisation": {"trained"}}, the value score of the retrieval that is asked for, and
 {"pairing": {"asked", "all"}}, how unequal value scores are given what is asked, and over everything.
@@ -23,7 +25,9 @@ import numpy as np
 
 from .. import params
 from ..analysis import latent_code, regular, searches, text
+from ..recipes.per_word import Words
 from ..tasks import text_windows
+from ..tasks.sraven import ADDITION, SUBTRACTION
 from ..train import load, stream
 from . import records
 
@@ -48,7 +52,7 @@ def both(read, trained, untrained) -> dict:
 
 
 def regular_codes(recipe, model, trained, untrained) -> dict:
-    """Of a RegularGPT; its receptive field and other probabilities of PARITY only."""
+    """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter."""
     def again():
         return stream(recipe.seed, "evaluation", 1_000_000)
 
@@ -56,6 +60,17 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
         drawn = recipe.sample(again(), "longer", FIELD_WORDS, LENGTH)
         share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
         return {"first half": float(1 - share[LENGTH // 2 - 1])}
+
+    def shift(lengths, words):
+        def answer(tokens):
+            tokens, last = recipe.inputs(Words(tokens, None, None))
+            return model.forward(trained, tokens, **last)[0][:, 0].argmax(-1)
+        found = regular.probability_shift(answer, lengths, words=words, seed=recipe.seed)
+        return {"probability": {f"ones {p:g}": x for p, x in found.items()}}
+    if recipe.attention != "sliding_dilated":
+        if recipe.language != "parity":
+            raise ValueError(f"nothing is read off {recipe.attention} trained on {recipe.language}; allowed: parity")
+        return shift(range(1, recipe.train_length + 1), words=512)
     if recipe.language.startswith("d"):
         wide = params.view(trained.readout.w.base.astype(np.float64), model.parameters())      # base: all of them
         return {"member margin": margins(recipe, model, trained), "float64 member margin": margins(recipe, model, wide)}
@@ -63,10 +78,8 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
                                    untrained)}
     if recipe.language != "parity":
         return found
-    shift = regular.probability_shift(lambda tokens: model.forward(trained, tokens, tree=True)[0][:, 0].argmax(-1),
-                                      range(20, LENGTH + 1, 40), words=128, seed=recipe.seed)
     return {**found, "receptive field": {**both(half, trained, untrained), "one half": 0.5},
-            "probability": {f"ones {p:g}": x for p, x in shift.items()}}
+            **shift(range(20, LENGTH + 1, 40), words=128)}
 
 
 def margins(recipe, model, p) -> dict:
@@ -106,6 +119,17 @@ def text_codes(recipe, model, trained, untrained) -> dict:
 NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieval_codes, "text": text_codes}
 
 
+def cosines(train, test, layer: int, at: int) -> dict:
+    """Of the mean codes of addition and subtraction, and mean over all other pairs of rules; over all tasks."""
+    code, rule = (np.concatenate(x) for x in ((train.at(layer, at), test.at(layer, at)),
+                                              (train.labels["rule"], test.labels["rule"])))
+    rules, cosine = latent_code.similarity(code, rule)
+    a, b = np.triu_indices(len(rules), 1)
+    related = (rules[a] == ADDITION) & (rules[b] == SUBTRACTION)
+    return {f"{name} cosine": float(cosine[a, b][chosen].mean()) for name, chosen in (("related", related),
+                                                                                     ("other", ~related))}
+
+
 def read_codes(path, count: int = COUNT) -> dict:
     """The scores of one run directory, {inputs or key, and layer: {label: score}}.
 
@@ -121,8 +145,9 @@ def read_codes(path, count: int = COUNT) -> dict:
                 for split in ("train", "held_out")]
     if recipe.TASK != "fuzzy_logic":
         train, test = pair()
-        return {f"{name}, {layer}": scores for at, name in enumerate(train.pairs)
-                for layer, scores in latent_code.report(train, test, at).items()}
+        return {f"{name}, {layer}": {**scores, **cosines(train, test, number, at)}
+                for at, name in enumerate(train.pairs)
+                for number, (layer, scores) in enumerate(latent_code.report(train, test, at).items())}
     drawn = []
     for _ in range(DRAWS):
         context, query = rng.random((recipe.length - 1, recipe.variables)), rng.random(recipe.variables)

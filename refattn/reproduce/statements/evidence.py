@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..language import CORPORA
 
-COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches",
-           "retrievals": "{} retrievals", "length": "{} examples", "held_out": "{:.0%} held out"}
+COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches", "retrievals": "{} retrievals",
+           "width": "width {}", "length": "{} examples", "held_out": "{:.0%} held out"}
 
 
 class Side(NamedTuple):
@@ -20,11 +20,12 @@ class Side(NamedTuple):
     metric: str
     at: tuple | None = None    # ("step", n) or ("train.loss", x): where in the history the first point has reached that
 
-    def words(self, other) -> str:
+    def words(self, other, pairs=()) -> str:
         """What tells it from the other side of its pair, and from other pairs."""
+        sides = [other, *(side for pair in pairs for side in pair)]
         fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
         fields += [text.format(self.fields[x]).removesuffix("s" * (self.fields[x] == 1)) for x, text in COUNTED.items()
-                   if x in self.fields and self.fields[x] != other.fields.get(x)]
+                   if x in self.fields and any(self.fields[x] != side.fields.get(x) for side in sides)]
         same = (self.split, self.metric) == (other.split, other.metric)
         return ", ".join(fields if same else [*fields, self.split, self.metric])
 

@@ -140,8 +140,11 @@ STATEMENTS = (
     Statement("Later layers' codes tell the rule better", "H, section 4.4, figure 5F",
               raven("macro-F1 of the rule from HYLA's code, layer 4 minus layer 1",
                     ((rule(4, "rule")[0], rule(1, "rule")[0]),), "sraven_codes")),
-    Statement("Related rules (sum, difference) have similar codes", "H, figure 5E", None,
-              "6 core-minutes a run at quick scale; no pair of rules but this one is named beforehand"),
+    Statement("Related rules (sum, difference) have similar codes", "H, figure 5E", raven(
+        "cosine of the mean codes of addition and subtraction, minus that of all other pairs of rules, HYLA, layer 4",
+        (tuple(Side({"attention": "hyla", **RUN}, "itself, layer 4", name) for name in ("related cosine",
+                                                                                       "other cosine")),),
+        "sraven_rules_codes")),
     Statement("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, table A2",
               Counted("by the text: some feature has another answer", "sraven_ambiguity",
                       {"features": 4, "symbols": 8, "criterion": "text"}, 0.005)),
