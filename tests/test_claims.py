@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from refattn.reproduce.claims import Claims, differences
 from refattn.reproduce.statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
 from refattn.reproduce.statements.evidence import sides
 from refattn.reproduce.statistics import mean, quantile
+from refattn.reproduce.table import differing, matches
 from refattn.train import fit, runs
 from refattn.verification.theorems import every
 from tests.tiny import tiny
@@ -240,6 +242,19 @@ def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     assert "never run" not in said
     assert {path.name for path in tmp_path.glob("fuzzy_logic/*")} == {f"{a}-seed{s}" for a in ("hyla", "softmax")
                                                                       for s in (0, 1)}
+
+
+def test_fresh_runs_have_the_settings_of_those_recorded():
+    table = Claims()
+    runs, compared = table.recorded(), 0
+    for one in table.comparisons():
+        for side in (side for pair in one.pairs for side in pair):
+            for run in runs:
+                if run["record"] in one.records and matches(run, one.task, side.fields):
+                    fresh = asdict(recipe(one.task, one.scale, **side.fields, seed=run["fields"]["seed"]))
+                    assert not [x for x in differing(run["fields"], fresh) if x[0] not in claims.ASKED], one.measured
+                    compared += 1
+    assert compared > 1_000
 
 
 def test_rows_of_the_picture_can_be_told_apart():
