@@ -213,6 +213,23 @@ def test_table_a2_is_counted():
     assert table.sheet(rows, ["k = 8"]).rows == sheet.rows[1:2]
 
 
+@pytest.mark.parametrize("table", TRAINED, ids=lambda table: table.name)
+def test_fresh_runs_are_asked_about_every_column(table):
+    for scale in {table.default_scale, table.scale}:
+        made = table.recipes(scale, [0])
+        assert made
+        for one in made.values():
+            asked = {column.split for column in table.columns} & {*one.SPLITS, "chosen"}
+            assert table.of_codes or len(asked) == len({column.split for column in table.columns}) or (
+                table.name, scale, len(asked)) == ("table-3", "paper_r", 5)         # the sixth column is ours alone
+
+
+def test_a_scale_that_does_not_ask_is_refused_before_anything_is_trained(tmp_path, capsys):
+    said = says(capsys, "table-3", "--fresh", "--scale", "small", "--out", str(tmp_path / "runs"), status=2).err
+    assert "scale is small, which asks about no column of table-3; allowed: lengths, paper_r" in said
+    assert said.count("\n") == 1 and not (tmp_path / "runs").exists()
+
+
 # --- executors -------------------------------------------------------------------------------------------------------
 
 class Losing(Executor):

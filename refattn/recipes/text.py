@@ -46,6 +46,7 @@ class TextRecipe(LanguageRecipe):
         "quick": {"steps": 1_000, "batch": 16, "rate": 2e-3, "warmup": 50, "clip": 1.0, "layers": 2, "width": 64,
                   "evaluate_every": 500, "probe": 100},
         "small": NANO,
+        "lengths": {**NANO, "attention": "regular_gpt", "length": 128, "longest": 4_096},
         "paper": {"layers": 6, "width": 512, "heads": 8, "batch": 256, "length": 512, "activation": "gelu",
                   "position": "rotary", "scaled": True, "schedule_length": "released", "warmup": 1_000,
                   "steps": 991_821, "initialise": "lecun_normal", "beta2": 0.999},

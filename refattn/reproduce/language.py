@@ -49,7 +49,7 @@ TABLE_3_OF_R = Table(
     "table-3", "Table 3 of R, language modelling beyond the training length: perplexity of the last token",
     "Chi et al. 2023, RegularGPT, table 3: OpenWebText2, trained at 512 tokens, mean of 3 seeds", "text",
     tuple(Column(f"{n} x", f"times_{n}", "perplexity") for n in TIMES), length_rows(), ("text_lengths",), "paper_r",
-    digits=2, default_scale="small", axes=("trained lengths", "perplexity of the last token"),
+    digits=2, default_scale="lengths", axes=("trained lengths", "perplexity of the last token"),
     remarks=(OTHER[1], "Multiples are of the training length; ours are perplexities of characters, so only the order "
              "and the growth can be compared."))
 
@@ -59,5 +59,5 @@ FIGURE_4B = Table(
     tuple(Column(str(n), "receptive field", f"last {n}") for n in LAST),
     tuple(row._replace(paper=(None,) * len(LAST)) for row in TABLE_3_OF_R.rows
           if row.fields.get("layers", 4) == 4), ("text_codes",), "paper_r",
-    default_scale="small", axes=("last tokens", "share of the gradient"),
+    default_scale="lengths", axes=("last tokens", "share of the gradient"),
     remarks=("Of the loss of a window's last token, by each embedding; windows of twice the trained length.",))

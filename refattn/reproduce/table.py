@@ -72,13 +72,21 @@ class Table(Exhibit):
         for row, _, fields in self.cells(only):
             for seed in seeds:
                 one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
+                if not self.of_codes and not {column.split for column in self.columns} & {*one.SPLITS, "chosen"}:
+                    raise ValueError(f"scale is {scale}, which asks about no column of {self.name}; allowed: "
+                                     f"{self.default_scale}, {self.scale}")
                 slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
                 jobs[Path(slug, one.name)] = one       # names of runs are unique only within a row
         return jobs
 
     def after(self, outcomes) -> list[dict]:
         """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
-        return with_codes(outcomes) if self.records[0].endswith("_codes") else outcomes
+        return with_codes(outcomes) if self.of_codes else outcomes
+
+    @property
+    def of_codes(self) -> bool:
+        """Whether its numbers are read off trained networks."""
+        return any(name.endswith("_codes") for name in self.records)
 
     def sheet(self, runs, only=()) -> Sheet:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""

@@ -144,7 +144,7 @@ STATEMENTS = (
         "cosine of the mean codes of addition and subtraction, minus that of all other pairs of rules, HYLA, layer 4",
         (tuple(Side({"attention": "hyla", **RUN}, "itself, layer 4", name) for name in ("related cosine",
                                                                                        "other cosine")),),
-        "sraven_rules_codes")),
+        "sraven_rules_codes"), "6 core-minutes a run"),
     Statement("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, table A2",
               Counted("by the text: some feature has another answer", "sraven_ambiguity",
                       {"features": 4, "symbols": 8, "criterion": "text"}, 0.005)),
