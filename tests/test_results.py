@@ -138,6 +138,19 @@ def leads(better, worse) -> list[float]:
     return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs)]
 
 
+def test_words_on_other_probabilities_of_a_1_are_those_of_the_runs():
+    ones, said = (0.1, 0.3, 0.5, 0.7, 0.9), {}
+    for name in "regular_languages_transformer_codes", "regular_languages_codes":
+        found = [run for run in records.load(name)["runs"] if run["fields"]["language"] == "parity"]
+        said[name] = [f"{mean(run['metrics']['probability'][f'ones {p:g}'] for run in found).mean:.2f}" for p in ones]
+    transformer, ours = said.values()
+    theirs = [f"{published.regular.TABLE_2[p]['transformer_xl'][0]:.2f}" for p in ones]
+    assert (f"{', '.join(transformer[:4])} and {transformer[4]} at 0.1, 0.3, 0.5, 0.7 and 0.9. The paper's has "
+            f"{', '.join(theirs[:4])} and {theirs[4]}, to 40 symbols") in words_of("docs/results.md")
+    assert set(ours) == {"0.98"} and "RegularGPT has 0.98 here at each of the five" in words_of("docs/results.md")
+    assert f"until it answers {transformer[2]} of them (eight seeds, 41 CPU seconds each" in words_of("docs/results.md")
+
+
 def test_words_on_table_a1_are_those_of_the_runs():
     apart, words = [], " ".join(RESULTS.split())
     for row in published.TABLE_A1.values():
