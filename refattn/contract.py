@@ -84,7 +84,8 @@ def contract(spec: str, a, b, *, order=None, out=None):
     """sum over the letters that stand in both operands and not in the result, of a times b.
 
     Shapes: as the letters of `spec` say.  `order` sets memory only, never axes: the result's letters from slowest to
-    fastest, or an array of the result's shape whose memory order is to be followed.  `out` receives the result.
+    fastest, or an array of the result's shape whose memory order is to be followed, unless letters of a and of b
+    interleave in it.  `out` receives the result.
     Raises ValueError for a bad spec, order, `out` or disagreeing sizes.
 
     >>> import numpy as np

@@ -182,7 +182,7 @@ class Init(NamedTuple):
 
     def draw(self, rng, p: Parameter):
         """Values for a parameter.  Raises ValueError for an unknown distribution or fan."""
-        out = p.fan_out or prod(p.shape) // p.fan_in
+        out = p.fan_out or max(1, prod(p.shape) // p.fan_in)
         fans = {"in": p.fan_in, "out": out, "mean": (p.fan_in + out) / 2, "none": 1}
         draws = {"normal": rng.standard_normal, "truncated": partial(_truncated, rng),
                  "uniform": lambda shape: sqrt(3) * rng.uniform(-1, 1, shape)}

@@ -10,6 +10,7 @@ import pytest
 from refattn import losses, ops, params
 from refattn.attention import VARIANTS, masks
 from refattn.attention.ablations import Knobs, ablation, ablation_backward
+from refattn.attention.as_hypernetwork import eq_2, eq_3
 from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
@@ -19,6 +20,9 @@ from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated
 from refattn.attention.softmax import softmax, softmax_backward
 from refattn.attention.tiled import tiled, tiled_backward
 from refattn.attention.transformer_xl import TransformerXL
+from refattn.automata.compiled import WithReset, compiled
+from refattn.automata.exactness import errors
+from refattn.automata.finite import Automaton
 from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.context_norm import ContextNorm
@@ -31,6 +35,7 @@ from refattn.layers.recompute import recompute
 from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
+from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
@@ -571,3 +576,74 @@ def test_weights_that_are_made_again_are_those_of_the_forward_where_scores_are_l
     given = h[None], table, rng.integers(0, 50, (1, 64))
     (ours, right), (plain, _) = in_both_precisions(tokens, *given), in_both_precisions(whole, *given)
     assert (off(ours, right) < 2 * off(plain, right)).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint64"])
+def test_states_and_tokens_of_few_bits_run_as_those_of_many(dtype):
+    table = np.array([[(q + x) % 40 for x in range(10)] for q in range(40)])
+    found = Automaton(table.astype(dtype), np.arange(40).astype(dtype))
+    word = np.array([[9, 9, 9, 9, 9], [1, 0, 8, 9, 2]])
+    assert found.run(word.astype(dtype)).tolist() == (word.cumsum(axis=1) % 40).tolist()
+    assert found.run([]).shape == found.outputs(()).shape == (0,)
+
+
+@pytest.mark.parametrize(("tokens", "words"), [
+    ([12, 15], "int64 from 12 to 15"), ([-3, -2], "int64 from -3 to -2"), ([0.5], "float64 from 0.5 to 0.5"),
+    (["b", "a"], "<U1 from a to b")])
+def test_tokens_that_are_no_symbols_are_said(tokens, words):
+    with pytest.raises(ValueError, match=f"^tokens are {words}; allowed: integers from 0 to 1$"):
+        Automaton([[0, 1], [1, 0]], [0, 1]).run(tokens)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_slope_of_gelu_is_0_or_1_however_far_from_0(dtype):
+    x = np.array([-np.sqrt(np.finfo(dtype).max), -300, -40, 40, 300, np.sqrt(np.finfo(dtype).max)], dtype)
+    with np.errstate(over="ignore"):
+        assert ops.gelu_backward(x, np.ones_like(x)).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_bias_that_is_kept_for_later_calls_cannot_be_written_into():
+    q = np.zeros((1, 3, 2, 4))
+    bias = ALiBi(2).forward(None, q, q)[2]
+    with pytest.raises(ValueError, match="read-only"):
+        bias += 100
+    assert ALiBi(2).forward(None, q, q)[2].max() == 0
+
+
+@pytest.mark.parametrize("read", [None, slice(1, 3)])
+def test_a_recomputed_layer_stands_in_the_network_of_contextual_retrieval(read):
+    layer, gradients = MultiHead(6, 2, 4), []
+    for attention in layer, recompute(layer):
+        network = RetrievalNetwork(3, attention, 2)
+        (flat, p), (grad, g) = (params.allocate(network.parameters(), np.float64) for _ in range(2))
+        params.initialise(flat, network.parameters(), np.random.default_rng(1))
+        y, saved = network.forward(p, np.random.default_rng(2).standard_normal((2, 4, 3)), read=read)
+        dx = network.backward(p, saved, np.cos(y), g)
+        gradients.append(np.concatenate([dx.ravel(), grad]))
+    np.testing.assert_allclose(*gradients, rtol=1e-12, atol=1e-12)
+    assert network.parameters()["own"]["wo"].fan_out == 6
+
+
+def test_a_second_value_map_is_of_the_dtype_of_the_queries():
+    q, k, v = np.ones((3, 1, 2, 2, 3), np.float32)
+    with pytest.raises(TypeError, match="wv2"):
+        ablation(q, k, v, np.ones((2, 3, 3)), knobs=Knobs("rms_head", 3, "relu"))
+
+
+def test_the_fans_of_a_selector_are_its_own():
+    for scoring, fans in ("linear", (128, 1)), ("nonlinear", (128, 64)), ("dot", (64, 64)):
+        listed = Compositional(16, 2, 3, 4, 64, 64, scoring=scoring).parameters()
+        assert (listed["wr"].fan_in, listed["wr"].fan_out) == fans
+        flat, p = params.allocate(listed, np.float64)
+        params.initialise(flat, listed, np.random.default_rng(0), places={"b*": params.Init("normal", "out"),
+                                                                         "wr": params.XAVIER_NORMAL})
+        assert abs(p.wr.std() / (2 / sum(fans)) ** 0.5 - 1) < 0.2
+
+
+def test_no_word_has_no_answer():
+    machine = compiled(Automaton([[0, 1], [1, 0]], [0, 1]), out_of_range="mask")
+    with pytest.raises(ValueError, match="t at least 1"):
+        WithReset(**vars(machine.model)).forward(machine.parameters, np.zeros((2, 0), int), tree=True)
+    assert errors(compiled(Automaton([[0, 1], [1, 0]], [0, 1])), np.zeros((0, 3), int)).by_length.sum() == 0
+    code, x, wv, wo = (np.zeros(shape) for shape in ((0, 4, 2, 3), (0, 3, 5), (5, 4, 2), (4, 2, 6)))
+    assert eq_2(code, x, wv, wo).shape == eq_3(code, x, wv, wo).shape == (0, 2, 6)

@@ -28,7 +28,7 @@ QUADRATIC = "scores", "mixtures"                                        # the li
 def lines(layer, batch: int, queries: int, keys: int | None = None) -> dict[str, int]:
     """Multiply-adds of each line of the forward: {"queries": ..., "mixtures": ..., ...}.
 
-    Raises ValueError for a layer that is neither softmax attention nor compositional attention with dot scoring.
+    Raises ValueError for a layer that is not softmax, linear or compositional attention with dot scoring.
 
     >>> lines(MultiHead(8, 2, 4), 1, 10)["scores"]
     800

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
+from ..xp import check_alike
 from .shapes import check_inputs
 
 __all__ = ["Knobs", "Saved", "ablation", "ablation_backward"]
@@ -107,6 +108,7 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
     if (wv2 is None) != (uses != 3):
         raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; "
                          f"allowed: wv2 with 3, None with 1 and 2")
+    check_alike(q=q, wv2=wv2)
     s = ops.scores(q, k, bias, over=over)                       # (1) eq. 1
     a, kept = normalise(s, keep, steps)                         # (2) eq. 1, sigma
     c = ops.drop(a, dropout)                                    # (3)

@@ -23,7 +23,7 @@ def eq_2(code, x, wv, wo):
     """y[b, q, m] from code (b, h, q, k), x (b, k, i), wv (i, h, e), wo (h, e, m): heads concatenated, one map."""
     v = contract("bki,ihe->bkhe", x, wv)
     o = contract("bhqk,bkhe->bqhe", code, v)
-    return o.reshape(*o.shape[:2], -1) @ wo.reshape(-1, wo.shape[2])
+    return o.reshape(*o.shape[:2], wo.shape[0] * wo.shape[1]) @ wo.reshape(-1, wo.shape[2])
 
 
 def eq_3(code, x, wv, wo):

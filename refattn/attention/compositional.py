@@ -154,7 +154,7 @@ class Compositional(Keeping):
         for name, axes in listed.items():
             fan_in = e if self.scoring == "dot" else c if name in ("w2", "b2") else c + e
             role = "weight" if name[0] == "w" else "bias"
-            names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role)
+            names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role, fan_out=size[axes[1:] or "1"])
         return names | output_map(m, self.biases, "se", (s, e))
 
     def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:

@@ -45,7 +45,7 @@ def logits(machine, words, levels: int | None = None, progress=None):
     model, p, xp = machine.model, machine.parameters, array_module(machine.flat)
     tokens = with_reset(machine, words)
     h, _ = model.embedding.forward(p.embed, to_device(tokens, xp))
-    step = max(1, TILE // (model.feed_forward.hidden * len(words)))
+    step = max(1, TILE // (model.feed_forward.hidden * max(1, len(words))))
     tiles = [slice(start, min(start + step, tokens.shape[1])) for start in range(0, tokens.shape[1], step)]
     for block, k, _ in model.schedule(tokens.shape[1], False, None, levels):
         parts, back = [], (model.attention.chunk - 1) * block.attention.dilation

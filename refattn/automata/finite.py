@@ -66,7 +66,8 @@ class Automaton:
         names = tuple(map(str, range(v) if self.symbols is None else self.symbols))
         if len(set(names)) != v or len(names) != v:
             raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names")
-        for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
+        for name, value in ("transition", table.astype(np.int64)), ("output", output.astype(np.int64)), (
+                "symbols", names), ("start", int(self.start)):              # products of small integers would overflow
             object.__setattr__(self, name, value)
 
     @property
@@ -88,9 +89,11 @@ class Automaton:
         Raises ValueError for a token that is no symbol's number.
         """
         tokens = np.asarray(tokens)
-        if tokens.dtype.kind not in "iu" or (tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocabulary):
-            raise ValueError(f"tokens are {tokens.dtype} from {tokens.min(initial=0)} to {tokens.max(initial=0)}; "
-                             f"allowed: integers from 0 to {self.vocabulary - 1}")
+        if tokens.size and (tokens.dtype.kind not in "iu" or not 0 <= tokens.min() <= tokens.max() < self.vocabulary):
+            found = np.unique(tokens)
+            raise ValueError(f"tokens are {tokens.dtype} from {found[0]} to {found[-1]}; allowed: integers from 0 to "
+                             f"{self.vocabulary - 1}")
+        tokens = tokens.astype(np.int64, copy=False)
         flat, next_state = self.transition.ravel(), np.full(tokens.shape[:-1], self.start)
         states = np.empty((tokens.shape[-1], *tokens.shape[:-1]), dtype=np.int64)      # positions outermost
         for i in range(len(states)):

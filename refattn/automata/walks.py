@@ -58,6 +58,6 @@ def words(automaton: Automaton, rng, count: int, lengths) -> list[np.ndarray]:
             state = int(np.where(there.any(axis=0), asked + rng.random(len(asked)), np.inf).argmin())
             t = shortest + int(rng.choice(np.flatnonzero(there[:, state])))
             row[:t], row[t:] = walker.word(state, t), walker.anywhere(longest - t)
-            asked += np.bincount(automaton.run(row)[shortest - 1:], minlength=len(asked))
+            asked += np.bincount(automaton.run(row)[max(shortest, 1) - 1:], minlength=len(asked))
         found.append(tokens)
     return found

@@ -6,7 +6,7 @@ A layer is a frozen dataclass of hyper-parameters: it holds no array and changes
     forward(p, x, **options)        y, Saved             `p`: views of those arrays; Saved: what the backward needs
     backward(p, saved, dy, grads)   dx, or Gradients     parameter gradients are ADDED into `grads`, views like `p`
 
-A gradient enters its view by `+=` alone, `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
+A gradient is added into its view, as by `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
 So one layer may be used many times in a network, and every use adds its part.
 A block adds to y and dx in place: of a layer that stands in one they share no memory with what was given or kept.
 """

@@ -40,7 +40,9 @@ def slopes(heads: int) -> np.ndarray:
 def _distances(xp, at: range, keys: int, dtype: str, heads: int | None = None):
     """|q - k| as (q, k); with `heads` ALiBi's bias, (h, q, k)."""
     n = np.abs(np.array(at, dtype=int)[:, None] - np.arange(keys))
-    return xp.asarray((n if heads is None else -slopes(heads)[:, None, None] * n).astype(dtype))
+    n = (n if heads is None else -slopes(heads)[:, None, None] * n).astype(dtype)
+    n.setflags(write=False)                             # it is kept and handed out
+    return xp.asarray(n)
 
 
 def _of(q, k, at, heads=None):

@@ -26,6 +26,7 @@ class Saved(NamedTuple):
     attention: Any             # the layer's Saved: `.attention.value_scores`, say
     own: Any                   # (b, t, e), the own value
     decoder: Any
+    read: slice | None
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ class RetrievalNetwork:
         attention = dict(self.attention.parameters())
         fan_in = attention["wo"].fan_in + e
         for name in {"wo", "bo"} & set(attention):
-            attention[name] = attention[name]._replace(fan_in=fan_in)
+            attention[name] = attention[name]._replace(fan_in=fan_in, fan_out=m)
         own = {"wv": Parameter("me", (m, e), m, "weight"), "bv": Parameter("e", (e,), m, "bias"),
-               "wo": Parameter("em", (e, m), fan_in, "weight")}
+               "wo": Parameter("em", (e, m), fan_in, "weight", fan_out=m)}
         return {"encoder": encoder.parameters(), "attention": attention, **({"own": own} if e else {}),
                 "decoder": decoder.parameters()}
 
@@ -71,12 +72,12 @@ class RetrievalNetwork:
             own = ops.linear(h if read is None else h[:, read], p.own.wv, p.own.bv)             # (3)
             o += ops.linear(own, p.own.wo)                                                      # (4)
         y, saved_decoder = decoder.forward(p.decoder, o)                                        # (5)
-        return y, Saved(saved_encoder, h, attention, own, saved_decoder)
+        return y, Saved(saved_encoder, h, attention, own, saved_decoder, read)
 
     def backward(self, p, saved, dy, grads):
         """dx (b, t, i) from dy (b, q, 1); parameter gradients are added into `grads`."""
         encoder, decoder = self._parts
-        read = saved.attention.read
+        read = saved.read
         do = decoder.backward(p.decoder, saved.decoder, dy, grads.decoder)                      # (5)
         dh = self.attention.backward(p.attention, saved.attention, do, grads.attention).x       # (2)
         if self.own_width:
