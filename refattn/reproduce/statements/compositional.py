@@ -45,7 +45,7 @@ def sizes(measured, *cells) -> Comparison:
     pairs = (sides(OURS, "held_out", "loss", held_out=True, scoring="dot", searches=s, retrievals=r, width=m, steps=n)
              for s, r, m, n in cells)
     return Comparison(measured, "contextual_retrieval", tuple(pair for one in pairs for pair in one),
-                      (*QUICK, "contextual_retrieval_sizes"), "quick", less=True)
+                      (*QUICK, "contextual_retrieval_width_64", "contextual_retrieval_sizes"), "quick", less=True)
 
 
 def one_search(measured) -> Comparison:
