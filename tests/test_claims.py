@@ -50,7 +50,7 @@ def test_differences_are_paired_by_seed_and_averaged_over_pairs():
     assert differences(found[1:], PAIRED) == {1: 2.0, 2: 2.0}               # seed 0 lacks a side
     assert differences(found, PAIRED._replace(less=True)) == {0: -2.0, 1: -2.0, 2: -2.0}
     with pytest.raises(ValueError, match="have steps 9 and 3000; allowed: runs that differ in the seed"):
-        differences([*found, made("hyla", 3, 0.0, steps=9, warmup=1)], PAIRED)
+        differences([run | {"record": "a"} for run in (*found, made("hyla", 3, 0.0, steps=9, warmup=1))], PAIRED)
 
 
 def test_only_seeds_that_learned_what_is_given_count():
@@ -255,6 +255,27 @@ def test_fresh_runs_have_the_settings_of_those_recorded():
                     assert not [x for x in differing(run["fields"], fresh) if x[0] not in claims.ASKED], one.measured
                     compared += 1
     assert compared > 1_000
+
+
+@pytest.mark.parametrize("changes", [{}, {"decay": 0.05}])
+def test_fresh_runs_of_each_comparison_are_those_that_it_is_made_of(changes):
+    """Also where another comparison, asked for or not, has runs that differ in what this one does not name."""
+    table, rng = Claims(), np.random.default_rng(0)
+    labels = [label for label, one in table.labelled().items() if isinstance(one.evidence, Comparison)]
+    for only in [*([label] for label in labels[::5 if changes else 1]), ["HYLA generalises"], ["table 6"], ["PARITY"]]:
+        made = table.recipes(None, (0, 1), only, **changes)
+        wanted = table.comparisons(table.chosen(only).values())
+        numbers = {(side.split, side.metric) for one in wanted for pair in one.pairs for side in pair}
+        found = []
+        for one in made.values():
+            metrics = {split: {m: 0.9 + 0.1 * rng.random() for at, m in numbers if at == split} for split, _ in numbers}
+            metrics.setdefault("train", {}).setdefault("accuracy", 1.0)
+            found.append({"task": one.TASK, "name": one.name, "seconds": 1.0, "metrics": metrics,
+                          "fields": runs.describe(one)["fields"],
+                          "history": {"step": [1, 10**9], "train.loss": [0.5, 0.4], "held_out.loss": [0.5, 0.4]}})
+        for row in table.sheet(found, only).data:
+            if "differences" in row:
+                assert sorted(row["differences"]) == ["0", "1"], (only, row["measured"])
 
 
 def test_rows_of_the_picture_can_be_told_apart():

@@ -217,7 +217,7 @@ def test_table_a2_is_counted():
 def test_fresh_runs_are_asked_about_every_column(table):
     for scale in {table.default_scale, table.scale}:
         made = table.recipes(scale, [0])
-        assert made
+        assert set(made.values()) == {recipe(table.task, scale, **fields, seed=0) for *_, fields in table.cells()}
         for one in made.values():
             asked = {column.split for column in table.columns} & {*one.SPLITS, "chosen"}
             assert table.of_codes or len(asked) == len({column.split for column in table.columns}) or (

@@ -177,5 +177,4 @@ def of_group(group) -> tuple:
 
 def tables(made) -> list[str]:
     """The table of each list of `compared`, below its title where there are several."""
-    return [(f"{wrapped(title)}\n" if len(made) > 1 else "") + table(*of_group(group))
-            for title, group in made.items()]
+    return [(f"{wrapped(title)}\n" if len(made) > 1 else "") + table(*of_group(group)) for title, group in made.items()]

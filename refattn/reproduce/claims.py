@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..recipes import recipe
+from ..train import runs as directories
 from ..train.json_files import read_json
 from . import drawing, records, verdicts
 from .codes import with_codes
 from .sheet import Sheet, chosen
 from .statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
-from .table import differing, homogeneous, made_of, matches
+from .table import differing, homogeneous, made_of, matches, put
 
 ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "released_split"
 # settings that say what is asked of a trained network, or whose numbers are random, but not how it is trained
@@ -29,10 +30,18 @@ def reached(history: dict, side: Side, column: str, level: float) -> float | Non
     return next((value for x, value in zip(history.get(column, ()), values, strict=True) if ahead(x)), None)
 
 
+def own(runs, comparison: Comparison, side: Side) -> list[dict]:
+    """The runs of a side; of fresh ones, which may be of several comparisons, those nearest to its own settings."""
+    mine = [run for run in runs if matches(run, comparison.task, side.fields)]
+    apart = [0 if "record" in run else len(differing(run["fields"], asdict(recipe(
+        comparison.task, comparison.scale, **side.fields, seed=run["fields"]["seed"])))) for run in mine]
+    return [run for run, n in zip(mine, apart, strict=True) if n == min(apart)]
+
+
 def value(runs, side: Side, comparison: Comparison) -> dict:
     """{seed: number} of a side; of seeds that have not learned what is `given`, or never got where `at` is, none."""
-    mine = [run for run in runs if matches(run, comparison.task, side.fields)
-            and (side.split in run["metrics"] or side.at is not None)]
+    mine = [run for run in own(runs, comparison, side)
+            if (side.split in run["metrics"] if side.at is None else run["history"])]
     homogeneous(mine, f"{comparison.measured}: {side.words(side)}")
     if comparison.given:
         split, metric, least = comparison.given
@@ -101,26 +110,24 @@ class Claims:
 
     def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs; each comparison has a scale of its own unless one is given."""
-        jobs = {}
+        jobs: dict = {}
         for one in self.comparisons(self.chosen(only).values()):
             for side in (side for pair in one.pairs for side in pair):
                 for seed in seeds:
                     made = recipe(one.task, scale or one.scale, **{**side.fields, **changes}, seed=seed)
-                    place, apart = Path(one.task, made.name), 0
-                    while jobs.get(place, made) != made:                     # another run of the same name
-                        place, apart = Path(one.task, f"{one.records[0]}-{apart}", made.name), apart + 1
-                    jobs[place] = made
+                    put(jobs, Path(one.task), one.records[0], made)
         return jobs
 
     def after(self, outcomes) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
+        outcomes = [{**run, "history": records.history(directories.lines(run["path"]))} for run in outcomes]
         about = [(one.task, side.fields) for one in self.comparisons() if one.records[0].endswith("_codes")
                  for pair in one.pairs for side in pair]
         return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))
 
-    def judged(self, runs) -> dict:
-        """{label: row}, every statement with a verdict; all are judged, whichever are shown."""
-        rows = {label: (one, self.row(one, runs)) for label, one in self.labelled().items()}
+    def judged(self, runs, only=()) -> dict:
+        """{label: row}, every statement with a verdict; all are judged, whichever are shown, but for `only` some."""
+        rows = {label: (one, self.row(one, runs)) for label, one in self.chosen(only).items()}
         for paper in sorted({one.paper for one in self.statements}):
             mine = [(one, row) for one, row in rows.values() if one.paper == paper and "p" in row]
             for (one, row), adjusted in zip(mine, verdicts.holm([row["p"] for _, row in mine]), strict=True):
@@ -162,12 +169,12 @@ class Claims:
     def made(comparison, runs, pairs) -> tuple[dict, list]:
         """The differences of some pairs, and the runs that they are made of."""
         found = differences(runs, comparison, pairs)
-        return found, [run for run in runs if run["fields"]["seed"] in found and any(
-            matches(run, comparison.task, side.fields) for pair in pairs for side in pair)]
+        made = {id(run): run for pair in pairs for side in pair for run in own(runs, comparison, side)}
+        return found, [run for run in made.values() if run["fields"]["seed"] in found]
 
     def sheet(self, runs, only=()) -> Sheet:
         """One row for each statement; below it one for each pair of its runs, where there are several."""
-        judged, wanted = self.judged(runs), self.chosen(only)
+        judged, wanted = self.judged(runs, only if any("record" not in run for run in runs) else ()), self.chosen(only)
         texts, data = [], [judged[label] for label in wanted]
         for row in data:
             texts.append(texts_of(row))

@@ -121,13 +121,11 @@ NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieva
 
 def cosines(train, test, layer: int, at: int) -> dict:
     """Of the mean codes of addition and subtraction, and mean over all other pairs of rules; over all tasks."""
-    code, rule = (np.concatenate(x) for x in ((train.at(layer, at), test.at(layer, at)),
-                                              (train.labels["rule"], test.labels["rule"])))
+    code, rule = map(np.concatenate, zip(*((x.at(layer, at), x.labels["rule"]) for x in (train, test)), strict=True))
     rules, cosine = latent_code.similarity(code, rule)
     a, b = np.triu_indices(len(rules), 1)
     related = (rules[a] == ADDITION) & (rules[b] == SUBTRACTION)
-    return {f"{name} cosine": float(cosine[a, b][chosen].mean()) for name, chosen in (("related", related),
-                                                                                     ("other", ~related))}
+    return {"related cosine": float(cosine[a, b][related].mean()), "other cosine": float(cosine[a, b][~related].mean())}
 
 
 def read_codes(path, count: int = COUNT) -> dict:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ class Table(Exhibit):
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs that the table is made of."""
-        jobs = {}
+        jobs: dict = {}
         for row, _, fields in self.cells(only):
             for seed in seeds:
                 one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
@@ -76,17 +77,15 @@ class Table(Exhibit):
                     raise ValueError(f"scale is {scale}, which asks about no column of {self.name}; allowed: "
                                      f"{self.default_scale}, {self.scale}")
                 slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
-                jobs[Path(slug, one.name)] = one       # names of runs are unique only within a row
+                put(jobs, Path(slug), "again", one)
         return jobs
 
     def after(self, outcomes) -> list[dict]:
         """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
         return with_codes(outcomes) if self.of_codes else outcomes
 
-    @property
-    def of_codes(self) -> bool:
-        """Whether its numbers are read off trained networks."""
-        return any(name.endswith("_codes") for name in self.records)
+    # whether its numbers are read off trained networks
+    of_codes = property(lambda self: any(name.endswith("_codes") for name in self.records))
 
     def sheet(self, runs, only=()) -> Sheet:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""
@@ -176,6 +175,13 @@ def homogeneous(runs, cell: str) -> None:
     seeds = [run["fields"]["seed"] for run in runs]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"the runs of {cell} have a seed twice: {seeds}; allowed: one run for each")
+
+
+def put(jobs: dict, parent: Path, apart: str, one) -> None:
+    """Add a recipe, unless it is there, below `parent`; where another has its name, below `parent` / apart-0, ..."""
+    if one not in jobs.values():
+        places = chain([parent / one.name], (parent / f"{apart}-{n}" / one.name for n in count()))
+        jobs[next(place for place in places if place not in jobs)] = one
 
 
 def differing(fields: dict, reference: dict) -> tuple:

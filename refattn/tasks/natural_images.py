@@ -83,8 +83,7 @@ def needed(module, name, package):
         return importlib.import_module(module)
     except ImportError:
         others = ", ".join(x for x in SETS if x != name)
-        raise ValueError(f"images is {name!r}, for which {package} is missing; allowed without it: "
-                         f"{others}") from None
+        raise ValueError(f"images is {name!r}, for which {package} is missing; allowed without it: {others}") from None
 
 
 # ---------------------------------------------------------------- the archives

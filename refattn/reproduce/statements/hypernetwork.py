@@ -142,8 +142,7 @@ STATEMENTS = (
                     ((rule(4, "rule")[0], rule(1, "rule")[0]),), "sraven_codes")),
     Statement("Related rules (sum, difference) have similar codes", "H, figure 5E", raven(
         "cosine of the mean codes of addition and subtraction, minus that of all other pairs of rules, HYLA, layer 4",
-        (tuple(Side({"attention": "hyla", **RUN}, "itself, layer 4", name) for name in ("related cosine",
-                                                                                       "other cosine")),),
+        (tuple(Side({"attention": "hyla", **RUN}, "itself, layer 4", f"{x} cosine") for x in ("related", "other")),),
         "sraven_rules_codes"), "6 core-minutes a run"),
     Statement("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, table A2",
               Counted("by the text: some feature has another answer", "sraven_ambiguity",
