@@ -320,6 +320,11 @@ def test_no_difference_of_three_seeds_is_shown():
     long = [row for row in judged() if row.get("measured") == "held-out R² at the code's 50,000 steps"]
     assert {row["verdict"] for row in long} <= {"suggested", "not supported at this scale", "never run"}
     assert "n = 3 seeds. None is shown once adjusted" in " ".join(RESULTS.split())
+    deep, hyla = (list(held_out("fuzzy_logic_paper", name).values()) for name in ("hyla_deep", "hyla"))
+    assert mean(deep).mean < mean(hyla).mean
+    assert max(row.fuzzy_logic[0] for row in published.TABLE_A1.values()) == published.TABLE_A1[10].fuzzy_logic[0]
+    assert (f"Row 10, the paper's highest, is below HYLA here; its three seeds have {min(deep):.3f} to {max(deep):.3f}."
+            ) in " ".join(RESULTS.split())
     means = {name: mean(x["metrics"]["train"]["r2_per_task"] for x in records.load("fuzzy_logic_paper")["runs"]
                         if x["fields"]["attention"] == name).mean for name in ("linear", "linear_rms_head")}
     short, = (row["effect"] for row in judged() if row["words"].startswith("RMSHead alone") and row not in long)
