@@ -440,7 +440,7 @@ def test_words_on_figure_2c_are_those_of_the_runs():
             f"{examples['verdict']}.") in words
     assert f"falls by {falls['effect']:.3f} ({interval(falls)}, n = 8) a step" in words
     first, second = (sum(pair["effect"] for pair in falls["pairs"][n::2]) for n in (0, 1))
-    assert falls["verdict"] == "shown smaller" and second > 20 * first
+    assert falls["verdict"] == "suggested" and second > 20 * first
     hyla, theirs = softmax["pairs"]
     low, high = (-x for x in hyla["interval_95"][::-1])
     assert (f"softmax attention loses {theirs['effect']:.3f}, linear attention "
