@@ -174,11 +174,11 @@ def gelu(x, *, slope=None):
         y *= x
         t = xp.tanh(y, out=y)
         for slope in slopes:
-            near = xp.clip(x, -30, 30)                  # beyond, 1 - t * t is 0, and x * x might overflow
-            rise = near * near
+            xp.clip(x, -30, 30, out=slope)              # beyond, 1 - t * t is 0, and x * x might overflow
+            rise = slope * slope
             rise *= 3 * GELU_C * GELU_A
             rise += GELU_C
-            rise *= near
+            rise *= slope
             xp.multiply(t, t, out=slope)
             xp.subtract(1, slope, out=slope)
             slope *= rise

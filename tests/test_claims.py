@@ -233,7 +233,9 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
 def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     side = Side({"attention": "hyla"}, "fixed query, layer 2", "any term")
     few = table(ONE, ONE._replace(measured="codes", records=("some_codes",),
-                                  pairs=((side, side._replace(metric="shuffled any term")),)))
+                                  pairs=((side, side._replace(metric="shuffled any term")),)),
+                ONE._replace(measured="first evaluation", pairs=tuple(tuple(
+                    x._replace(metric="mse", at=("step", 1)) for x in pair) for pair in ONE.pairs)))
     monkeypatch.setitem(TABLES, "claims", few)
     small = {name: value for name, value in tiny(layers=2).__dict__.items() if name not in ("attention", "seed")}
     monkeypatch.setitem(RECIPES["fuzzy_logic"].SCALES, "short", small)

@@ -73,7 +73,7 @@ class WithReset(RegularGPT):
     def forward(self, p, x, *, tree=False, read=None, levels=None):
         """y (b, q, o) of words (b, t), as `RegularGPT.forward`; the answer to the reset is left out."""
         if x.ndim != 2 or not x.shape[1]:
-            raise ValueError(f"x has shape {x.shape}; allowed: (b, t) tokens, t at least 1, and a reset is put before")
+            raise ValueError(f"x has shape {x.shape}; allowed: (b, t) tokens, t at least 1, to put a reset before")
         at = range(1, x.shape[1] + 1)[slice(None) if read is None else read]
         tokens = array_module(x).pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
         return super().forward(p, tokens, tree=tree, levels=levels,

@@ -66,8 +66,8 @@ class Automaton:
         names = tuple(map(str, range(v) if self.symbols is None else self.symbols))
         if len(set(names)) != v or len(names) != v:
             raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names")
-        for name, value in ("transition", table.astype(np.int64)), ("output", output.astype(np.int64)), (
-                "symbols", names), ("start", int(self.start)):              # products of small integers would overflow
+        table, output = table.astype(np.int64), output.astype(np.int64)     # products of small integers would overflow
+        for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
             object.__setattr__(self, name, value)
 
     @property

@@ -79,7 +79,7 @@ class RelationNetwork:
             a, saved = layer.forward(own, x)                                                    # (1)
             kept.append((saved, a))
             x = ops.relu(a)                                                                     # (2)
-        z, encoded = encoder.forward(p.encoder, x.reshape(len(x), encoder.width))                          # (3)
+        z, encoded = encoder.forward(p.encoder, x.reshape(len(x), encoder.width))               # (3)
         h = ops.embedding(ops.relu(z), place)                                                   # (4)
         h, norm = context.forward(p.context, h)                                                 # (5)
         h += position_table(array_module(h), "interleaved", *h.shape[1:], h.dtype.char.lower())

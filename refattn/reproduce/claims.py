@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..recipes import recipe
-from ..train import runs as directories
 from ..train.json_files import read_json
 from . import drawing, records, verdicts
 from .codes import with_codes
@@ -120,13 +119,13 @@ class Claims:
 
     def after(self, outcomes) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
-        outcomes = [{**run, "history": records.history(directories.lines(run["path"]))} for run in outcomes]
+        outcomes = [{**run, **(records.read_run(run["path"]) or {})} for run in outcomes]
         about = [(one.task, side.fields) for one in self.comparisons() if one.records[0].endswith("_codes")
                  for pair in one.pairs for side in pair]
         return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))
 
     def judged(self, runs, only=()) -> dict:
-        """{label: row}, every statement with a verdict; all are judged, whichever are shown, but for `only` some."""
+        """{label: row}, every statement with a verdict, or those that `only` chooses; p is adjusted for all of them."""
         rows = {label: (one, self.row(one, runs)) for label, one in self.chosen(only).items()}
         for paper in sorted({one.paper for one in self.statements}):
             mine = [(one, row) for one, row in rows.values() if one.paper == paper and "p" in row]
@@ -174,6 +173,7 @@ class Claims:
 
     def sheet(self, runs, only=()) -> Sheet:
         """One row for each statement; below it one for each pair of its runs, where there are several."""
+        # by recorded runs all statements are judged, whichever are shown; by fresh ones those that they are trained for
         judged, wanted = self.judged(runs, only if any("record" not in run for run in runs) else ()), self.chosen(only)
         texts, data = [], [judged[label] for label in wanted]
         for row in data:

@@ -160,7 +160,7 @@ def read_codes(path, count: int = COUNT) -> dict:
 
 def with_codes(outcomes) -> list[dict]:
     """Finished fresh runs with what their codes say as their metrics, as in a record of codes."""
-    return [{**run, "metrics": read_codes(run["path"])} for run in outcomes]
+    return [{**run, "metrics": read_codes(run["path"]), "history": {}} for run in outcomes]
 
 
 def collect(file, sources, count: int = COUNT) -> int:

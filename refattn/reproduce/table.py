@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,8 +83,10 @@ class Table(Exhibit):
         """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
         return with_codes(outcomes) if self.of_codes else outcomes
 
-    # whether its numbers are read off trained networks
-    of_codes = property(lambda self: any(name.endswith("_codes") for name in self.records))
+    @property
+    def of_codes(self) -> bool:
+        """Whether its numbers are read off trained networks."""
+        return any(name.endswith("_codes") for name in self.records)
 
     def sheet(self, runs, only=()) -> Sheet:
         """The table made of these runs; of their fields, every one that is not the paper's is noted."""
@@ -179,9 +180,11 @@ def homogeneous(runs, cell: str) -> None:
 
 def put(jobs: dict, parent: Path, apart: str, one) -> None:
     """Add a recipe, unless it is there, below `parent`; where another has its name, below `parent` / apart-0, ..."""
+    place, number = parent / one.name, 0
+    while place in jobs:
+        place, number = parent / f"{apart}-{number}" / one.name, number + 1
     if one not in jobs.values():
-        places = chain([parent / one.name], (parent / f"{apart}-{n}" / one.name for n in count()))
-        jobs[next(place for place in places if place not in jobs)] = one
+        jobs[place] = one
 
 
 def differing(fields: dict, reference: dict) -> tuple:

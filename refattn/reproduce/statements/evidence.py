@@ -22,10 +22,10 @@ class Side(NamedTuple):
 
     def words(self, other, pairs=()) -> str:
         """What tells it from the other side of its pair, and from other pairs."""
-        sides = [other, *(side for pair in pairs for side in pair)]
+        others = [other, *(side for pair in pairs for side in pair)]
         fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
         fields += [text.format(self.fields[x]).removesuffix("s" * (self.fields[x] == 1)) for x, text in COUNTED.items()
-                   if x in self.fields and any(self.fields[x] != side.fields.get(x) for side in sides)]
+                   if x in self.fields and any(self.fields[x] != side.fields.get(x) for side in others)]
         same = (self.split, self.metric) == (other.split, other.metric)
         return ", ".join(fields if same else [*fields, self.split, self.metric])
 

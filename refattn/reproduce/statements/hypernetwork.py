@@ -79,7 +79,7 @@ STATEMENTS = (
     *table_a1("HYLA generalises better than softmax attention", "H, figure 2C, table A1", ("hyla", "softmax")),
     *table_a1("HYLA generalises better than linear attention", "H, figure 2C, table A1", ("hyla", "linear")),
     Statement("All models solve fuzzy logic, given enough examples", "H, section 3.1, figure 2C", None,
-              "36 runs, 25 core-minutes to 2 core-hours and more: refattn reproduce figure-2c --fresh --scale paper"),
+              "36 runs a seed of 25 to 120 core-minutes and more: refattn reproduce figure-2c --fresh --scale paper"),
     Statement("More examples in the context help", "H, section 3.1, figure 2C", figure_2c(
         "32 minus 16, and 64 minus 32 examples, mean of three models", "length",
         *((name, more, less) for name in THREE for less, more in ((16, 32), (32, 64))))),
@@ -128,9 +128,9 @@ STATEMENTS = (
             tuple(Side({"attention": name, "heads": n, "head_width": 32 // n, **RUN}, "held_out", "panel_accuracy")
                   for n in (8, 1)) for name in ("hyla", "softmax")), "sraven_quick", "sraven_heads")),
     Statement("SRAVEN is harder with more features", "H, figure 5D", None,
-              "24 runs of 10 to 60 core-minutes: refattn reproduce figure-5d --fresh"),
+              "9 runs a seed of 10 to 60 core-minutes: refattn reproduce figure-5d --fresh"),
     Statement("The more rule combinations are held out, the lower the accuracy on SRAVEN", "H, figure A5", None,
-              "24 runs of 10 core-minutes"),
+              "9 runs a seed of 10 core-minutes: refattn reproduce figure-a5 --fresh"),
     Statement("The code tells the rule of unseen combinations: better than chance", "H, section 4.4, figure 5F",
               raven("macro-F1 of the rule from HYLA's code in layer 4, minus that of shuffled labels",
                     (rule(4, "rule", "shuffled rule"),), "sraven_codes")),
@@ -143,7 +143,7 @@ STATEMENTS = (
     Statement("Related rules (sum, difference) have similar codes", "H, figure 5E", raven(
         "cosine of the mean codes of addition and subtraction, minus that of all other pairs of rules, HYLA, layer 4",
         (tuple(Side({"attention": "hyla", **RUN}, "itself, layer 4", f"{x} cosine") for x in ("related", "other")),),
-        "sraven_rules_codes"), "6 core-minutes a run"),
+        "sraven_rules_codes")),
     Statement("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, table A2",
               Counted("by the text: some feature has another answer", "sraven_ambiguity",
                       {"features": 4, "symbols": 8, "criterion": "text"}, 0.005)),
