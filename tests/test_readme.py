@@ -46,6 +46,7 @@ def test_python_blocks_run(name, capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", COMMANDS)
 def test_commands_are_understood(text, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny_shakespeare.txt").write_text(ALL, encoding="utf-8")       # also where REFATTN_DATA has none
     command(*shlex.split(text)[1:])
 
 
