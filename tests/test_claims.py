@@ -275,7 +275,10 @@ def test_fresh_runs_of_each_comparison_are_those_that_it_is_made_of(changes):
             found.append({"task": one.TASK, "name": one.name, "seconds": 1.0, "metrics": metrics,
                           "fields": runs.describe(one)["fields"],
                           "history": {"step": [1, 10**9], "train.loss": [0.5, 0.4], "held_out.loss": [0.5, 0.4]}})
-        for row in table.sheet(found, only).data:
+        sheet = table.sheet(found, only)
+        assert any("not the statement's: decay 0.05 (0.1)" in x or "not the statement's: decay 0.05 (0.0" in x
+                   for x in sheet.notes) == bool(changes), sheet.notes[-1]
+        for row in sheet.data:
             if "differences" in row:
                 assert sorted(row["differences"]) == ["0", "1"], (only, row["measured"])
 

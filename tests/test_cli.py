@@ -109,6 +109,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --warmup 5000", ["--warmup is 5000", "no step of 2000", "steps above 10000"]),
     ("train --evaluate-every 7", ["--evaluate-every is 7", "multiples of log_every, 20"]),
     ("train --schedule-length long", ["--schedule-length is 'long'", "released, text"]),
+    ("train parity --schedule-length text", ["--schedule-length is 'text'", "allowed: released"]),
     ("train --decay-rule all", ["--decay-rule is 'all'", "released, text, none"]),
     ("train --released-split --seed 7", ["released", "seed 7", "0, 1, 2"]),
     ("train --max-seconds 0", ["--max-seconds", "'0'", "numbers above 0"]),

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 
 import numpy as np
@@ -177,12 +178,32 @@ def test_runs_that_are_not_complete_are_said(tmp_path, capsys):
     assert said.out.count("never run") >= 2 and "4 of 4 are not complete, the same command goes on" in said.err
 
 
+def test_a_picture_of_what_is_not_complete_is_not_drawn(tmp_path, capsys):
+    for name in "figure-2d", "table-1":
+        file = tmp_path / f"{name}.png"
+        said = says(capsys, name, "--seed", "0", "--out", str(tmp_path / name), "--max-seconds", "0.000001", "--plot",
+                    str(file), *["--row", "parity: rnn"][:2 * (name == "table-1")])
+        assert "1 of 1 are not complete, the same command goes on" in said.err and not file.exists()
+
+
+@pytest.mark.parametrize("name", ["figure-a9", "table-6"])
+def test_a_missing_package_is_one_line(name, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    for module in "matplotlib", "matplotlib.figure":
+        monkeypatch.setitem(sys.modules, module, None)
+    said = says(capsys, name, "--plot", "a.png", status=2).err
+    assert said.count("\n") == 1 and said.startswith("refattn reproduce: matplotlib")
+    assert said.endswith("is missing; allowed after: pip install 'refattn[plots]'\n")
+
+
 BAD = [
     (["table-7"], ["NAME 'table-7' is unknown", "table-6", "table-a2"]),
     (["--fresh"], ["NAME is missing", "table-a1-logic"]),
     (["table-6", "--row", "nothing"], ["--row is 'nothing'", "4 searches, 16 retrievals"]),
     (["table-6", "--scale", "huge"], ["scale 'huge' is unknown", "2s4r-64"]),
     (["table-6", "--steps", "0", "--row", "width 64"], ["steps is 0", "from 1"]),
+    (["figure-4", "--steps", "5"], ["--steps is 5, but some of these rows say their own; allowed: other rows"]),
+    (["claims", "--row", "Cycle", "PARITY", "--steps", "5"], ["--steps is 5, but some of these rows say their own"]),
     (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
     (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),

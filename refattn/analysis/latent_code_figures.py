@@ -2,7 +2,7 @@
 
 import numpy as np
 
-COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00"     # colour-blind-safe (Okabe & Ito)
+COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
 
 
 def points(places, colourings: dict, title: str = ""):

@@ -11,8 +11,6 @@ from ..refusals import unknown
 from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, flag, whole, writable
 
-DTYPES = "float32", "float64"
-
 
 def parser() -> Parser:
     """The options of `compile`."""
@@ -32,7 +30,7 @@ def parser() -> Parser:
     p.add_argument("--activation", choices=ACTIVATIONS, help="default: relu")
     p.add_argument("--out-of-range", choices=("pad", "mask"), help="before the first token: a vector of its own, or "
                    "nothing, which takes a reset token before every word; refattn.load puts it there (default: pad)")
-    p.add_argument("--dtype", choices=DTYPES, help="default: float32")
+    p.add_argument("--dtype", choices=("float32", "float64"), help="default: float32")
     p.add_argument("--max-length", type=whole, metavar="T", help="errors are reported up to here (default: 600)")
     p.add_argument("--words", type=whole, metavar="N", help="of each length that are read (default: 4)")
     p.add_argument("--seed", type=whole, metavar="S", help="of these words (default: 0)")

@@ -150,11 +150,8 @@ def writable(out: Path) -> None:
 
 
 def save(file: str, draw) -> None:
-    """Write the figure that `draw` makes.  Raises Usage without matplotlib, or where the file cannot be written."""
-    try:
-        figure = draw()
-    except ImportError as error:
-        raise Usage(f"--plot: {error.name or error} is missing; allowed after: pip install 'refattn[plots]'") from None
+    """Write the figure that `draw` makes.  Raises Usage where the file cannot be written."""
+    figure = draw()
     try:
         figure.savefig(file, dpi=120)
     except (OSError, ValueError) as error:

@@ -67,10 +67,10 @@ def run(argv) -> int:
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
-        if "plot" in options:
+        if "plot" in options and (found or not fresh or hasattr(table, "fresh")):   # else nothing is finished
             save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
-        raise Usage(as_option(error, {"row"})) from None
+        raise Usage(as_option(error, {"row", "steps"})) from None
     except BrokenExecutor as error:
         print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
@@ -140,6 +140,8 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     scale, seeds = options.get("scale", table.default_scale), dict.fromkeys(options.get("seed", [0, 1, 2]))
     changes = {"steps": options["steps"]} if "steps" in options else {}
     jobs = table.recipes(scale, seeds, options.get("row", ()), **changes)
+    if changes and any(one.steps != options["steps"] for one in jobs.values()):
+        raise ValueError(f"steps is {options['steps']}, but some of these rows say their own; allowed: other rows")
     answers(options.get("device", "cpu"))
     out = Path(options.get("out") or Path("runs", f"{table.name}-{scale}" if scale else table.name))
     keep_freed_memory()

@@ -65,7 +65,7 @@ def compiled(one) -> str:
 
 
 def plot(file: str, made: dict) -> None:
-    """Draw all curves.  Raises Usage without matplotlib, or where the file cannot be written."""
+    """Draw all curves.  Raises Usage where the file cannot be written."""
     from ..train import runs
     from ..train.curves import Curve, figure
     curves = [[Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]

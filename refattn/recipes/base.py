@@ -207,6 +207,7 @@ class ConstantRateRecipe(Recipe):
 
     decay: float = setting(0.0, "weight decay, times the rate", least=0.0, most=1e3)
     warmup: int = setting(0, "steps of linear warm-up", least=0, most=10**9)
+    schedule_length: str = setting("released", "without effect here", choices=("released",))
 
     def rate_at(self, step: int) -> float:
         """The same at every step, after the warm-up."""

@@ -29,12 +29,17 @@ def reached(history: dict, side: Side, column: str, level: float) -> float | Non
     return next((value for x, value in zip(history.get(column, ()), values, strict=True) if ahead(x)), None)
 
 
+def apart(run, comparison: Comparison, side: Side) -> tuple:
+    """((field, value, value of the side), ...) of a fresh run; nothing of a recorded one."""
+    return () if "record" in run else differing(run["fields"], asdict(recipe(
+        comparison.task, comparison.scale, **side.fields, seed=run["fields"]["seed"])))
+
+
 def own(runs, comparison: Comparison, side: Side) -> list[dict]:
     """The runs of a side; of fresh ones, which may be of several comparisons, those nearest to its own settings."""
     mine = [run for run in runs if matches(run, comparison.task, side.fields)]
-    apart = [0 if "record" in run else len(differing(run["fields"], asdict(recipe(
-        comparison.task, comparison.scale, **side.fields, seed=run["fields"]["seed"])))) for run in mine]
-    return [run for run, n in zip(mine, apart, strict=True) if n == min(apart)]
+    far = [len(apart(run, comparison, side)) for run in mine]
+    return [run for run, n in zip(mine, far, strict=True) if n == min(far)]
 
 
 def value(runs, side: Side, comparison: Comparison) -> dict:
@@ -61,12 +66,10 @@ def differences(runs, comparison: Comparison, pairs=None) -> dict:
 
 def at_the_papers_scale(runs, comparison: Comparison) -> bool:
     """Whether the runs are meant to be, and were trained with the settings of the paper's scale."""
-    def apart(run, side):
-        theirs = asdict(recipe(comparison.task, comparison.paper, **side.fields))
-        return [name for name, *_ in differing(run["fields"], theirs) if name not in ASKED]
-    sides = [side for pair in comparison.pairs for side in pair]
     return comparison.scale == comparison.paper and not any(
-        apart(run, side) for side in sides for run in runs if matches(run, comparison.task, side.fields))
+        name not in ASKED for pair in comparison.pairs for side in pair for run in runs
+        if matches(run, comparison.task, side.fields)
+        for name, *_ in differing(run["fields"], asdict(recipe(comparison.task, comparison.paper, **side.fields))))
 
 
 def row_of(words: str, found: dict, runs, margin: float = 0.0) -> dict:
@@ -113,7 +116,7 @@ class Claims:
         for one in self.comparisons(self.chosen(only).values()):
             for side in (side for pair in one.pairs for side in pair):
                 for seed in seeds:
-                    made = recipe(one.task, scale or one.scale, **{**side.fields, **changes}, seed=seed)
+                    made = recipe(one.task, scale or one.scale, **{**changes, **side.fields}, seed=seed)
                     put(jobs, Path(one.task), one.records[0], made)
         return jobs
 
@@ -180,23 +183,26 @@ class Claims:
             texts.append(texts_of(row))
             texts += [texts_of({**pair, "words": "…", "source": "", "verdict": ""}) for pair in row.get("pairs", ())
                       if pair["differences"]]
-        used = {id(run): run for one in self.comparisons(wanted.values()) for run in runs if any(
-            matches(run, one.task, side.fields) and run.get("record", one.records[0]) in one.records
-            for pair in one.pairs for side in pair)}
+        used, others = {}, {}                               # runs, and what of their settings is not the statement's
+        for one in self.comparisons(wanted.values()):
+            mine = [run for run in runs if run.get("record", one.records[0]) in one.records]
+            for side in (side for pair in one.pairs for side in pair):
+                for run in own(mine, one, side):
+                    used[id(run)] = run
+                    others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})
+        told = "; settings that are not the statement's: " * bool(others) + ", ".join(others)
         counted = {name: sum(row["verdict"] == name for row in data) for name in verdicts.ALL}
         notes = ["Verdicts: " + ", ".join(f"{n} {name}" for name, n in counted.items() if n) + ".", verdicts.RULE,
                  "Effect: mean over seeds of the paired difference, positive as claimed, with Student's 95 % interval; "
                  "of counts the fraction, and at most what the paper allows. n: seeds, * where setting and seeds were "
                  "fixed before the runs. Rows below a statement: its pairs, all that there are. Seconds: of one core, "
                  "in older records wall clock.",
-                 *([f"Made of {made_of(used.values())}."] if used else [])]
+                 *([f"Made of {made_of(used.values())}{told}."] if used else [])]
         return Sheet(self.name, self.title, self.source, ["", "source", "verdict", "effect", "95 % interval",
                                                           "adjusted p", "n", "seconds a run", "measured here"],
                      texts, data, notes, len(used))
 
-    def plot(self, sheet):
-        """Effects with their intervals."""
-        return drawing.forest(sheet)
+    plot: ClassVar = staticmethod(drawing.forest)           # effects with their intervals
 
 
 def texts_of(row: dict) -> list[str]:

@@ -110,8 +110,7 @@ class Curves(Exhibit):
 
     def after(self, outcomes) -> list[dict]:
         """Finished fresh runs with their histories."""
-        found = (records.read_run(run["path"]) for run in outcomes)
-        return [run for run in found if run is not None]
+        return [{**run, **(records.read_run(run["path"]) or {})} for run in outcomes]
 
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each model, a column for each quarter of the steps: the last evaluation until then."""
@@ -259,9 +258,7 @@ class Counts(Exhibit):
         return Sheet(self.name, self.title, self.source, headings, rows, data,
                      ["The paper's formula takes off M permutations, unexplained, and leaves no task at M = 1."], 0)
 
-    def plot(self, sheet):
-        """Both numbers by M, on a logarithmic scale."""
-        return drawing.counts(sheet)
+    plot = staticmethod(drawing.counts)                     # both numbers by M, on a logarithmic scale
 
 
 FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, COLLAPSE, *PICTURES,

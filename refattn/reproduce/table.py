@@ -71,7 +71,7 @@ class Table(Exhibit):
         jobs: dict = {}
         for row, _, fields in self.cells(only):
             for seed in seeds:
-                one = recipe(self.task, scale, **{**fields, **changes}, seed=seed)
+                one = recipe(self.task, scale, **{**changes, **fields}, seed=seed)
                 if not self.of_codes and not {column.split for column in self.columns} & {*one.SPLITS, "chosen"}:
                     raise ValueError(f"scale is {scale}, which asks about no column of {self.name}; allowed: "
                                      f"{self.default_scale}, {self.scale}")
@@ -200,9 +200,8 @@ def measured(runs, column) -> dict | None:
         return None
     values = [run["metrics"][column.split][column.metric] for run in runs]
     found = mean(values)
-    extreme = column.extreme if found.mean is not None else None
-    return {"mean": extreme(values) if extreme else found.mean,
-            "standard_error": None if extreme else found.standard_error, "n": found.n,
+    return {"mean": column.extreme(values) if column.extreme and found.mean is not None else found.mean,
+            "standard_error": None if column.extreme else found.standard_error, "n": found.n,
             "seeds": [run["fields"]["seed"] for run in runs]}
 
 

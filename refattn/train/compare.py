@@ -48,8 +48,7 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
     """
     paths = {Path(out, recipe.name): recipe for recipe in recipes}
     if len(paths) != len(recipes):
-        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}; allowed: different "
-                         f"ones")
+        raise ValueError(f"names of recipes are {', '.join(recipe.name for recipe in recipes)}; allowed: each once")
     return train_all(paths, out, device=device, max_seconds=max_seconds, resume=resume, progress=progress,
                      executor=executor, workers=workers)
 
