@@ -439,6 +439,9 @@ BAD_CALLS = [                                               # call, exception, w
     ("a list as x", layer([[[1.0] * 6]]), TypeError, ["x is a list; allowed: an array"]),
     ("whole numbers as x", layer(np.zeros((2, 3, 6), int)), TypeError, ["x has dtype int64"]),
     ("a position for a slice", layer((2, 3, 6), read=-1), ValueError, ["read is -1", "slices"]),
+    *((f"a {name} of fewer queries than x, with read", layer((2, 3, 6), read=slice(1, 2), **{name: given}),
+       ValueError, [f"{name} has shape (2, 3)", "with read: 1 or 3 queries"])
+      for name, given in (("bias", np.zeros((2, 3))), ("keep", np.ones((2, 3), bool)), ("dropout", np.ones((2, 3))))),
     ("a position for a slice of a network", network(read=-1), ValueError, ["read is -1", "slices"]),
     ("x of another dtype in a feed-forward layer", lambda: single(FeedForward(6, 4), np.float32), TypeError,
      ["x is float32 but w is float64"]),
@@ -483,7 +486,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("a number for a switch", lambda: recipe(read=1), ValueError, ["read is 1", "True and False"]),
     ("a task of one token", lambda: FuzzyLogic(length=1), ValueError, ["length is 1", "2"]),
     ("two runs of one name", lambda: compare.compare([tiny(), tiny()], "/nowhere"), ValueError,
-     ["hyla-seed0, hyla-seed0", "different"]),
+     ["hyla-seed0, hyla-seed0", "each once"]),
     ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
     ("no such name", lambda: refattn.laod, AttributeError, ["laod"]),
 ]

@@ -163,7 +163,7 @@ class Compositional(Keeping):
         Keys and values come from `context` (b, k, m) where given; queries and selectors always from x.  `bias`, `keep`,
         `dropout` broadcast to (b, s, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read].
         """
-        check_tokens(self.width, read, p, x=x, context=context)
+        check_tokens(self.width, read, p, (bias, keep, dropout), x=x, context=context)
         arrays = named("qskv", project(p, x, context, read, *self.maps()))
         y, inner = self.asked(p, arrays, None, queries(bias, read), queries(keep, read), queries(dropout, read))
         return y, LayerSaved(x, context, bias, read, *inner)

@@ -83,7 +83,7 @@ class MultiHead(Keeping):
         Keys and values come from `context` (b, k, m) where given.  `bias`, `keep`, `dropout` broadcast to (b, h, q, k)
         of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
         """
-        check_tokens(self.width, read, p, x=x, context=context)
+        check_tokens(self.width, read, p, (bias, keep, dropout), x=x, context=context)
         of_queries, of_keys = self.maps()
         arrays = named(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys))
         y, inner = self.asked(p, arrays, range(x.shape[1])[read or slice(None)], queries(bias, read),

@@ -166,7 +166,7 @@ class SlidingDilated:
         """
         if context is not None:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
-        check_tokens(self.width, read, p, x=x)
+        check_tokens(self.width, read, p, (bias, keep, dropout), x=x)
         q, k, v = project(p, x, None, read, "q", "kv")
         y, *inner = self._asked(p, q, k, v, read=read, bias=queries(bias, read), keep=queries(keep, read),
                                 dropout=queries(dropout, read))

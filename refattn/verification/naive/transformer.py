@@ -46,10 +46,7 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
     returns  : (b, t, o)
     """
     embed, readout = part(p, "embed"), part(p, "readout")
-    if np.asarray(x).ndim == 2:
-        x = embedding(part(embed, "table"), x)
-    else:
-        x = affine(embed, x)
+    x = embedding(part(embed, "table"), x) if np.asarray(x).ndim == 2 else affine(embed, x)
     steps = x.shape[1]
     keep = np.array([[j <= i for j in range(steps)] for i in range(steps)]) if causal else None
     blocks = part(p, "blocks")
