@@ -26,6 +26,7 @@ from refattn.automata.finite import Automaton
 from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.context_norm import ContextNorm
+from refattn.layers.convolution import Conv
 from refattn.layers.embedding import Embedding
 from refattn.layers.feed_forward import FeedForward, SwiGLU
 from refattn.layers.next_token import next_token, next_token_backward
@@ -630,6 +631,12 @@ def test_a_second_value_map_is_of_the_dtype_of_the_queries():
     q, k, v = np.ones((3, 1, 2, 2, 3), np.float32)
     with pytest.raises(TypeError, match="wv2"):
         ablation(q, k, v, np.ones((2, 3, 3)), knobs=Knobs("rms_head", 3, "relu"))
+
+
+def test_the_fan_out_of_a_kernel_counts_its_pixels():
+    """As in PyTorch and JAX: every output channel of every window that a pixel lies in."""
+    kernel = Conv(3, 5, 4, 2).parameters()["k"]
+    assert (kernel.fan_in, kernel.fan_out) == (48, 80)
 
 
 def test_the_fans_of_a_selector_are_its_own():

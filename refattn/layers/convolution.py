@@ -90,7 +90,8 @@ class Conv:
     def parameters(self) -> dict:
         """k (u, w, i, o), the kernel's rows and columns first; b (o)."""
         i, o, u = self.inputs, self.outputs, self.size
-        return {"k": Parameter("uwio", (u, u, i, o), u * u * i, "weight"), "b": Parameter("o", (o,), u * u * i, "bias")}
+        return {"k": Parameter("uwio", (u, u, i, o), u * u * i, "weight", fan_out=u * u * o),
+                "b": Parameter("o", (o,), u * u * i, "bias")}
 
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
