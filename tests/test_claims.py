@@ -148,7 +148,8 @@ def test_comparisons_differ_in_what_they_are_about():
         assert one.scale in RECIPES[one.task].SCALES and one.pairs
         assert not one.margin or f"the same within {one.margin:g}" in one.measured
         for better, worse in one.pairs:
-            assert better != worse and better.fields.keys() >= worse.fields.keys() - {"states", "layers", "heads"}
+            others = {"states", "layers", "heads", "retrievals"}
+            assert better != worse and better.fields.keys() >= worse.fields.keys() - others
             for side in better, worse:
                 recipe(one.task, one.scale, **side.fields)
     jobs = Claims().recipes(None, [0, 1])

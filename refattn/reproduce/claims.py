@@ -158,7 +158,8 @@ class Claims:
             half = verdicts.NORMAL * error
             return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
                     "verdict": verdicts.limited(number, error, evidence.most)}
-        mine = [run for run in runs if run.get("record", evidence.records[0]) in evidence.records]
+        mine = [{**run, "fixed_before": run.get("fixed_before") and not evidence.seen} for run in runs
+                if run.get("record", evidence.records[0]) in evidence.records]
         pairs, made = evidence.pairs, self.made(evidence, mine, evidence.pairs)
         several = len({a.metric for a, _ in pairs}) > 1
         return {**known, **row_of(evidence.measured, *made, evidence.margin),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..language import CORPORA
 
 COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches", "retrievals": "{} retrievals",
-           "width": "width {}", "length": "{} examples", "held_out": "{:.0%} held out"}
+           "scoring": "{} scoring", "width": "width {}", "length": "{} examples", "held_out": "{:.0%} held out"}
 
 
 class Side(NamedTuple):
@@ -41,6 +41,7 @@ class Comparison(NamedTuple):
     given: tuple = ()          # (split, metric, least): only seeds in which every side has learned that
     margin: float = 0.0        # of a claim that two numbers are the same: they differ by less
     paper: str = "paper"       # the scale with the paper's settings
+    seen: bool = False         # whether some of the pairs were listed after their runs had been seen: no star
 
 
 class Exact(NamedTuple):
