@@ -14,7 +14,7 @@ from refattn.tasks.text import corpus
 from refattn.tasks.text_windows import sample
 from refattn.train import fit
 from refattn.train.evaluation import moved
-from refattn.train.writing import streamed, written
+from refattn.train.writing import drawn, streamed, written
 from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
 
@@ -380,3 +380,10 @@ def test_compositional_attention_has_the_parameters_of_softmax():
         one, other = (params.count(recipe("text", attention=name, **fields).build().parameters())
                       for name in ("softmax", "compositional"))
         assert abs(one - other) < 0.01 * one
+
+
+def test_a_tiny_temperature_draws_the_greatest():
+    z, found = np.array([1, 5, 2, -3], np.float32), set()
+    for seed in range(20):
+        found |= {drawn(z, np.random.default_rng(seed), temperature) for temperature in (5e-324, 1e-308, 1e-3)}
+    assert found == {1}

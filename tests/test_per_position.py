@@ -86,7 +86,7 @@ def test_lengths_are_uniform_in_tomita_3_and_4_and_stop_in_tomita_5_and_6():
 
 def test_too_few_strings_and_other_languages_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="strings is 9, but 101,000 tries found 2 of Tomita 5 with 2 to 3 symbols"):
+    with pytest.raises(ValueError, match="9 strings are asked for, but 101,000 tries found 2 of Tomita 5 with 2 to 3"):
         strings(rng, "tomita5", 9, 2, 3)
     with pytest.raises(ValueError, match="language is 'parity'; allowed: d2, d3, d4, d12, tomita3"):
         strings(rng, "parity", 9, 2, 10)
@@ -200,3 +200,12 @@ def test_the_command_line(tmp_path, capsys):
     assert cli.main(["train", "parity", "--protocol", "per_position", "--out", str(tmp_path / "no")]) == 2
     error = capsys.readouterr().err.strip()
     assert error.endswith("protocol is 'per_position'; allowed for parity: 'released'") and "\n" not in error
+
+
+@pytest.mark.parametrize("name", ["tomita3", "tomita4", "tomita5", "tomita6"])
+def test_the_first_strings_are_distributed_as_the_last(name):
+    """Those trained on, and those asked about: in the order in which they are found short ones lead."""
+    length = strings(np.random.default_rng(4), name, 4_000, 2, 30).weight.sum(axis=1)
+    first, last = length[:3_000], length[3_000:]
+    assert abs(first.mean() - last.mean()) < 4 * length.std() * math.sqrt(1 / 3_000 + 1 / 1_000)
+    assert set(np.flatnonzero(length < 7) // 1_000) == {0, 1, 2, 3}

@@ -245,3 +245,10 @@ def test_samples_are_refused():
 def test_drawing_until_wanted_keeps_the_number_and_the_wish():
     words = drawn_until(lambda x: x[:, 0] == 1, LANGUAGES["parity"].draw, np.random.default_rng(0), 33, 5)
     assert words.shape == (33, 5) and (words[:, 0] == 1).all()
+
+
+def test_the_probability_of_ones_is_a_number_of_any_library():
+    for ones in np.float32(0.25), np.int64(1), 1:
+        assert RegularLanguages("parity", ones=ones).ones == ones
+    with pytest.raises(ValueError, match="ones is True; allowed: 0.5, and for parity numbers from 0 to 1"):
+        RegularLanguages("parity", ones=True)

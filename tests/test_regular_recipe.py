@@ -126,3 +126,10 @@ def test_the_command_line_compares_models_of_a_language(tmp_path, capsys):
     assert said["table"][0]["published"]["mean"] == 0.893 and said["table"][1]["metrics"][5]["mean"] is None
     names = {path.name for path in (tmp_path / "runs").iterdir()}
     assert names == {f"even_pairs-{a}-seed{s}" for a in ("sliding_dilated", "softmax") for s in (0, 1)}
+
+
+def test_there_is_no_chance_where_one_answer_is_right_at_some_lengths():
+    """No string of odd length is a member of D_n or Tomita 5, so "no member" is right more often than half the time."""
+    found = {name: recipe(name).chance() for name in LANGUAGES}
+    assert {name for name, x in found.items() if x is None} == {"d2", "d3", "d4", "d12", "tomita5"}
+    assert found["parity"] == found["tomita6"] == 0.5 and found["cycle"] == 0.2

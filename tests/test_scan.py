@@ -108,3 +108,8 @@ def test_other_refusals():
     refused("the command has 10 words; allowed: 1 to 9", scan.tokens, "walk " * 10)
     assert len(scan.tokens("walk " * 9)) == 11
     refused("batch is 0; allowed: whole numbers of at least 1", Scan().sample, np.random.default_rng(0), 0)
+
+
+def test_a_target_without_an_end_is_ended_by_its_width():
+    assert correct([[0, 0, 0], [0, 1, 2]], [[0, 1, 2], [0, 1, 2]]).tolist() == [False, False]
+    assert correct([[0, 1, 2, END]], [[0, 1, 2]]).tolist() == [True] and correct([[5, 4]], [[5, 0]]).tolist() == [False]

@@ -175,3 +175,10 @@ def test_samples_that_are_refused():
         Sraven().sample(rng, 0)
     with pytest.raises(ValueError, match="split 'held_out' of Sraven.* has no rule combination"):
         Sraven(held_out=0.0).sample(rng, 4, "held_out")
+
+
+def test_the_split_of_a_combination_does_not_depend_on_the_order_of_its_rules():
+    task = Sraven(3, 4)
+    for split in "train", "held_out":
+        for rules in task.combinations(split):
+            assert task.split_of(rules[::-1]) == task.split_of(rules) == split

@@ -221,3 +221,24 @@ def test_too_few_instances_are_refused():
     refused("instances is 3; allowed: whole numbers of at least 10", ambiguity.count, 0, 3)
     refused("seed is -1; allowed: whole numbers of at least 0", ambiguity.count, -1, 10)
     refused("count is 0; allowed: whole numbers of at least 1", ambiguity_table, 0, 0)
+
+
+def test_no_instances_are_no_answers():
+    panels, rules = np.zeros((0, 3, 3, 2), int), Sraven(2, 4).combinations("train")
+    assert [len(x) for x in best_answers(panels, 4, rules)] == [0, 0, 0]
+    assert ambiguous(panels, 4).shape == (0,)
+
+
+@pytest.mark.parametrize("count", [partial(sraven_ambiguity.tasks, 4), partial(sraven_ambiguity.instances, 4, 8)])
+def test_a_formula_is_one_of_two(count):
+    with pytest.raises(ValueError, match="formula is 'Exact'; allowed: 'exact', 'paper'"):
+        count("Exact")
+    assert count("exact") > count("paper")
+
+
+def test_the_best_answers_of_many_features_are_those_of_few_at_a_time():
+    task = Sraven(6, 3)
+    panels, rules = task.sample(np.random.default_rng(1), 40).panels, task.combinations("all")
+    whole, parts = best_answers(panels, 3, rules), [best_answers(panels[n:n + 7], 3, rules) for n in range(0, 40, 7)]
+    for ours, theirs in zip(whole, zip(*parts, strict=True), strict=True):
+        np.testing.assert_array_equal(ours, np.concatenate(theirs))

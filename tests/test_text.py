@@ -138,3 +138,24 @@ def test_bad_input_gets_one_line(tmp_path, make, words):
     with pytest.raises(ValueError) as error:
         make(tmp_path)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_of_the_test_is_not_trained_on(tmp_path):
+    for n in range(6):
+        write(tmp_path / f"{n}.txt", f"common text {n}\n" * 20)
+    write(tmp_path / "test.txt", "SECRET\n" * 9)
+    made = text.corpus(str(tmp_path), "bytes", str(tmp_path / "test.txt"))
+    said = {split: made.decode(ids) for split, ids in made.ids.items()}
+    assert set(said["test"]) == set("SECRET\n") and "SECRET" not in said["train"] + said["validation"]
+    kept = sum(f"common text {n}" in said["train"] + said["validation"] for n in range(6))
+    assert kept == 5                                        # a twentieth, at least one file, would have been its own test
+    with pytest.raises(ValueError, match="which has all that text"):
+        text.corpus(str(tmp_path / "test.txt"), "bytes", str(tmp_path / "test.txt"))
+
+
+@pytest.mark.parametrize("unit", ["bytes", "tokens"])
+def test_a_text_without_a_name_is_not_the_working_directory(unit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match="^text is ''; allowed: documentation, library, or a file"):
+        text.corpus("", unit)

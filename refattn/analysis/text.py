@@ -27,7 +27,7 @@ def bits_by_position(recipe, model, p, length: int, split: str = "test", windows
 
 
 def receptive_field(model, p, tokens, target):
-    """(t): the share of the gradient's norms that the last 1, 2, ..., t tokens get, averaged over texts (b, t).
+    """(t): the share of the gradient's norms, averaged over texts (b, t), that the last 1, 2, ..., t tokens get.
 
     The gradient is that of the last token's loss by each embedding.  Source: R, figure 4, of the language model.
     """

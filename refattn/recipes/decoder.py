@@ -42,7 +42,7 @@ class DecoderRecipe(Recipe):
         for split in self.SPLITS:
             if not len(self.data().combinations(split)):
                 raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}; "
-                                 f"allowed: fractions that leave some on each side")
+                                 f"allowed: settings that leave some in every split")
 
     @property
     def name(self) -> str:

@@ -51,7 +51,7 @@ class PerPosition:
 
     @cached_property
     def corpora(self) -> dict:
-        """{split: Strings}; of train the first `strings` are trained on."""
+        """{split: Strings}; of train the first `strings` are trained on: which, depends on how many are asked about."""
         r = self.recipe
         return {split: strings(np.random.default_rng((r.seed, SPLIT, number)), r.language,
                                self.asked + (r.strings if split == "train" else 0), *window)

@@ -127,8 +127,8 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         return super().least_bytes() + 4 * kept.get(self.attention, square)
 
     def chance(self):
-        """Of a random answer, where there is one for each word."""
-        return 1 / self.data().classes if self.protocol == "released" else None
+        """Of a random answer, where there is one for each word and no length at which all have the same."""
+        return 1 / self.data().classes if self.protocol == "released" and self.data().row.has_members(3) else None
 
     def data(self) -> task.RegularLanguages:
         """The task with these settings."""

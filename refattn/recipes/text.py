@@ -38,7 +38,7 @@ class TextRecipe(LanguageRecipe):
     COMPARED = "softmax", "linear", "hyla"
     COUNTED = "windows per split"
     LABELS: ClassVar = {"bits": "bits per token", "perplexity": "perplexity", "accuracy": "accuracy",
-                        "unknown": "share of tokens that training does not have"}
+                        "unknown": "share of tokens that are <unk>, or have no id"}
     TABLE = (("bits per token", "test", "bits"), ("perplexity", "test", "perplexity"),
              ("accuracy", "test", "accuracy"), ("validation bits", "validation", "bits"))
     CHOSEN_BY = "validation", "bits", "least"

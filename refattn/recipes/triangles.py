@@ -72,5 +72,5 @@ class TrianglesRecipe(VisionRecipe):
         return {"accuracy": (y[:, 0, 0] > 0) == (batch.target > 0.5)}
 
     def rate_at(self, step: int) -> float:
-        """Half a cosine from `rate` to 0, the same for all steps of an epoch, after the warm-up."""
+        """Half a cosine from `rate` to 0, the same for all steps of an epoch, or of a run of one, after the warm-up."""
         return super().rate_at(step) * 0.5 * (1 + cos(pi * (step // self.epoch) * self.epoch / self.steps))

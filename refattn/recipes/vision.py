@@ -40,7 +40,8 @@ class VisionRecipe(ConstantRateRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        check_multiple(self, "width", "searches" if self.attention == "compositional" else "heads")
+        check_multiple(self, "width", "searches" if self.attention == "compositional" else "heads",
+                       even=self.TASK == "sort_of_clevr")
 
     def stack(self) -> Stack:
         """The block and how often it is applied."""

@@ -5,7 +5,7 @@ taken when 4 to 50 % of it is ink and its squared distance to all before it is a
 Source: C, section 4.5; Webb et al. 2021, whose pictures are Unicode symbols.
 Differs: fonts look different from version to version; these are drawn with whole numbers alone, so that no rounding
 depends on a machine, from a generator whose numbers NumPy has frozen.
-Symbols: u, v = a pixel's place along and across the primitive, in sixteenths of a pixel times the turn's length.
+Symbols: u, v = a pixel's place along and across the primitive, in eighths of a pixel times the turn's length.
 """
 
 from functools import cache

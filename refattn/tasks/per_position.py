@@ -77,7 +77,8 @@ def draw(rng, language, b, shortest, longest):
 
 
 def strings(rng, language, number, shortest, longest) -> Strings:
-    """`number` members with shortest <= length <= longest, padded to the longest; no two the same but in D_n.
+    """`number` members with shortest <= length <= longest, padded to the longest, in random order; no two the same but
+    in D_n.
 
     Raises ValueError for a language without this protocol, an empty window, or one with too few strings.
 
@@ -101,10 +102,10 @@ def strings(rng, language, number, shortest, longest) -> Strings:
             found.setdefault((int(length), tokens.tobytes(), again), tokens)
         tries += b
         if len(found) < number and tries > TRIES * (number + ROUND):
-            raise ValueError(f"strings is {number:,}, but {tries:,} tries found {len(found):,} of "
+            raise ValueError(f"{number:,} strings are asked for, but {tries:,} tries found {len(found):,} of "
                              f"{LANGUAGES[language].label} with {shortest} to {longest} symbols; allowed: fewer")
-    keys = list(found)[:number]
-    tokens, length = np.stack([found[key] for key in keys]), np.array([key[0] for key in keys])
+    chosen = rng.permutation(len(found))[:number]           # what comes first is short: there are fewer short strings
+    tokens, length = np.stack(list(found.values()))[chosen], np.array([key[0] for key in found])[chosen]
     row = LANGUAGES[language]
     target = np.array(row.next_symbols, dtype=np.float32)[row.automaton.run(tokens)]
     weight = np.arange(longest) < length[:, None]

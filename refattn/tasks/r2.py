@@ -9,8 +9,8 @@ import numpy as np
 def r2_of_each_task(prediction, values):
     """1 - (prediction - y_T)^2 / variance of the task's own targets y_1 ... y_T, the query's included, divided by T.
 
-    Shapes: prediction (b), values (b, t), returns (b) in float64.  A task whose targets do not vary counts 1 if it is
-    predicted exactly and minus infinity if not.
+    Shapes: prediction (b), values (b, t), returns (b) in float64.  A task whose targets (of float32) do not vary counts
+    1 if it is predicted exactly and minus infinity if not.
 
     >>> r2_of_each_task([0.5, 0.25], [[0.0, 1.0, 0.5], [0.0, 0.0, 0.75]])
     array([ 1., -1.])

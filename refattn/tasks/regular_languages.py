@@ -63,8 +63,8 @@ tomita3, tomita4, tomita5, tomita6
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
         check_switch("leading_plus", self.leading_plus)
-        if not (isinstance(self.ones, float | int) and 0 <= self.ones <= 1) or (
-                self.ones != 0.5 and self.language != "parity"):
+        number = isinstance(self.ones, float | int | np.number) and not isinstance(self.ones, bool)
+        if not (number and 0 <= self.ones <= 1) or (self.ones != 0.5 and self.language != "parity"):
             raise ValueError(f"ones is {self.ones!r}; allowed: 0.5, and for parity numbers from 0 to 1")
         if self.protocol == "per_position" and not self.row.members:
             raise ValueError(f"protocol is 'per_position'; allowed for {self.language}: 'released'")

@@ -1,37 +1,15 @@
 """The splits of the authors' own runs, which their random numbers decide and ours cannot repeat.
 
-Source: recomputed from the authors' code with the random-bit mode that was its library's default in 2024.
+    FUZZY_LOGIC    seed -> the 66 pairs of known terms (4 variables), two hexadecimal digits each, in permuted order:
+                   the first 19, 33 or 46 are held out at the fractions 0.3, 0.5, 0.7
+    SRAVEN         seed -> the 82 held-out rule combinations (4 features, a quarter held out), a digit for each rule
+
+Source: recomputed from the authors' code with the random-bit mode that was its library's default in 2024, which is also
+the code's default seed.
 """
 
-# Seed (2024 is the code's default) -> the 66 pairs of known fuzzy-logic terms (4 variables), two hexadecimal digits
-# each, in permuted order: the first 19, 33 or 46 are held out at the fractions 0.3, 0.5, 0.7, the rest for training.
-FUZZY_LOGIC = {
-    0: """1b 02 12 6b 8b 23 05 39 58 68 3b 56 57 18 37 15 89 ab 0a 4a 7b 9b 19 46 78 49 5b 16 13 67 24 8a 08 3a 26 03 35
-          2b 36 29 28 5a 9a 69 7a 0b 48 14 59 2a 45 1a 17 34 06 38 09 04 79 27 25 4b 6a 07 01 47""",
-    1: """36 24 47 1b 19 0b 7b 0a 05 ab 08 46 4a 07 6b 57 89 79 14 35 68 48 37 4b 67 2b 13 56 18 12 27 16 39 2a 17 06 23
-          34 6a 02 5b 28 5a 59 29 9b 03 58 38 1a 26 01 69 09 04 15 8a 9a 8b 25 3b 3a 78 49 45 7a""",
-    2: """06 07 7a 35 46 02 2a 23 58 26 45 19 6b 68 18 04 13 7b 6a 09 05 8a 15 4a 67 57 48 5b 16 8b 3a 1b 36 0b 9b 56 17
-          5a 12 25 01 37 69 0a 59 24 89 08 14 3b 39 79 47 9a 1a 29 38 4b 78 49 34 ab 28 2b 27 03""",
-    2024: """ab 45 36 9a 8b 15 39 03 48 19 28 0b 18 25 7b 23 79 68 59 2a 49 01 1b 3b 58 78 6a 46 4a 05 09 02 08 0a 29 5b
-          57 35 12 14 5a 69 56 37 89 06 4b 04 07 27 2b 1a 26 17 47 7a 8a 9b 6b 3a 13 67 24 34 16 38""",
-}
+import json
+from pathlib import Path
 
-# Seed -> the 82 held-out rule combinations of SRAVEN (4 features, a quarter held out), a digit for each rule.
-SRAVEN = {
-    0: """0000 0002 0005 0006 0007 0011 0017 0022 0026 0027 0035 0055 0067 0116 0133 0134 0137 0146 0155 0157 0166
-          0222 0236 0237 0245 0277 0337 0356 0357 0367 0377 0445 0556 1116 1117 1127 1135 1146 1166 1225 1244 1266
-          1267 1277 1344 1367 1445 1456 1555 1556 2223 2224 2226 2227 2233 2256 2333 2344 2346 2347 2356 2444 2455
-          2555 2557 2567 3335 3345 3356 3366 3367 3377 3444 3557 3677 4445 4555 4566 5556 6667 6677 6777""",
-    1: """0011 0022 0036 0037 0057 0111 0114 0115 0126 0127 0133 0136 0137 0147 0156 0224 0225 0226 0255 0256 0257
-          0277 0333 0334 0344 0345 0356 0447 0455 0456 0557 1115 1116 1123 1126 1144 1145 1226 1227 1233 1257 1277
-          1336 1344 1477 1557 2222 2224 2225 2226 2245 2247 2255 2256 2336 2356 2444 2466 2666 2677 2777 3367 3445
-          3467 3477 3556 3566 3577 4444 4445 4446 4457 4466 4467 4477 4557 4567 5555 5566 5666 5777 6777""",
-    2: """0006 0011 0014 0017 0023 0024 0025 0027 0037 0112 0116 0122 0133 0156 0166 0167 0177 0227 0236 0245 0246
-          0247 0333 0345 0346 0367 0447 0466 1115 1124 1125 1127 1137 1155 1235 1237 1244 1334 1337 1345 1357 1366
-          1446 1457 1466 1557 1577 1777 2222 2227 2234 2237 2247 2255 2266 2267 2333 2335 2355 2356 2377 2445 2455
-          2456 2477 2577 3336 3344 3345 3445 3446 3466 3567 4447 4457 4566 4677 5566 5666 5667 5777 6666""",
-    2024: """0002 0005 0007 0012 0014 0016 0022 0027 0044 0056 0067 0115 0136 0146 0155 0166 0223 0234 0235 0257 0335
-          0344 0356 0455 0556 0566 0567 0677 0777 1111 1112 1114 1123 1124 1126 1137 1147 1155 1156 1226 1234 1236
-          1237 1244 1246 1333 1336 1347 1455 1456 1555 1556 1777 2223 2226 2233 2236 2246 2337 2344 2346 2444 2455
-          2457 2477 2557 2677 2777 3335 3346 3355 3377 3456 3457 3555 3556 3677 4445 4457 4666 4667 6666""",
-}
+FUZZY_LOGIC, SRAVEN = ({int(seed): numbers for seed, numbers in splits.items()} for splits in json.loads(
+    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).values())

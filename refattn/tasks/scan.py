@@ -161,7 +161,7 @@ def correct(prediction, target):
     [True, False, False]
     """
     prediction, target = np.asarray(prediction), np.asarray(target)
-    width = max(prediction.shape[1], target.shape[1])
+    width = max(prediction.shape[1], target.shape[1] + 1)
     said, asked = (np.pad(x, ((0, 0), (0, width - x.shape[1])), constant_values=filled)
                    for x, filled in ((prediction, -1), (target, END)))
     beyond = np.arange(width) > (asked == END).argmax(axis=1)[:, None]

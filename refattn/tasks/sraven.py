@@ -110,8 +110,8 @@ class Sraven:
         return divide(self)[split]
 
     def split_of(self, rules):
-        """Which of `train` and `held_out` has this combination, (M) integers in non-decreasing order."""
-        return "train" if (self.combinations("train") == rules).all(axis=1).any() else "held_out"
+        """Which of `train` and `held_out` has this combination, (M) integers in any order."""
+        return "train" if (self.combinations("train") == np.sort(rules)).all(axis=1).any() else "held_out"
 
     def sample(self, rng, batch, split="train", *, shuffled=True):
         """A Batch of instances; the rule combination is drawn uniformly, with replacement, from the split.

@@ -45,6 +45,7 @@ def tasks(features, formula="exact"):
     >>> tasks(4), tasks(4, "paper")
     (2359296, 188760)
     """
+    check_choice("formula", formula, ("exact", "paper"))
     if formula == "exact":
         return len(RULES)**features * factorial(features)**2
     return comb(len(RULES) + features - 1, features) * (factorial(features)**2 - features)
@@ -59,6 +60,7 @@ def instances(features, symbols, formula="exact"):
     >>> f"{instances(4, 8, 'paper'):.4g}", f"{instances(4, 8):.4g}"
     ('1.413e+25', '4.86e+25')
     """
+    check_choice("formula", formula, ("exact", "paper"))
     if formula == "exact":
         return sum(grids(symbols))**features * factorial(features)**2
     series = [1] + [0] * features                       # complete homogeneous symmetric polynomials, rule by rule

@@ -65,7 +65,7 @@ def check_size(features, symbols):
     """Nothing, or a ValueError where rules and answer do not fit into one code of 63 bits."""
     if (features + 1)**len(RULES) * symbols**features >= 2**63:
         raise ValueError(f"features is {features} with {symbols} symbols, which is too many for the best answers; "
-                         f"allowed: M features and K symbols with (M + 1)^{len(RULES)} K^M below 2^63")
+                         f"allowed: M features and K symbols with (M + 1)^{len(RULES)} K^M below 2^63, or no ceiling")
 
 
 def likelihood(symbols, last_row_only=False):
@@ -93,8 +93,9 @@ def prior(rules, combinations):
 
 def best_answers(panels, symbols, combinations, *, last_row_only=False) -> Best:
     """The likeliest answer to each instance, how likely it is, and how many answers are possible; as `posterior`."""
+    room = 1 << (14 if last_row_only else max(0, min(18, 26 - 2 * panels.shape[-1])))
     parts = [_best(posterior(panels[rows], symbols, combinations, last_row_only=last_row_only), rows.stop - rows.start)
-             for rows in chunks(len(panels), panels.shape[-1], 1 << 14 if last_row_only else 1 << 18)]
+             for rows in chunks(len(panels), panels.shape[-1], room)]
     return Best(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -117,4 +117,4 @@ def merged(place, code, weight):
 def chunks(batch, features, cells=1 << 18):
     """Slices of the batch whose M^3 tracks stay in cache."""
     step = max(1, cells // features**3)
-    return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
+    return [slice(start, min(start + step, batch)) for start in range(0, max(batch, 1), step)]

@@ -39,7 +39,7 @@ class Corpus(NamedTuple):
     ids: dict                  # split -> token ids, one axis, memory-mapped
     symbols: tuple             # of characters and words: the text of each id; empty for bytes and tokens
     vocabulary: int            # ids run from 0 below it
-    unknown: dict              # split -> share of its tokens that are id 0 because training does not have them
+    unknown: dict              # split -> share of its tokens that are id 0: <unk> itself, and what has no id
     checksum: str              # of texts, unit and vocabulary
     words: str                 # what the text is, with versions
 
@@ -85,7 +85,7 @@ def cache() -> Path:
 def found(text: str) -> Path:
     """The file or directory of that name, here or in the directory REFATTN_DATA.  Raises ValueError without one."""
     for path in Path(text), Path(os.environ.get("REFATTN_DATA", "."), text):
-        if path.exists():
+        if text and path.exists():
             return path
     raise ValueError(f"text is {text!r}; allowed: {', '.join(OWN)}, or a file or directory that exists, here or in "
                      f"the directory REFATTN_DATA")
@@ -187,9 +187,9 @@ def _stored(checksum, make):
 
 def _tokens(text, test):
     whole = {}
-    for name in (text, test) if test else (text,):
+    for name, path in {name: found(name) for name in (text, test)[:1 + bool(test)]}.items():
         try:
-            x = np.lib.format.open_memmap(found(name), mode="r")
+            x = np.lib.format.open_memmap(path, mode="r")
         except (OSError, ValueError) as error:
             raise ValueError(f"text {name!r} is no file of numpy.save ({error})") from None
         if x.ndim != 1 or x.dtype.kind not in "iu" or not len(x) or x.min() < 0:
@@ -205,7 +205,7 @@ def _tokens(text, test):
 
 @lru_cache(maxsize=8)
 def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) -> Corpus:
-    """The tokens of a text, and of another one as its test split if `test` names one.
+    """The tokens of a text, and of another one as its test split if `test` names one, whose files the text then lacks.
 
     `vocabulary` is the greatest number of words, 0 for all.  Raises ValueError for what is not there, empty, not UTF-8,
     or an unknown unit.
@@ -220,10 +220,14 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
         raise ValueError(f"vocabulary is {vocabulary:,}, but unit is {unit!r}; allowed: 0, or unit words")
     if unit == "tokens":
         return _tokens(text, test)
-    parts = divided(documents(text))
+    tested = documents(test) if test else {}
+    files = {name: content for name, content in documents(text).items() if content not in tested.values()}
+    if not files:
+        raise ValueError(f"test is {test!r}, which has all that text {text!r} has; allowed: another text")
+    parts = divided(files)
     if test:
-        validation = parts.pop("validation") + parts.pop("test") if len(documents(text)) < 3 else parts["validation"]
-        parts |= {"validation": validation, "test": b"\n".join(documents(test).values())}
+        validation = parts.pop("validation") + parts.pop("test") if len(files) < 3 else parts["validation"]
+        parts |= {"validation": validation, "test": b"\n".join(tested.values())}
     digest = hashlib.sha256(f"1 {unit} {vocabulary}".encode())
     for split in SPLITS:
         digest.update(hashlib.sha256(parts[split]).digest())

@@ -1,6 +1,6 @@
 """Text from a language model: one token drawn after the other, each a call of `extend` on what is kept.
 
-    p(next) = softmax(z / temperature) over the `top_k` greatest scores z;    temperature 0: the greatest
+    p(next) = softmax(z / temperature) over the `top_k` greatest scores z and their equals;  temperature 0: the greatest
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ def drawn(z, rng, temperature: float = 1.0, top_k: int = 0) -> int:
     """
     if temperature == 0:
         return int(z.argmax())
-    z = z.astype(np.float64) / temperature
+    z = (z.astype(np.float64) - z.max()) / max(temperature, 1e-100)             # 1e-100: nothing overflows
     if 0 < top_k < len(z):
         z[z < np.partition(z, -top_k)[-top_k]] = -np.inf
-    p = np.exp(z - z.max()).cumsum()
+    p = np.exp(z).cumsum()
     return int(np.searchsorted(p, rng.random() * p[-1], side="right"))
 
 
