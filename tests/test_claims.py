@@ -56,7 +56,12 @@ def test_differences_are_paired_by_seed_and_averaged_over_pairs():
 def test_only_seeds_that_learned_what_is_given_count():
     found = [made(name, seed, x) for name, row in (("hyla", (5.0, 6.0)), ("softmax", (1.0, 3.0)))
              for seed, x in enumerate(row)]
-    assert differences(found, ONE._replace(given=("train", "r2_per_task", 1.0))) == {1: 3.0}
+    given = ONE._replace(given=("train", "r2_per_task", 1.0))
+    assert differences(found, given) == {1: 3.0}
+    found[1]["metrics"]["train"]["r2_per_task"] = None      # not finite
+    assert differences(found, given) == {}
+    found[0]["metrics"]["held_out"]["r2_per_task"] = None
+    assert differences(found, ONE) == {1: 3.0}
 
 
 def test_a_number_can_be_that_of_an_earlier_step_or_of_an_equal_training_loss():
@@ -120,6 +125,14 @@ def test_many_comparisons_of_one_paper_are_harder_to_pass():
     apart = Claims(statements=(*(Statement("s", "C, figure 1", ONE._replace(measured=f"R2 {n}")) for n in range(20)),
                                Statement("s", "R, figure 1", ONE)))
     assert list(apart.judged(found).values())[-1]["verdict"] == verdicts.SMALLER       # a family for each paper
+
+
+def test_chosen_statements_are_adjusted_for_all_that_there_are():
+    found = [made(name, seed, x) for seed, x in enumerate([0.20, 0.23, 0.26])
+             for name, x in (("hyla", 1 + x), ("softmax", 1.0))]
+    many = table(*(ONE._replace(measured=f"R2 {n}") for n in range(20)))
+    one, = many.judged(found, ["statement 7"]).values()
+    assert np.isclose(one["adjusted_p"], 20 * one["p"]) and one["verdict"] == verdicts.SUGGESTED
 
 
 def test_counts_are_held_against_what_is_allowed():
@@ -296,3 +309,23 @@ def test_every_pair_of_a_statement_has_words_of_its_own():
     for label, row in claims.judged(claims.recorded()).items():
         words = [pair["measured"] for pair in row.get("pairs", ())]
         assert len(set(words)) == len(words), (label, words)
+
+
+def test_codes_are_read_of_runs_of_chosen_statements_alone(monkeypatch):
+    side, asked = Side({"attention": "hyla"}, "fixed query, layer 2", "any term"), []
+    codes_of = ONE._replace(measured="codes", records=("some_codes",), pairs=((side, side),))
+    monkeypatch.setattr(claims.records, "read_run", lambda path: None)
+    monkeypatch.setattr(claims, "with_codes", lambda runs: asked.append([run["name"] for run in runs]) or [])
+    found = [{**made(name, 0, 1.0), "path": "nowhere", "name": name} for name in ("hyla", "softmax")]
+    for only in ["statement 0"], ["statement 1"], []:
+        table(ONE, codes_of).after(found, only)
+    assert asked == [[], ["hyla"], ["hyla"]]
+
+
+def test_a_run_and_what_its_codes_say_are_one_run():
+    claims = TABLES["claims"]
+    sheet = claims.sheet(claims.recorded(), ["HYLA generalises better than softmax attention", "figure 2B"])
+    assert sheet.runs == len({(run["fields"]["attention"], run["fields"]["seed"], run["step"], run["seconds"])
+                              for run in claims.recorded() if run["record"].startswith("fuzzy_logic")
+                              and run["record"] != "fuzzy_logic_grid" and run["fields"]["experts"] == 0
+                              and run["fields"]["attention"] in ("hyla", "softmax")})

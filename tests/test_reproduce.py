@@ -128,7 +128,7 @@ def test_settings_that_are_not_the_papers_are_said_for_their_rows():
     ours = [run("softmax", 0, 1.0, log_every=20), run("softmax", 1, 2.0), run("linear", 0, None, steps=300)]
     sheet = table.sheet(ours)
     assert [row[1] for row in sheet.rows] == ["1.500 ± 0.500 (2)", "not finite (1)", "never run"]
-    assert ("Settings that are not the paper's, in brackets scale paper: none for softmax; steps 300 (50,000), "
+    assert ("Settings other than those of scale paper, which are in brackets: none for softmax; steps 300 (50,000), "
             "warmup 30 (100) for linear." in sheet.notes)
     assert "Settings are those of scale paper." in table.sheet(ours[:2]).notes
     assert "3 runs, seeds 0, 1, 6 core-seconds" in sheet.notes[0]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from refattn import cli, params
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import published, records
 from refattn.reproduce.all_tables import TABLES
+from refattn.reproduce.statements import Comparison, Statement
+from refattn.reproduce.statements.compositional import esbn
 from refattn.reproduce.statistics import interval as student
 from refattn.reproduce.statistics import mean
 from refattn.tasks import sraven_bayes
@@ -121,7 +124,7 @@ def test_words_on_scan_are_those_of_the_runs():
     assert [said[x] for x in sorted(said)[-2:]] == ["dot", "dot"]
     better, both = (row for row in judged()
                     if row.get("measured", "").startswith("whole commands, cut-off 26"))
-    assert f"do not show it: {better['effect']:+.3f} (95 % interval {better['interval_95'][0]:.3f} to " \
+    assert f"two seeds do not show: {better['effect']:+.3f} (95 % interval {better['interval_95'][0]:.3f} to " \
            f"{better['interval_95'][1]:.3f})" in words and better["verdict"].startswith("not supported")
     assert f"seeds is {both['interval_95'][0]:.3f} to {both['interval_95'][1]:.3f} all the same" in words
 
@@ -205,14 +208,19 @@ def test_words_on_esbn_are_those_of_the_runs():
         low, high = row["interval_95"]
         return f"{row['effect']:+.3f} ({'95 % interval ' * bool(n)}{low:.3f} to {high:.3f}{n})"
 
-    _, rmts, _, identity = many["pairs"]
-    low, high = rmts["interval_95"]
-    assert f"on RMTS ({rmts['effect']:+.3f}, 95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
-    low, high = identity["interval_95"]
-    assert f"on identity rules ({identity['effect']:.3f}, {low:.3f} to {high:.3f})" in words
-    assert f"over four tasks, {told(many)}, does not show" in words and many["verdict"].startswith("not supported")
-    assert f"little left to gain: {told(few)} suggests it" in words and few["verdict"] == "suggested"
+    assert f"and of four tasks: {told(many, ', n = 3')}, which suggests" in words and many["verdict"] == "suggested"
+    assert len(many["pairs"]) == 12 and not (many["fixed_before"] or few["fixed_before"] or grows["fixed_before"])
+    rmts, identity = ([pair["effect"] for pair in many["pairs"][n::4]] for n in (1, 3))
+    assert "RMTS, {:+.3f}, {:+.3f} and {:+.3f}; on identity rules".format(*rmts) in words
+    assert "all three are behind ({:.3f}, {:.3f} and {:.3f})".format(*identity) in words
+    assert f"the mean of both is {told(few)}." in words and few["verdict"].startswith("not supported")
     assert f"half of the difference is {told(grows)}." in words and grows["verdict"].startswith("not supported")
+    fewer, = (row for row in judged() if row["words"].startswith("Fewer retrievals"))
+    assert f"95 held out: {told(fewer)[:-1]}, record `esbn`)." in words
+    claims = TABLES["claims"]
+    for m, start in (95, "do not show it: {}."), (50, "with 1 retrieval {}, most of it"):
+        one = claims.row(Statement("", "C", Comparison("", "esbn", esbn(m, 1), ("esbn",), "paper")), claims.recorded())
+        assert start.format(told(one)) in words
     runs = records.load("esbn")["runs"]
 
     def of(split, problem, hold_out, attention, retrievals=1):
@@ -271,7 +279,7 @@ def test_words_below_the_verdicts_are_those_of_the_runs():
     assert f"left the language, and {last[4]:.0f} to {last[-1]:.0f} in the other four." in words
     assert np.all(np.diff([np.mean(lead[40][n]) for n in ("64", "128", "256", "512")]) < 0)
     low, *_, high = lead[160]["512"]
-    assert f"the lead at 512 is {low:.0f} to {high:.0f} in all eight seeds" in words
+    assert f"the lead at 512 is {low:.1f} to {high:.1f} in all eight seeds" in words
     for name in "regular_languages_collapse_codes", "regular_languages_collapse_160_codes":
         for run in records.load(name)["runs"]:
             for n, x in run["metrics"]["member margin"].items():
@@ -293,7 +301,7 @@ def test_words_on_compiled_automata_are_those_of_the_record():
 DIFFERENCES = {"HYLA generalises better than softmax attention": "HYLA minus softmax attention",
                "HYLA generalises better than linear": "HYLA minus linear attention",
                "Applying the code twice helps": "the code used twice, three pairs",
-               "RMSHead helps": "RMSHead, three pairs",
+               "RMSHead helps": "RMSHead, {} pairs",
                "RMSHead alone helps": "RMSHead alone, on linear attention",
                "The nonlinearity helps": "the nonlinearity, three pairs",
                "The full HYLA is better": "HYLA minus its ablations, five pairs",
@@ -311,7 +319,8 @@ def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded
         if label and row.get("measured", "").endswith(measured) and row["effect"] is not None:
             assert len(row["differences"]) == seeds
             interval = " to ".join(f"{x:+.3f}" for x in row["interval_95"])
-            rows[label] = f"| {label} | {row['effect']:+.3f} | {interval} | {row['verdict']} |"
+            words = label.format({3: "three", 5: "five"}.get(len(row["pairs"])))
+            rows[label] = f"| {words} | {row['effect']:+.3f} | {interval} | {row['verdict']} |"
     in_order = " ".join(rows[label] for label in DIFFERENCES.values() if label in rows)
     assert len(rows) == recorded and in_order in " ".join(RESULTS.split())
 
@@ -348,12 +357,16 @@ def test_what_was_shown_after_six_and_seven_seeds_of_fuzzy_logic_is_said():
         shown[seeds] = {row["words"] for row in claims.judged(some).values() if row["verdict"] == "shown smaller"
                         and row["measured"] == "held-out R² after 3,000 of 50,000 steps"}
     ablations = "The full HYLA is better than its ablations"
-    head = "RMSHead helps, on average over all pairs that differ in it"
-    assert shown[6] >= {ablations, head} and not shown[7] & {ablations, head}
-    assert head in shown[8] and ablations not in shown[8]
-    assert ("After six seeds the full HYLA too was shown to be ahead of its ablations; the seventh took that back, and "
-            "what RMSHead gives on average, which with the eighth, the last that was planned, is shown again.") in (
-                " ".join(RESULTS.split()))
+    head = "RMSHead helps, on average over all recorded pairs that differ in it"
+    assert shown[6] >= {ablations, head} and not (shown[7] | shown[8]) & {ablations, head}
+    words = " ".join(RESULTS.split())
+    assert ("After six seeds the full HYLA was shown to be ahead of its ablations, and RMSHead to help on average; the "
+            "seventh took both back, and the eighth, the last that was planned, brought neither again.") in words
+    row = next(row for row in judged() if row["words"] == head and len(row["differences"]) == 8)
+    against, = (pair for pair in row["pairs"] if pair["interval_95"][1] < 0)
+    assert against["measured"] == "hyla_and_softmax − hyla_softmax_for_rms_head"
+    low, high = against["interval_95"]
+    assert f"speaks against it: {against['effect']:.3f} ({low:.3f} to {high:.3f})." in words
 
 
 def test_words_on_regular_languages_are_those_of_the_runs():
@@ -501,7 +514,7 @@ def test_words_on_statements_that_were_tried_small_are_those_of_the_runs():
     low, high = sizes["interval_95"]
     assert f"Their mean is {sizes['effect']:.3f} ({low:.3f} to {high:.3f}, n = 8), shown smaller" in words
     low, high = few["interval_95"]
-    assert f"held out: {few['effect']:.3f} ({low:.3f} to {high:.3f}, n = {len(few['differences'])}, record" in words
+    assert f"held out: {few['effect']:.3f} ({low:.3f} to {high:.3f}, record" in words
     low, high = rules["interval_95"]
     assert (f"have a cosine {rules['effect']:.3f} ({low:.3f} to {high:.3f}) above that of all other pairs of rules, "
             f"positive with each of {len(rules['differences'])} seeds: {rules['verdict']}") in words
@@ -666,6 +679,11 @@ def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path,
         records.merged(records.load(file), other)
     with pytest.raises(ValueError, match="'nothing' does not exist; allowed: contextual_retrieval_2s4r_64"):
         records.load("nothing")
+    other = runs.result(finished / "hyla-seed0") | {"fields": runs.result(finished / "hyla-seed1")["fields"]}
+    shutil.copytree(finished / "hyla-seed0", tmp_path / "changed" / "hyla-seed0")
+    (tmp_path / "changed" / "hyla-seed0" / "result.json").write_text(json.dumps(other))
+    with pytest.raises(ValueError, match="was written by another recipe"):
+        records.collect(tmp_path / "another.json", [tmp_path / "changed"])
     for words in ([], ["x.json"], ["x.txt", "y"], ["x.json", "y", "--whaat", "z"], ["x.json", "y", "--steps", "3"],
                   [str(file), str(tmp_path / "nowhere")]):
         assert cli.main(["reproduce", "--record", *words]) == 2

@@ -201,3 +201,14 @@ def test_a_bar_of_a_finished_run_keeps_its_own_time():
     finally:
         bar.close()
         bar.fp.close()
+
+
+@pytest.mark.parametrize("line, whole", [
+    ('{"step": 3, "loss": 0.5, "rate": 1, "train": {"mse": null, "r2": 2}}', True), ('{"step": 3, "loss": 0.5}', False),
+    ('{"step": 3, "loss": 1' + "0" * 400 + ', "rate": 1}', False),
+    ('{"step": 3, "loss": {}, "rate": 1}', False),
+    ('{"step": 3, "loss": 0.5, "rate": 1, "train": null}', False), ('{"step": 3, "loss": NaN, "rate": 1}', False),
+    ('{"step": 3, "loss": 0.5, "rate": 1, "train": {"mse": "x"}}', False),
+    ('{"step": true, "loss": 1, "rate": 1}', False)])
+def test_a_line_is_whole_or_damaged(line, whole):
+    assert (runs.whole_line(line + "\n") is not None) == whole

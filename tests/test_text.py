@@ -148,7 +148,7 @@ def test_a_file_of_the_test_is_not_trained_on(tmp_path):
     said = {split: made.decode(ids) for split, ids in made.ids.items()}
     assert set(said["test"]) == set("SECRET\n") and "SECRET" not in said["train"] + said["validation"]
     kept = sum(f"common text {n}" in said["train"] + said["validation"] for n in range(6))
-    assert kept == 5                                        # a twentieth, at least one file, would have been its own test
+    assert kept == 5                     # the sixth would have been the text's own test
     with pytest.raises(ValueError, match="which has all that text"):
         text.corpus(str(tmp_path / "test.txt"), "bytes", str(tmp_path / "test.txt"))
 

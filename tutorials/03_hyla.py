@@ -491,7 +491,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 #   pseudocode (algorithm 2) drops 1/sqrt(d); without bias and epsilon RMSHead undoes any scale, so nothing
 #   changes; with either, it does.
 # * The released code adds a relative-position bias to the scores of every variant, HYLA too, and multiplies
-#   the code by attention dropout (0.1) in training, which both uses see. The paper mentions neither.
+#   the code by attention dropout (0.1) in training, which both uses see. The paper mentions "T5-style" positions,
+#   not where they enter, and no dropout.
 # * Rows 5, 10 and 11 of the table (`linear_rms_head_relu_values`, `hyla_deep`, `hyla_and_softmax`) are not in
 #   the released code; the pages say how we read them.
 # * The table's R2 is a mean of per-task ratios in the released code, "coefficient of determination" in the

@@ -338,8 +338,8 @@ for name, row in theorems.THEOREMS.items():
 # %% [markdown]
 # ## 6. Linear scoring cannot look at the query
 #
-# C's text has a second way to score, "MLP", of selector and retrieval side by side. In the released code it is
-# *one* linear map:
+# C's text has a second way to score, an "MLP" of retrieval query and key, which is "only a linear network". In the
+# released code it is one linear map of the selector and the retrieval itself:
 #
 # $$\boldsymbol\ell_{qsr} = \mathbf{selector}_{qs} \cdot \mathbf{w}^{\mathrm{query}} + \mathbf{t}_{qsr} \cdot \mathbf{w} + \mathbf{b}$$
 #
@@ -487,7 +487,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * A retrieval is as wide as the layer divided by S for C's images, ESBN and SCAN (more retrievals, more parameters),
 #   and divided by R for contextual retrieval and language (more retrievals, thinner ones). The layer takes widths, not totals.
 # * The code gives the contextual retrieval network an "own value" of the searching object beside the searches'
-#   outputs, in both models; the text does not mention it. Here it is a path of its own, so that any attention
+#   outputs, in both models; the text has "an extra value" and no more. Here it is a path of its own, so that any attention
 #   layer fits.
 # * The weights of the answer's sum are drawn, says the text; the code has one fixed list. Here: the fixed list.
 # * The key map sits in the selector here; its bias, which softmax over retrievals cannot see, is a parameter with

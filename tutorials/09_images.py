@@ -108,7 +108,7 @@ assert 0.48 < blind["unary"] < 0.55 and 0.4 < blind["binary"] < 0.5 and 0.48 < b
 
 # %% [markdown]
 # C's baseline at width 32 answers 54.5 % of the ternary questions and its own model 53.6 % (Table 7): beside
-# the number above, neither looks at the picture for them.
+# the number above, neither does better than one that does not look at the picture.
 #
 # ## 2. Patches are a convolution, and a convolution is a product
 #

@@ -28,7 +28,7 @@ def parser() -> Parser:
     made.add_argument("--json", action="store_true", help="the same as --format json")
     group = made.add_argument_group("fresh runs", "each of these asks for them; finished runs in --out are reused")
     group.add_argument("--fresh", action="store_true", help="train instead of reading what is recorded")
-    group.add_argument("--scale", metavar="S", help="settings of the recipe (default: quick; of claims: each its own)")
+    group.add_argument("--scale", metavar="S", help="settings of the recipe (default: the table's own, mostly quick)")
     group.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="default: 0 1 2; the first of them for a "
                        "picture of a network, or what is counted")
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
@@ -70,7 +70,7 @@ def run(argv) -> int:
         if "plot" in options and (found or not fresh or hasattr(table, "fresh")):   # else nothing is finished
             save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
-        raise Usage(as_option(error, {"row", "steps"})) from None
+        raise Usage(as_option(error, {"row", "steps", "seed", "scale", "executor"})) from None
     except BrokenExecutor as error:
         print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
@@ -157,5 +157,5 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     left = sum(not outcome["finished"] for outcome in outcomes)
     print(f"the runs are in {out}" + (f"; {left} of {len(outcomes)} are not complete, the same command goes on"
                                       if left else ""), file=sys.stderr)
-    return (table.after([outcome for outcome in outcomes if outcome["finished"]]),
+    return (table.after([outcome for outcome in outcomes if outcome["finished"]], options.get("row", ())),
             [outcome for outcome in outcomes if outcome.get("error")])

@@ -104,8 +104,8 @@ def train(argv, group=None) -> int:
         raise Usage(as_option(error, {"out"} if resume else {"out", "batch"})) from None
     except MemoryError:
         raise Usage("memory does not suffice for these sizes; allowed: smaller --batch, --length, --width") from None
-    except BrokenExecutor as error:
-        what = error if isinstance(error, WorkerLost) else f"a run's process died; checkpoints are in {out}"
+    except (BrokenExecutor, OSError) as error:
+        what = error if isinstance(error, WorkerLost | OSError) else f"a run's process died; checkpoints are in {out}"
         print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)
         return 1
     return report(recipes, outcomes, out, on, as_json)

@@ -103,7 +103,8 @@ class Recipe:
     initialise: str = setting("lecun_normal", "scheme of the initial weights",
                               choices=tuple(name for name in SCHEMES if name != "random"))
     evaluation: int = setting(16_000, "samples per split at the end", least=1, most=10**9)
-    evaluation_batch: int = setting(0, "samples at a time in an evaluation; 0: as in training", least=0, most=2**20)
+    evaluation_batch: int = setting(0, "samples at a time in an evaluation, on which it depends which are drawn; 0: "
+                                    "as in training", least=0, most=2**20)
     probe: int = setting(1_280, "samples per split during training", least=1, most=10**9)
     log_every: int = setting(20, "steps per log line", least=1, most=10**9)
     evaluate_every: int = setting(500, "steps per evaluation; a multiple of log_every", least=1, most=10**9)

@@ -49,10 +49,10 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
     homogeneous(mine, f"{comparison.measured}: {side.words(side)}")
     if comparison.given:
         split, metric, least = comparison.given
-        mine = [run for run in mine if run["metrics"][split][metric] >= least]
+        mine = [run for run in mine if (run["metrics"][split][metric] or 0) >= least]
     found = {run["fields"]["seed"]: run["metrics"][side.split][side.metric] if side.at is None
              else reached(run["history"], side, *side.at) for run in mine}
-    return {seed: number for seed, number in found.items() if side.at is None or number is not None}
+    return {seed: number for seed, number in found.items() if number is not None}
 
 
 def differences(runs, comparison: Comparison, pairs=None) -> dict:
@@ -120,11 +120,11 @@ class Claims:
                     put(jobs, Path(one.task), one.records[0], made)
         return jobs
 
-    def after(self, outcomes) -> list[dict]:
+    def after(self, outcomes, only=()) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
         outcomes = [{**run, **(records.read_run(run["path"]) or {})} for run in outcomes]
-        about = [(one.task, side.fields) for one in self.comparisons() if one.records[0].endswith("_codes")
-                 for pair in one.pairs for side in pair]
+        about = [(one.task, side.fields) for one in self.comparisons(self.chosen(only).values())
+                 if one.records[0].endswith("_codes") for pair in one.pairs for side in pair]
         return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))
 
     def judged(self, runs, only=()) -> dict:
@@ -132,7 +132,9 @@ class Claims:
         rows = {label: (one, self.row(one, runs)) for label, one in self.chosen(only).items()}
         for paper in sorted({one.paper for one in self.statements}):
             mine = [(one, row) for one, row in rows.values() if one.paper == paper and "p" in row]
-            for (one, row), adjusted in zip(mine, verdicts.holm([row["p"] for _, row in mine]), strict=True):
+            every = sum(one.paper == paper and isinstance(one.evidence, Comparison) for one in self.statements)
+            p = [row["p"] for _, row in mine] + [1.0] * (every - len(mine))     # those that are not asked for count too
+            for (one, row), adjusted in zip(mine, verdicts.holm(p), strict=False):
                 row["adjusted_p"] = adjusted
                 row["verdict"] = verdicts.verdict(mean(row["differences"].values()), adjusted, row["papers_scale"],
                                                   one.evidence.margin)
@@ -189,7 +191,7 @@ class Claims:
             mine = [run for run in runs if run.get("record", one.records[0]) in one.records]
             for side in (side for pair in one.pairs for side in pair):
                 for run in own(mine, one, side):
-                    used[id(run)] = run
+                    used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
                     others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})
         told = "; settings that are not the statement's: " * bool(others) + ", ".join(others)
         counted = {name: sum(row["verdict"] == name for row in data) for name in verdicts.ALL}

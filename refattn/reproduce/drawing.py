@@ -106,7 +106,7 @@ def forest(sheet):
                                        for x, row in zip(told, rows, strict=True)], fontsize=6)
     axes.axvline(0, color="0.5", linewidth=1)
     axes.set_xlabel("effect with its 95 % interval, positive as claimed (each in its own unit)")
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     legend(axes)
     return made
 

@@ -108,7 +108,7 @@ class Curves(Exhibit):
                 for row in chosen({row.label: row for row in self.rows}, only).values() for seed in seeds]
         return {Path(one.name): one for one in made}
 
-    def after(self, outcomes) -> list[dict]:
+    def after(self, outcomes, only=()) -> list[dict]:
         """Finished fresh runs with their histories."""
         return [{**run, **(records.read_run(run["path"]) or {})} for run in outcomes]
 

@@ -6,7 +6,7 @@ from .table import Column, Row, Table
 
 ATTENTION: dict[str, dict] = {
     "softmax": {"attention": "softmax"}, "1 retrieval": {"attention": "compositional", "retrievals": 1},
-    "4 retrievals": {"attention": "compositional", "retrievals": 4}}
+    **{f"{r} retrievals": {"attention": "compositional", "retrievals": r} for r in (4, 8)}}
 ESBN = Table(
     "esbn", "Figures 6 and 17 of C, ESBN's tasks: accuracy on objects never seen in training",
     "Mittal et al. 2022, Compositional Attention, section 4.5: curves without numbers, 10 runs", "esbn",

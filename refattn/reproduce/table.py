@@ -39,7 +39,7 @@ class Exhibit:
         """All recorded runs."""
         return records.recorded(self.records)
 
-    def after(self, outcomes) -> list[dict]:
+    def after(self, outcomes, only=()) -> list[dict]:
         """What finished fresh runs add to it: themselves."""
         return outcomes
 
@@ -79,7 +79,7 @@ class Table(Exhibit):
                 put(jobs, Path(slug), "again", one)
         return jobs
 
-    def after(self, outcomes) -> list[dict]:
+    def after(self, outcomes, only=()) -> list[dict]:
         """What fresh runs add to the table: themselves, or, where it is about codes, what those say."""
         return with_codes(outcomes) if self.of_codes else outcomes
 
@@ -140,7 +140,7 @@ class Table(Exhibit):
             what = ", ".join(f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in fields) or "none"
             which = "all rows that were run" if len(apart) == 1 else listing(labels)
             parts.append(f"{what} for {which}")
-        head = f"Settings that are not the paper's, in brackets scale {self.scale}: "
+        head = f"Settings other than those of scale {self.scale}, which are in brackets: "
         return [head + "; ".join(parts) + "."] if parts else []
 
 

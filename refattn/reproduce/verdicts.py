@@ -1,4 +1,4 @@
-"""From intervals to verdicts, by one rule for all statements; fixed before the runs that it judges.
+"""From intervals to verdicts, by one rule for all statements, which was fixed before the runs whose records say so.
 
 A comparison's effect is the mean over seeds of the paired difference, positive as claimed.  Its p is that of Student's
 t, two-sided: of the effect against 0, or, where the claim is that two numbers are the same within a margin, of |effect|

@@ -120,7 +120,7 @@ def draw(path, recipe) -> None:
     file = Path(path, "curves.png")
     if not file.exists():
         curve = Curve(recipe, runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
-        with suppress(ImportError):
+        with suppress(ImportError, OSError):
             made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
             with whole_file(file, "wb") as opened:
                 made.savefig(opened, format="png", dpi=120)

@@ -49,6 +49,7 @@ class Ranks(Alone):
     def allocate(self, shards, numbers, xp, dtype):
         """Rank 0 has the rows of all shards, the others their own.  Raises ValueError as `suits` does."""
         self.suits(shards, "cpu" if xp is np else "gpu")
+        self.begun, self.seconds = time.process_time(), 0.0                         # of this run
         ends = [shards * rank // self.size for rank in range(self.size + 1)]
         self.counts = [(end - start) * numbers for start, end in zip(ends, ends[1:], strict=False)]
         own = range(ends[self.rank], ends[self.rank + 1])                           # rank 0's are the first
@@ -97,11 +98,11 @@ class Ranks(Alone):
             self.world.Gatherv(self.stack, None)
         else:
             self.world.Gatherv(MPI.IN_PLACE, (self.stack, self.counts))
-        self.seconds = sum(self.world.gather(time.process_time()) or (0.0,))        # None but at rank 0
+        self.seconds = sum(self.world.gather(time.process_time() - self.begun) or (0.0,))       # None but at rank 0
 
     def cpu_seconds(self):
-        """Of all ranks, up to the last update."""
-        return self.seconds or time.process_time()
+        """Of all ranks in this run, up to its last update."""
+        return self.seconds
 
 
 @contextmanager

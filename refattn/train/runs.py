@@ -12,7 +12,6 @@ checkpoint are dropped on resume.  So a run may be killed at any moment and goes
 """
 
 import json
-import math
 import os
 import reprlib
 import sys
@@ -112,7 +111,12 @@ def append(path, line: dict) -> None:
 
 def number(x) -> bool:
     """Whether it is one that a clock or a loss can have: finite, and no boolean."""
-    return type(x) in (int, float) and math.isfinite(x)
+    return type(x) in (int, float) and abs(x) < 1e308       # a whole number may be beyond every float
+
+
+def metrics(x) -> bool:
+    """Whether it is what is measured in a split: {metric: number or None}."""
+    return isinstance(x, dict) and all(value is None or number(value) for value in x.values())
 
 
 def whole_line(text: str) -> dict | None:
@@ -121,8 +125,9 @@ def whole_line(text: str) -> dict | None:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(line, dict) and type(line.get("step")) is int and number(line.get("loss")) \
-        and number(line.get("rate")) and text.endswith("\n")
+    whole = isinstance(line, dict) and type(line.get("step")) is int and text.endswith("\n") and all(
+        number(x) or name not in ("step", "loss", "rate") and metrics(x) for name, x in line.items()) \
+        and {"loss", "rate"} <= line.keys()
     return line if whole else None
 
 
@@ -186,8 +191,7 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[
 RESULT = {"task": lambda x: isinstance(x, str), "name": lambda x: isinstance(x, str),
           "fields": lambda x: isinstance(x, dict), "step": lambda x: type(x) is int and x >= 0,
           "seconds": lambda x: number(x) and x >= 0,
-          "metrics": lambda x: isinstance(x, dict) and bool(x) and all(isinstance(split, dict) and split and all(
-              value is None or number(value) for value in split.values()) for split in x.values())}
+          "metrics": lambda x: isinstance(x, dict) and bool(x) and all(part and metrics(part) for part in x.values())}
 
 
 def result(path, recipe=None) -> dict | None:

@@ -61,7 +61,7 @@ def all_fields(task: str, fields: dict, source) -> dict:
 
 def read_run(path) -> dict | None:
     """A finished run directory as an entry of a record, with all its fields; None while the run is not complete."""
-    done = runs.result(path)
+    done = runs.result(path, runs.read_recipe(path))
     if done is None:
         return None
     return {"task": done["task"], "name": done["name"], "fields": all_fields(done["task"], done["fields"], path),

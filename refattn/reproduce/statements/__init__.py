@@ -1,6 +1,6 @@
 """What the three papers say, statement by statement, and what each is held against.
 
-Pairs, seeds and settings are fixed here before the runs that they judge; `verdicts` has the rule.
+Pairs, seeds and settings of records that say `fixed_before` were fixed here before their runs; `verdicts` has the rule.
 """
 
 from . import compositional, hypernetwork, regular

@@ -1,7 +1,7 @@
 """What a statement of a paper is held against: comparisons of runs, theorems, counts; nothing where it was never tried.
 
 A comparison is a list of pairs of numbers of runs that differ in nothing but what the statement is about.  All pairs
-that the records could give are listed, those that speak against the statement too.
+that the records give are listed, those that speak against the statement too.
 """
 
 from collections.abc import Callable

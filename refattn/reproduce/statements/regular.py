@@ -85,8 +85,8 @@ STATEMENTS = (
     Statement("Modular Arithmetic is too hard for a chunk of 3", "R, section 5.3, table 1", None,
               "1,000,000 steps, 20 core-hours a run"),
     Statement("RegularGPT learns all twelve languages at every length", "R, section 5.2, table 1", None,
-              "at the paper's steps 8 core-hours for three seeds of eleven languages, Modular Arithmetic 60 more; what "
-              "was run is in table-1"),
+              "at the script's steps 8 core-hours for three seeds of eleven languages, Modular Arithmetic 60 more; "
+              "what was run is in table-1"),
     Statement("RegularGPT is robust to other probabilities of a 1", "R, section 5.4, table 2", read(
         "accuracy on PARITY to 500 symbols at probabilities 0.1, 0.3, 0.7, 0.9 minus that at 0.5, the same within 0.01",
         "parity", "probability", tuple((f"ones {p}", "ones 0.5") for p in (0.1, 0.3, 0.7, 0.9)), margin=0.01)),
