@@ -137,6 +137,15 @@ BAD_LINES = [                                               # words, what the li
 ]
 
 
+def test_a_full_disk_is_a_run_that_failed_and_says_how_to_go_on(monkeypatch, tmp_path, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr("refattn.cli.training.compare.compare", full)
+    assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device, go on with: refattn train --resume" in said and said.count("\n") == 1
+
+
 @pytest.mark.parametrize("words, pieces", BAD_LINES, ids=[words for words, _ in BAD_LINES])
 def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
