@@ -163,6 +163,12 @@ def test_words_on_table_a1_are_those_of_the_runs():
             apart.append(f"{abs(found.mean - theirs) / math.hypot(found.standard_error, error):.1f}")
     apart = f"{', '.join(apart[:-1])} and {apart[-1]}"
     assert f"from the paper's figures by {apart} of their joint standard errors" in words
+    orders = (f"hyla_and_softmax{order}" for order in ("", "_reversed"))
+    softmax, rms_head = (held_out("fuzzy_logic_paper", name) for name in orders)
+    assert set(softmax) == set(rms_head) == {0, 1}
+    both = (f"{x[0]:.3f} and {x[1]:.3f}" for x in (held_out("fuzzy_logic_paper", "hyla"), softmax, rms_head))
+    assert ("Row 11 has the seeds 0 and 1 only, with which HYLA has {}: with the softmax first {}, with RMSHead "
+            "first {}.").format(*both) in words
     means = {name: f"{mean(held_out('fuzzy_logic_paper', name).values()).mean:.3f}" for name in ("softmax", "hyla")}
     short = held_out("fuzzy_logic_short", "hyla")
     behind = published.FUZZY_LOGIC.figures["hyla"][0] - mean(short.values()).mean
@@ -188,7 +194,8 @@ def test_words_on_means_at_the_released_steps_are_those_of_the_runs():
              "hyla_softmax_for_rms_head")
     assert "HYLA is ahead of the four rows that use the code once" in words
     assert all(len(leads("hyla", row)) == 3 and min(leads("hyla", row)) > 0 for row in once)
-    assert "means stand as the paper's do: each of the five rows that use the code twice is above each of the" in words
+    assert ("means stand as the paper's do: each of the five rows 3 and 6 to 9, which use the code twice, is above "
+            "each of the") in words
     paper = {row.attention: row.fuzzy_logic[0] for row in published.TABLE_A1.values() if not row.experts}
     ours = {row: mean(held_out("fuzzy_logic_paper", row).values()).mean for row in (*once, *twice)}
     assert "the one with softmax (row 9) is the last of the five" in words
