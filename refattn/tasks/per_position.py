@@ -82,9 +82,9 @@ def strings(rng, language, number, shortest, longest) -> Strings:
 
     Raises ValueError for a language without this protocol, an empty window, or one with too few strings.
 
-    >>> s = strings(np.random.default_rng(0), "tomita5", 2, 2, 4)
+    >>> s = strings(np.random.default_rng(5), "tomita5", 2, 2, 4)
     >>> s.tokens.tolist(), s.weight.tolist(), s.target[0].tolist()              # target: no member, member
-    ([[1, 1, 1, 1], [0, 0, 0, 0]], [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], \
+    ([[0, 0, 1, 1], [1, 1, 0, 0]], [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], \
 [0.0, 1.0]])
     """
     allowed = [name for name, row in LANGUAGES.items() if row.members]
