@@ -122,7 +122,7 @@ class Claims:
 
     def after(self, outcomes, only=()) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
-        outcomes = [{**run, **(records.read_run(run["path"]) or {})} for run in outcomes]
+        outcomes = records.with_histories(outcomes)
         about = [(one.task, side.fields) for one in self.comparisons(self.chosen(only).values())
                  if one.records[0].endswith("_codes") for pair in one.pairs for side in pair]
         return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))

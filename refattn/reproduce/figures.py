@@ -110,7 +110,7 @@ class Curves(Exhibit):
 
     def after(self, outcomes, only=()) -> list[dict]:
         """Finished fresh runs with their histories."""
-        return [{**run, **(records.read_run(run["path"]) or {})} for run in outcomes]
+        return records.with_histories(outcomes)
 
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each model, a column for each quarter of the steps: the last evaluation until then."""

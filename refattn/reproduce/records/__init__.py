@@ -68,6 +68,11 @@ def read_run(path) -> dict | None:
             **{name: done[name] for name in KEPT if name in done}, "history": history(runs.lines(path))}
 
 
+def with_histories(outcomes) -> list[dict]:
+    """Finished fresh runs with all that an entry of a record has."""
+    return [{**run, **(read_run(run["path"]) or {})} for run in outcomes]
+
+
 def load(name) -> dict:
     """A record by its path, or by its name in `reproduce/records/`; every run has all its fields, and its task.
 
