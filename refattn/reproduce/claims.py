@@ -36,8 +36,12 @@ def apart(run, comparison: Comparison, side: Side) -> tuple:
 
 
 def own(runs, comparison: Comparison, side: Side) -> list[dict]:
-    """The runs of a side; of fresh ones, which may be of several comparisons, those nearest to its own settings."""
-    mine = [run for run in runs if matches(run, comparison.task, side.fields)]
+    """The runs of a side, in the records of its comparison.
+
+    Of fresh ones, which may be of several comparisons, those nearest to its own settings.
+    """
+    mine = [run for run in runs if run.get("record", comparison.records[0]) in comparison.records
+            and matches(run, comparison.task, side.fields)]
     far = [len(apart(run, comparison, side)) for run in mine]
     return [run for run, n in zip(mine, far, strict=True) if n == min(far)]
 
@@ -72,12 +76,15 @@ def at_the_papers_scale(runs, comparison: Comparison) -> bool:
         for name, *_ in differing(run["fields"], asdict(recipe(comparison.task, comparison.paper, **side.fields))))
 
 
-def row_of(words: str, found: dict, runs, margin: float = 0.0) -> dict:
-    """Effect, interval and what they were made of; the verdict comes later, when all p's are known."""
+def row_of(words: str, found: dict, runs, seen: bool, margin: float = 0.0) -> dict:
+    """Effect, interval and what they were made of; the verdict comes later, when all p's are known.
+
+    seen: whether the pairs were listed after runs of theirs had been seen.
+    """
     effect = mean(found.values())
     return {"measured": words, "effect": effect.mean, "interval_95": interval(effect),
             "p": verdicts.p_value(effect, margin), "differences": {str(seed): x for seed, x in found.items()},
-            "fixed_before": {run.get("fixed_before") for run in runs} == {True},
+            "fixed_before": {run.get("fixed_before") for run in runs} == {True} and not seen,
             "seconds_a_run": sum(run.get("cpu_seconds", run["seconds"]) for run in runs) / len(runs) if runs else None}
 
 
@@ -160,15 +167,14 @@ class Claims:
             half = verdicts.NORMAL * error
             return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
                     "verdict": verdicts.limited(number, error, evidence.most)}
-        mine = [{**run, "fixed_before": run.get("fixed_before") and not evidence.seen} for run in runs
-                if run.get("record", evidence.records[0]) in evidence.records]
-        pairs, made = evidence.pairs, self.made(evidence, mine, evidence.pairs)
+        pairs, seen, made = evidence.pairs, evidence.seen, self.made(evidence, runs, evidence.pairs)
         several = len({a.metric for a, _ in pairs}) > 1
-        return {**known, **row_of(evidence.measured, *made, evidence.margin),
+        shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
+        return {**known, **row_of(evidence.measured, *made, seen, evidence.margin),
                 "papers_scale": at_the_papers_scale(made[1], evidence),
                 "pairs": [row_of(f"{a.words(b, pairs)} − {b.words(a, pairs)}"
                                  + f", {a.metric}" * (several and a.metric == b.metric),
-                                 *self.made(evidence, mine, ((a, b),))) for a, b in pairs] if len(pairs) > 1 else []}
+                                 *self.made(evidence, runs, ((a, b),)), seen) for a, b in shown]}
 
     @staticmethod
     def made(comparison, runs, pairs) -> tuple[dict, list]:
@@ -188,9 +194,8 @@ class Claims:
                       if pair["differences"]]
         used, others = {}, {}                               # runs, and what of their settings is not the statement's
         for one in self.comparisons(wanted.values()):
-            mine = [run for run in runs if run.get("record", one.records[0]) in one.records]
             for side in (side for pair in one.pairs for side in pair):
-                for run in own(mine, one, side):
+                for run in own(runs, one, side):
                     used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
                     others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})
         told = "; settings that are not the statement's: " * bool(others) + ", ".join(others)
