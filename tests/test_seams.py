@@ -206,3 +206,10 @@ def test_evaluation_holds_one_batch_of_outputs():
     metrics = evaluate(Words(batch=2), Flat(), np.zeros(1), "test", tasks=12)
     assert metrics["loss"] == pytest.approx(np.log(31_999 + np.e), rel=1e-4)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20         # KiB: under a gibibyte
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_an_evaluation_of_no_split_there_is_says_which_there_are(task):
+    made = recipe(task)
+    with pytest.raises(ValueError, match=rf"^split is 'nonsense'; allowed: .*\b{made.SPLITS[-1]}\b"):
+        evaluate(made, made.build(), np.zeros(1, dtype=np.float32), "nonsense")

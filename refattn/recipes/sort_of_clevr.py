@@ -17,7 +17,7 @@ from ..losses import cross_entropy
 from ..models.vision import ClassToken
 from ..tasks import sort_of_clevr as task
 from ..train.evaluation import stream
-from .base import FiniteRecipe, order, setting
+from .base import FiniteRecipe, check, order, setting
 from .vision import VisionRecipe
 
 ORDER = "ternary", "binary", "unary"    # of the updates in a step
@@ -74,7 +74,8 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
         return drawn(task.SortOfClevr(train=self.scenes, nearest=self.nearest), self.seed)
 
     def size(self, split):
-        """Questions of each type in a split."""
+        """Questions of each type in a split.  Raises ValueError for an unknown one."""
+        check("split", split, str, choices=self.SPLITS)
         return self.data()[split].answers[:, 0].size
 
     def draw(self, step):

@@ -19,7 +19,7 @@ from ..tasks import text as task
 from ..tasks import text_windows
 from ..train.writing import streamed, written
 from ..xp import array_module
-from .base import setting
+from .base import check, setting
 from .language import LanguageRecipe
 
 __all__ = ["TextRecipe"]
@@ -158,11 +158,11 @@ class TextRecipe(LanguageRecipe):
 
         The latter all or none, none in a probe of fewer than `chunks`; of shorter ones as many as cost the same.
         """
+        check("split", split, str, choices=(*task.SPLITS, *self.lengths))
         if split in self.lengths:
-            if tasks < min(self.chunks, self.evaluation):           # a probe
-                return
-            own, longest = self.lengths[split], max(self.lengths.values())
-            size, many = max(1, self.batch * self.length // own), self.chunks * (longest // own)
+            own, probe = self.lengths[split], tasks < min(self.chunks, self.evaluation)
+            many = 0 if probe else self.chunks * (max(self.lengths.values()) // own)
+            size = max(1, self.batch * self.length // own)
             yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
         step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
