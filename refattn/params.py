@@ -33,7 +33,7 @@ class Parameter(NamedTuple):
     role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
     fan_out: int | None = None # None: all entries over fan_in
-    span: tuple[float, float] | None = None         # least and most that the optimiser's step leaves
+    span: tuple[float, float] | None = None         # least and most that an update of train.fit leaves
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
@@ -61,7 +61,7 @@ class Views:
         self.__dict__.update(entries)
 
     def __setattr__(self, name, value):
-        if value is not self.__dict__.get(name):
+        if name not in self.__dict__ or value is not self.__dict__[name]:
             raise AttributeError(f"{name} cannot be bound to another array; allowed: p.{name}[...] = x")
 
     def __getitem__(self, name):

@@ -99,7 +99,7 @@ def erf(x):
         from scipy.special import erf as vectorised
     except ImportError:
         vectorised = np.vectorize(math.erf, otypes=[x.dtype])
-    return vectorised(x)
+    return vectorised(x.astype(x.dtype if x.dtype.char in "fdFD" else "d", copy=False)).astype(x.dtype, copy=False)
 
 
 def physical_memory() -> float:

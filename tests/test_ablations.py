@@ -1,5 +1,7 @@
 """What is particular to Table A1 as three knobs: values by hand, the named rows, bad knobs."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -84,5 +86,10 @@ def test_bad_knobs(knobs, words):
 def test_wv2_where_it_is_not_used_and_an_unknown_name():
     with pytest.raises(ValueError, match="wv2 is given, but code_uses is 2; allowed: wv2 with 3, None"):
         ablation(*inputs(), np.zeros((5, 7, 7)), knobs=Knobs("none", 2, "relu"))
+    with pytest.raises(ValueError, match="axis e is 7 in v but 6 in wv2"):
+        ablation(*inputs(), np.zeros((5, 6, 6)), knobs=Knobs("none", 3, "relu"))
+    for name in ["a/b", ["hyla"], 3]:
+        with pytest.raises(ValueError, match=f"attention {re.escape(repr(name))} is unknown.* allowed: softmax"):
+            variant(name)
     with pytest.raises(ValueError, match=r"'hayla' is unknown, did you mean hyla\? allowed: softmax, linear, hyla"):
         variant("hayla")

@@ -3,6 +3,7 @@ small probabilities, states after keys, shapes that would be stretched."""
 
 import copy
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -656,3 +657,22 @@ def test_no_word_has_no_answer():
     assert errors(compiled(Automaton([[0, 1], [1, 0]], [0, 1])), np.zeros((0, 3), int)).by_length.sum() == 0
     code, x, wv, wo = (np.zeros(shape) for shape in ((0, 4, 2, 3), (0, 3, 5), (5, 4, 2), (4, 2, 6)))
     assert eq_2(code, x, wv, wo).shape == eq_3(code, x, wv, wo).shape == (0, 2, 6)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_exact", "relu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
+def test_an_activation_keeps_its_dtype_whether_scipy_is_there_or_not(activation, dtype, monkeypatch):
+    layer, x = FeedForward(2, 3, activation), np.ones((1, 2), dtype)
+    flat, p = params.allocate(layer.parameters(), dtype)
+    flat[...] = 0.5
+    y, saved = layer.forward(p, x)
+    assert y.dtype == dtype == layer.backward(p, saved, y, params.allocate(layer.parameters(), dtype)[1]).dtype
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    np.testing.assert_allclose(layer.forward(p, x)[0], y, rtol=max(4 * float(np.finfo(dtype).eps), 1e-15))
+
+
+def test_a_dropout_of_a_feed_forward_layer_never_stretches_its_input():
+    layer = FeedForward(4, 3)
+    _, p = params.allocate(layer.parameters(), np.float32)
+    with pytest.raises(ValueError, match="broadcast"):
+        layer.forward(p, np.ones((1, 3, 4), np.float32), dropout=np.ones((5, 3, 3), np.float32))

@@ -281,6 +281,8 @@ def test_the_last_token_is_the_same_piece_by_piece(attention, position, piece):
     y, loss = model.last(p, batch.tokens, batch.target, piece)
     np.testing.assert_allclose(y, whole[:, -1:], rtol=1e-12)
     assert np.array_equal(loss.hit, saved.loss.hit[:, -1:])
+    with pytest.raises(ValueError, match="target has shape"):
+        model.last(p, batch.tokens[:, :-2], batch.target, piece)
     np.testing.assert_allclose(chosen.predict(model, p, batch)[..., 0], y, rtol=1e-12)
 
 
@@ -305,6 +307,9 @@ def test_a_tile_has_two_million_scores_and_128_tokens_at_least():
     for words, rows in (2 ** 10, 2 ** 11), (2 ** 13, 2 ** 8), (2 ** 15, 2 ** 7):
         h, table, target = np.zeros((1, 2, 1)), np.zeros((words, 1)), np.zeros((1, 2), int)
         assert next_token(h, table, target)[1].rows == rows
+    for rows in 0, -5, 1.5:
+        with pytest.raises(ValueError, match=f"rows is {rows}; allowed: an integer of at least 1"):
+            next_token(h, table, target, rows=rows)
 
 
 def test_rates_are_nanogpts_and_cs():

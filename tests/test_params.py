@@ -33,6 +33,8 @@ def test_rebinding_and_a_wrong_size_are_refused():
     flat, p = params.allocate(LIST)
     with pytest.raises(AttributeError, match=r"bound to another array; allowed: p.w\[...\]"):
         p.embed.w = np.zeros(3)
+    with pytest.raises(AttributeError, match=r"no_such_name cannot be bound"):
+        p.no_such_name = None
     with pytest.raises(ValueError, match=rf"the flat array has shape \(5,\); allowed: \({flat.size},\)"):
         params.view(flat[:5], LIST)
 

@@ -141,6 +141,20 @@ def test_runs_that_have_just_begun_are_seen_and_named():
     assert [line.get_marker() for line in left.lines] == [".", "."]         # a line of one point has no length
 
 
+def test_panels_of_unfinished_runs_are_as_wide_as_of_finished_ones_and_diamonds_stand_at_the_end():
+    pytest.importorskip("matplotlib")
+    widths = []
+    for metrics in {}, {"held_out": {"r2_per_task": 0.5}}:
+        made = figure({"run": [Curve(tiny(steps=100, attention=name), [{"step": 5, "loss": 0.5, "rate": 1e-3}], metrics)
+                               for name in ("hyla", "hyla_deep")]})
+        made.draw_without_rendering()
+        left, right = made.subfigs[0].axes
+        widths.append(right.get_window_extent().width / made.bbox.width)
+        diamonds = [line.get_xdata()[0] for line in right.lines if line.get_marker() == "D" and len(line.get_xdata())]
+        assert diamonds == ([103, 105] if metrics else [])
+    assert min(widths) > 0.25
+
+
 def test_a_variant_has_the_same_colour_in_every_figure():
     alone = by_value([Curve(tiny(attention="hyla"), [], {})])
     beside = by_value([Curve(tiny(attention=name), [], {}) for name in ("hyla", "linear", "softmax")])

@@ -348,7 +348,7 @@ axes[0].legend(loc="upper left")
 # RMSHead alone, on a code that is used once, lifts 0.44 to 0.57 after 3,000 steps; after 50,000 it is 0.69 and 0.73, which
 # three seeds do not tell apart.
 #
-# **What is not seen** at either length is an effect of the relu on the scale of the seeds.
+# **What is not seen** at either length is an effect of the relu on average over its three pairs.
 #
 # ## 7. Tiles of keys
 #

@@ -192,7 +192,7 @@ figure.suptitle("What the code of the last token with itself says (mean of n = 6
 
 # %% [markdown]
 # **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 HYLA's code
-# says clearly more than shuffled labels about "term 2" and "any term", on functions that were never trained, so something
+# says clearly more than shuffled labels about both terms and about "any term", on functions that were never trained, so something
 # in it goes with terms and not with whole functions. But much of it the bare answer says as well, which the model is about
 # to give anyway; what the code says above the answer is printed last, and it is little. H shows neither of the two
 # comparisons.

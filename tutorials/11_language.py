@@ -170,6 +170,7 @@ for position in names:
 lengths = list(trained.lengths.values())
 assert trained.chunks == 64 and trained.seed == 0
 bits = {position: [done.metrics[split]["bits"] for split in trained.lengths] for position, done in fitted.items()}
+print("bits for the last byte, after so many:\n" + " " * 18, " ".join(f"{n:6}" for n in lengths))
 for position, words in names.items():
     print(f"{words:18}", " ".join(f"{x:6.2f}" for x in bits[position]))
 growth = {position: row[-1] - row[0] for position, row in bits.items()}
@@ -188,8 +189,8 @@ plt.show()
 
 # %% [markdown]
 # One run of each, a last byte of some hundred windows: look at the growth, not at single figures. Beyond the trained
-# length ALiBi loses less than half a bit at eight times the length, the other two more than that (asserted above): a distance never trained on
-# only means that a key counts less. Angles that were never seen mean something, and nobody has said what. A learned
+# length ALiBi loses less than half a bit at eight times the length, the other two more than that (asserted above). To
+# ALiBi a distance never trained on only means that a key counts less. Angles that were never seen mean something, and nobody has said what. A learned
 # table has no row beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
 # dilation that training never had; `refattn reproduce table-3` is its table.
 #

@@ -96,7 +96,7 @@ VARIANTS = _Variants(VARIANTS)
 
 def unknown(name) -> str:
     """The words of an error about a name that is none of the table's."""
-    if Path(__file__).with_name(f"{name}.py").exists():
+    if str(name).isidentifier() and Path(__file__).with_name(f"{name}.py").exists():
         return f"attention {name!r} is no row of VARIANTS: refattn.attention.{name} has arguments of its own"
     return refusals.unknown("attention", name, VARIANTS)
 
@@ -105,6 +105,6 @@ def variant(name) -> Variant:
     """The row of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, Knobs):
         return _knobs("-".join(map(str, name.check())), "", *name)
-    if name not in VARIANTS:
+    if not isinstance(name, str) or name not in VARIANTS:
         raise ValueError(unknown(name))
     return VARIANTS[name]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..xp import check_alike
 from .shapes import check_inputs
 
 __all__ = ["Knobs", "Saved", "ablation", "ablation_backward"]
@@ -102,13 +101,12 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
 
     Raises ValueError for unknown knobs, shapes that do not fit, or a wv2 that is missing or not wanted.
     """
-    check_inputs(q, k, v, bias, keep, dropout)
+    check_inputs(q, k, v, bias, keep, dropout, **{} if wv2 is None else {"wv2": (wv2, "hee")})
     knobs = Knobs(*knobs).check()
     (steps, over), phi, uses = NORMALISERS[knobs.normaliser], PHI[knobs.phi][0], knobs.code_uses
     if (wv2 is None) != (uses != 3):
         raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; "
                          f"allowed: wv2 with 3, None with 1 and 2")
-    check_alike(q=q, wv2=wv2)
     s = ops.scores(q, k, bias, over=over)                       # (1) eq. 1
     a, kept = normalise(s, keep, steps)                         # (2) eq. 1, sigma
     c = ops.drop(a, dropout)                                    # (3)

@@ -33,8 +33,7 @@ class Kept(NamedTuple):
 def appended(kept, new: dict) -> Kept:
     """What is kept (None: nothing yet) and further arrays (b, n, ...) behind it.
 
-    Written into the room behind what is kept, twice as much of it whenever it is full: two continuations of one Kept
-    may follow each other, not alternate.
+    Written into the room behind what is kept, twice as much of it whenever it is full.
     """
     if kept is None:
         return Kept(new, new["k"].shape[1])
@@ -65,6 +64,7 @@ class Keeping:
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
 
         `bias` and `keep` broadcast to (b, h, n, length), the new queries and all keys; no query sees later tokens.
+        Two continuations of one Kept may follow each other, not alternate: the second is written over the first.
         """
         check_tokens(self.width, x=x)
         of_queries, of_keys = self.maps()

@@ -25,14 +25,14 @@ def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:
             raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or {inputs['x'].shape[1]} queries")
 
 
-def check_inputs(q, k, v, bias=None, keep=None, dropout=None) -> None:
-    """Nothing, if the arrays fit together.
+def check_inputs(q, k, v, bias=None, keep=None, dropout=None, **extras) -> None:
+    """Nothing, if the arrays fit together; `extras` are further ones as name=(array, letters).
 
     Raises ValueError naming axis, sizes and arrays; TypeError for mixed dtypes, mixed array modules or a `keep` that is
     not boolean.
     """
-    xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout)
-    size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"))
+    xp = check_alike(q=q, k=k, v=v, bias=bias, dropout=dropout, **{name: x for name, (x, _) in extras.items()})
+    size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), **extras)
     check_pairs(xp, size, "bhqk", bias, keep, dropout)
 
 

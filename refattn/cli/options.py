@@ -156,7 +156,7 @@ def save(file: str, draw) -> None:
         figure.savefig(file, dpi=120)
     except (OSError, ValueError) as error:
         raise Usage(f"--plot is {file!r}, which cannot be written ({str(error).splitlines()[0]}); allowed: a file that "
-                    f"ends in .png, .svg or .pdf") from None
+                    f"ends in .png, .svg or .pdf, in a directory that there is") from None
 
 
 def answers(device: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..losses import check_classes
 from ..ops import rows_of
+from ..params import check_integers
 from ..xp import array_module
 
 __all__ = ["next_token", "next_token_backward"]
@@ -51,12 +52,13 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     target  : b t          (integers in 0 .. v - 1)
     returns : b t
 
-    Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for a
-    target of another shape and, in host memory, for one outside 0 .. v - 1: a device is not waited for.
+    Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for rows
+    below 1, a target of another shape and, in host memory, one outside 0 .. v - 1: a device is not waited for.
     """
     check_classes(target, h.shape[:-1], len(table))
     xp, (v, n) = array_module(h), (table.shape[0], target.size)
     rows = max(128, (1 << 21) // v) if rows is None else rows
+    check_integers({"rows": rows}, "rows")
     saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
                   xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool), scale, rows)
     y = xp.empty(target.shape, dtype=h.dtype)

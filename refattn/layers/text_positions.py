@@ -7,8 +7,8 @@
 
 The biases stand in `MultiHead.position`, which knows where its queries stand, so that one query beside kept keys costs
 one row.  Source: Press et al. 2022; Chi et al. 2022 (KERPLE, equations 7 and 8); R uses both as baselines.
-Differs: KERPLE's a and p are each layer's own (authors' code: one set for all layers), and stay at 0.01 or more by the
-optimiser's step; the authors' forward writes the clamped value into the parameter.
+Differs: KERPLE's a and p are each layer's own (authors' code: one set for all layers), and `train.fit` keeps them at
+0.01 or more after each update; the authors' forward writes the clamped value into the parameter.
 """
 
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class KerpleSaved(NamedTuple):
 class Kerple:
     """bias = -p ln(1 + a n) with kernel "log", -a n^p with "power"; a and p are numbers of each head, above 0.
 
-    Every update leaves them at 0.01 or more, an exponent at 2 or less.
+    Every update of `train.fit` leaves them at 0.01 or more, an exponent at 2 or less.
     """
     heads: int
     kernel: str = "log"

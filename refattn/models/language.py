@@ -143,7 +143,7 @@ class Language:
         kept = None
         for start in range(0, x.shape[1], piece):
             h, kept = self._extended(p, x[:, start:start + piece], kept)
-        return next_token(h[:, -1:], self._table(p), target[:, -1:], self.factor)
+        return next_token(h[:, -1:], self._table(p), target[:, x.shape[1] - 1:], self.factor)
 
     def _extended(self, p, x, kept):
         """h (b, n, m) after the last norm, and what is kept now."""

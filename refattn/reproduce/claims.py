@@ -170,7 +170,8 @@ class Claims:
         pairs, seen, made = evidence.pairs, evidence.seen, self.made(evidence, runs, evidence.pairs)
         several = len({a.metric for a, _ in pairs}) > 1
         shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
-        return {**known, **row_of(evidence.measured, *made, seen, evidence.margin),
+        other = any(apart(run, evidence, side) for pair in pairs for side in pair for run in own(runs, evidence, side))
+        return {**known, **row_of(evidence.measured + " (but at other settings)" * other, *made, seen, evidence.margin),
                 "papers_scale": at_the_papers_scale(made[1], evidence),
                 "pairs": [row_of(f"{a.words(b, pairs)} − {b.words(a, pairs)}"
                                  + f", {a.metric}" * (several and a.metric == b.metric),

@@ -2,7 +2,8 @@
 
 A comparison's effect is the mean over seeds of the paired difference, positive as claimed.  Its p is that of Student's
 t, two-sided: of the effect against 0, or, where the claim is that two numbers are the same within a margin, of |effect|
-against the margin.  Holm's step-down over all comparisons of one paper that have two seeds or more adjusts it.
+against the margin; where all differences are the same, that of the sign test.  Holm's step-down over all comparisons of
+one paper that have two seeds or more adjusts it.
 """
 
 from .statistics import Mean, student_t
@@ -17,13 +18,13 @@ RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the eff
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
         f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {ONE}: no "
         f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all "
-        f"comparisons of one paper.")
+        f"comparisons of one paper. Where all differences are the same, p is that of the sign test.")
 
 
 def one_sided(number: float, error: float, freedom: int) -> float:
-    """P(t > number / error) of Student's t; 0 or 1 where all differences are the same."""
+    """P(t > number / error) of Student's t; where all differences are the same, that of as many equal signs."""
     if error == 0:
-        return 0.5 if number == 0 else float(number < 0)
+        return 0.5 if number == 0 else 0.5 ** (freedom + 1) if number > 0 else 1 - 0.5 ** (freedom + 1)
     inside = student_t(abs(number) / error, freedom)
     return (1 - inside) / 2 if number > 0 else (1 + inside) / 2
 

@@ -34,7 +34,7 @@ class Fitted(NamedTuple):
     recipe: Any
     model: Any
     parameters: params.Views
-    step: int                  # updates made
+    step: int                  # steps made, each of TURNS updates
     metrics: dict              # {split: {metric: value}}, empty unless the run is complete
     finished: bool
 

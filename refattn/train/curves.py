@@ -61,7 +61,7 @@ def panel(left, right, curves, theirs=None) -> None:
     """The two axes of runs of one task and setting."""
     recipe = curves[0].recipe
     heading, split, metric = shown_column(recipe, theirs.metric if theirs else "")
-    for value, (number, mine) in by_value(curves).items():
+    for place, (value, (number, mine)) in enumerate(by_value(curves).items()):
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
         label = f"{value}, seed{'s' * (len(mine) > 1)} {', '.join(str(curve.recipe.seed) for curve in mine)}"
         logged = [{line["step"]: line["loss"] for line in curve.lines} for curve in mine]
@@ -71,8 +71,8 @@ def panel(left, right, curves, theirs=None) -> None:
         if any(probed):
             with_mean(right, list(filter(None, probed)), label, marker=".", **style)
         ends = [curve.metrics[split][metric] for curve in mine if curve.metrics.get(split, {}).get(metric) is not None]
-        right.plot([recipe.steps * (1.03 + 0.02 * number)] * len(ends), ends, "D", color=style["color"], markersize=5,
-                   markeredgecolor="black", markeredgewidth=0.5, clip_on=False,
+        right.plot([recipe.steps * (1.03 + 0.02 * place)] * len(ends), ends, "D", color=style["color"], markersize=5,
+                   markeredgecolor="black", markeredgewidth=0.5, clip_on=not ends,
                    label=None if any(probed) or not ends else label)
         if theirs and heading == theirs.metric and value in theirs.figures:
             figure, _ = theirs.figures[value]

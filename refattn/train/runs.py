@@ -220,7 +220,7 @@ def find(path) -> list[Path]:
         return [Path(path)]
     found = sorted(Path(path).glob("*/recipe.json"), key=lambda file: (file.stat().st_mtime_ns, file))
     if not found:
-        raise ValueError(f"{str(path)!r} holds no run; allowed: a directory with recipe.json in it or one below it")
+        raise ValueError(f"{str(path)!r} holds no run; allowed: one with recipe.json in it, or right above such ones")
     return [file.parent for file in found]
 
 
