@@ -45,6 +45,8 @@ def test_costs_are_refused():
         complexity.lines(MultiHead(8, 2, 4, variant="hyla"), 1, 2)
     with pytest.raises(ValueError, match="heads is None, searches 2, .*; allowed: heads or the other"):
         complexity.leading_terms(searches=2)
+    with pytest.raises(ValueError, match="heads is 4, searches 3, .*; allowed: heads or the other"):
+        complexity.leading_terms(heads=4, searches=3)
 
 
 # ---------------------------------------------------------------- value scores

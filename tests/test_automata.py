@@ -158,6 +158,9 @@ def test_unknown_symbols_are_refused():
         parity.encode("0120")
     with pytest.raises(ValueError, match="tokens are int64 from 0 to 2; allowed: integers from 0 to 1"):
         parity.run(np.array([0, 2]))
+    for word in [-1], [0, 2]:
+        with pytest.raises(ValueError, match="allowed: integers from 0 to 1"):
+            parity.word_map(word)
 
 
 # ---------------------------------------------------------------- regular expressions

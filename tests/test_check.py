@@ -11,6 +11,7 @@ import pytest
 
 from refattn import check, ops
 from refattn.attention import VARIANTS
+from refattn.automata.lemma_1 import lemma_1, lemma_1_backward
 from refattn.check.kernels import EXAMPLE, Call
 from refattn.verification import plain_formulas
 from tests import planted, test_diagnose
@@ -127,6 +128,13 @@ def test_an_error_of_a_few_bars_is_seen_in_each_row():
             results[1][:, q] *= 1 + 1e-3
             return results
         assert not check.compare(kernel(VARIANTS["hyla"], change), "hyla").ok
+
+
+def test_a_row_without_a_folder_is_a_row_too():
+    def kernel(a, b, do):
+        y, saved = lemma_1(a, b)
+        return y, *lemma_1_backward(saved, do)
+    assert check.compare(kernel, "lemma_1").ok
 
 
 def test_nan_and_a_wrong_shape_are_errors():

@@ -708,3 +708,26 @@ def test_options_that_a_kernel_was_not_given_are_not_blamed():
                 page.backward(saved, do)[2])
     said = str(check.diagnose(without_delta, "softmax"))
     assert "the term delta is missing" in said and "bias" not in said, said
+
+
+@pytest.mark.parametrize("page, line", [("hyla", "backward (3)"), ("linear_rms_head", "backward (2)")])
+@pytest.mark.parametrize("change", [
+    lambda a, da, rho, m: rho * (da - a * rho * m), lambda a, da, rho, m: rho * da - a * m,
+    lambda a, da, rho, m: rho * (da - a * m / 2), lambda a, da, rho, m: rho * (da - abs(a) * m)])
+def test_a_huge_value_that_rms_head_hides_explains_no_mistake(page, line, change):
+    """Its backward nearly destroys what lies along a: a value a million times too large before it explains anything."""
+    def kernel(q, k, v, do):
+        o, saved = PAGES[page].forward(q, k, v)
+        scale = q.dtype.type(q.shape[-1] ** -0.5)
+        s, a = np.einsum("bqhd,bkhd->bhqk", q, k) * scale, saved.code
+        rho = 1 / np.sqrt((s * s).mean(1, keepdims=True) + q.dtype.type(1e-6))
+        da = np.einsum("bqhe,bkhe->bhqk", do, v)
+        if page == "hyla":
+            z = np.einsum("bhqk,bkhe->bqke", a, v)
+            dz = np.einsum("bhqk,bqhe->bqke", a, do) * (z > 0)
+            da = np.einsum("bqhe,bqke->bhqk", do, np.maximum(z, 0)) + np.einsum("bqke,bkhe->bhqk", dz, v)
+        ds = change(a, da, rho, (a * da).mean(1, keepdims=True))
+        return (o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale,
+                PAGES[page].backward(saved, do)[2])
+    found = check.diagnose(kernel, page)
+    assert found.lines[0] == line, found

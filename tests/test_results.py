@@ -152,9 +152,9 @@ def test_words_on_other_probabilities_of_a_1_are_those_of_the_runs():
             f"{', '.join(theirs[:4])} and {theirs[4]}, to 40 symbols") in words_of("docs/results.md")
     assert set(ours) == {"0.98"} and "RegularGPT has 0.98 here at each of the five" in words_of("docs/results.md")
     *others, eighth = sorted((list(run["metrics"]["probability"].values()) for run in found), reverse=True)
-    assert len(others) == 7 and {x for one in others for x in one} == {1.0} and (
-        "seven of eight networks answer all of them, the eighth {:.2f} to {:.2f}.".format(
-            min(eighth), max(eighth))) in words_of("docs/results.md")
+    assert len(others) == 7 and {x for one in others for x in one} == {1.0}
+    assert (f"seven of eight networks answer all of them, the eighth {min(eighth):.2f} to {max(eighth):.2f}."
+            ) in words_of("docs/results.md")
     assert f"until it answers {transformer[2]} of them (eight seeds, 41 CPU seconds each" in words_of("docs/results.md")
 
 

@@ -80,7 +80,7 @@ def leading_terms(*, heads: int | None = None, searches: int | None = None, retr
 
     Raises ValueError unless either heads, or searches and retrievals, are given.
     """
-    if heads is not None and (searches is None or retrievals is None):
+    if heads is not None and searches is retrievals is None:
         return 3 * heads, 2 * heads
     if heads is None and searches is not None and retrievals is not None:
         return 2 * searches + retrievals, searches * (1 + retrievals)

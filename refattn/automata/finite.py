@@ -106,7 +106,8 @@ class Automaton:
         return self.output[self.run(tokens)]
 
     def word_map(self, word):
-        """(n): where the word, a sequence of tokens, leads from each state."""
+        """(n): where the word, a sequence of tokens, leads from each state.  Raises ValueError as `run` does."""
+        self.run(word)
         place = np.arange(self.states)
         for token in word:
             place = compose(place, self.transition[:, token])

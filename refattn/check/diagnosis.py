@@ -128,7 +128,7 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     said = [(None, pattern(worst, n)) for n in names if n in worst.wrong][:4]
-    close = sorted((c for s in searches for c in s.close if abs(c[1]) > SMALL), key=lambda c: -c[0])
+    close = sorted((c for s in searches for c in s.close if SMALL < abs(c[1]) < 1 / SMALL), key=lambda c: -c[0])
     found = [s.first_lines() for s in searches]
     first = [line for lines, _ in found for line in lines]
     if first and close and not any(sure for _, sure in found):

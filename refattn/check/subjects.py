@@ -15,7 +15,7 @@ from ..attention.pages import page
 from ..attention.tiled import tiled
 from ..params import layout
 from ..verification import plain_formulas
-from ..verification.cases import find
+from ..verification.cases import CASES, find
 from ..verification.cases.case import normal, shape
 
 __all__ = ["SIZES", "Subject", "drawn", "subject"]
@@ -39,7 +39,7 @@ class Subject(NamedTuple):
 
 def subject(name) -> Subject:
     """The subject of a name or of Knobs.  Raises ValueError listing the names."""
-    if isinstance(name, str) and "/" in name:
+    if isinstance(name, str) and ("/" in name or name in {case.name for case in CASES}):
         return _of_case(find(name))
     row = STATE if name == "linear_state" else page(name)
     letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
