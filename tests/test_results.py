@@ -168,11 +168,16 @@ def test_words_on_table_a1_are_those_of_the_runs():
     apart = f"{', '.join(apart[:-1])} and {apart[-1]}"
     assert f"from the paper's figures by {apart} of their joint standard errors" in words
     orders = (f"hyla_and_softmax{order}" for order in ("", "_reversed"))
-    softmax, rms_head = (held_out("fuzzy_logic_paper", name) for name in orders)
-    assert set(softmax) == set(rms_head) == {0, 1}
-    both = (f"{x[0]:.3f} and {x[1]:.3f}" for x in (held_out("fuzzy_logic_paper", "hyla"), softmax, rms_head))
-    assert ("Row 11 has the seeds 0 and 1 only, with which HYLA has {}: with the softmax first {}, with RMSHead "
-            "first {}.").format(*both) in words
+    softmax, rms_head = ("{:+.3f}{}({:+.3f} to {:+.3f})".format(
+        mean(leads(name, "hyla")).mean, between, *student(mean(leads(name, "hyla"))))
+        for name, between in zip(orders, (" on average ", " "), strict=True))
+    assert max(leads("hyla_and_softmax", "hyla")) < 0
+    assert (f"Row 11 with the softmax first is below HYLA with every seed, {softmax}; with RMSHead first it is level "
+            f"with HYLA, {rms_head}.") in words
+    helps, = (row for row in judged() if row["words"].startswith("RMSHead helps") and len(row["differences"]) == 3)
+    without = mean(np.mean([list(pair["differences"].values()) for pair in helps["pairs"][:3]], axis=0))
+    assert "The three pairs of RMSHead without row 11 have {:+.3f} ({:+.3f} to {:+.3f})".format(
+        without.mean, *student(without)) in words and not any("softmax" in x["measured"] for x in helps["pairs"][:3])
     means = {name: f"{mean(held_out('fuzzy_logic_paper', name).values()).mean:.3f}" for name in ("softmax", "hyla")}
     short = held_out("fuzzy_logic_short", "hyla")
     behind = published.FUZZY_LOGIC.figures["hyla"][0] - mean(short.values()).mean
