@@ -136,8 +136,9 @@ def test_runs_that_have_just_begun_are_seen_and_named():
     begun = [Curve(tiny(attention=name, evaluation=10**9), [{"step": 5, "loss": 0.5, "rate": 1e-3}], {})
              for name in ("softmax", "hyla")]
     left, right = figure({"begun": begun}).subfigs[0].axes
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["softmax, seed 0", "hyla, seed 0"]
-    assert right.get_legend() is None and right.get_title().endswith("diamonds: final, all there are")
+    words = [text.get_text() for text in right.get_legend().get_texts()]
+    assert words == ["softmax, seed 0", "hyla, seed 0", "chance: 0"] and left.get_legend() is None
+    assert right.get_xlim() == left.get_xlim() and right.get_title().endswith("diamonds: final, all there are")
     assert [line.get_marker() for line in left.lines] == [".", "."]         # a line of one point has no length
 
 

@@ -91,14 +91,15 @@ def panel(left, right, curves, theirs=None) -> None:
     if 0 < 5 * least < most:
         left.set_yscale("log")
     final = "all there are" if recipe.evaluation == 10**9 else f"n = {recipe.evaluation:,}"
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, None), title=(
+    last = max(axes.get_xlim()[1] for axes in (left, right))
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, last), title=(
         f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, {final}"))
     for axes in left, right:
         axes.title.set_fontsize(9)
-    here, there = (set(axes.get_legend_handles_labels()[1]) for axes in (left, right))
-    if here | there:
-        filled = right if here & there or not here else left            # where the runs are, not chance alone
-        filled.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
+    named = {label: line for axes in (left, right)
+             for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if named:
+        right.legend(named.values(), named, loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
 
 
 def figure(groups: dict, papers=MappingProxyType({})):
