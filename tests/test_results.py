@@ -224,13 +224,14 @@ def test_words_on_esbn_are_those_of_the_runs():
         low, high = row["interval_95"]
         return f"{row['effect']:+.3f} ({'95 % interval ' * bool(n)}{low:.3f} to {high:.3f}{n})"
 
-    assert f"and of four tasks: {told(many, ', n = 3')}, which suggests" in words and many["verdict"] == "suggested"
+    assert f"and of four tasks: {told(many, ', n = 8')}, which suggests" in words and many["verdict"] == "suggested"
     assert len(many["pairs"]) == 12 and not (many["fixed_before"] or few["fixed_before"] or grows["fixed_before"])
     rmts, identity = ([pair["effect"] for pair in many["pairs"][n::4]] for n in (1, 3))
-    assert "RMTS, {:+.3f}, {:+.3f} and {:+.3f}; on identity rules".format(*rmts) in words
-    assert "all three are behind ({:.3f}, {:.3f} and {:.3f})".format(*identity) in words
+    assert "RMTS, {:+.3f}, {:+.3f} and {:+.3f}; on identity rules there is none (".format(*rmts) in words
+    assert "there is none ({:+.3f}, {:+.3f} and {:+.3f}), and nobody".format(*identity) in words
+    assert all(pair["interval_95"][0] < 0 < pair["interval_95"][1] for pair in many["pairs"][3::4])
     assert f"the mean of both is {told(few)}." in words and few["verdict"].startswith("not supported")
-    assert f"half of the difference is {told(grows)}." in words and grows["verdict"].startswith("not supported")
+    assert f"half of the difference is {told(grows)}, n = 3." in words and grows["verdict"].startswith("not supported")
     fewer, = (row for row in judged() if row["words"].startswith("Fewer retrievals"))
     assert f"95 held out: {told(fewer)[:-1]}, record `esbn`)." in words
     claims = TABLES["claims"]
@@ -244,7 +245,11 @@ def test_words_on_esbn_are_those_of_the_runs():
                      if (x["problem"], x["hold_out"], x["attention"]) == (problem, hold_out, attention)
                      and (attention == "softmax" or x["retrievals"] == retrievals)])
     assert f"training either ({of('train', 'identity_rules', 50, 'softmax').mean:.3f})" in words
-    assert all(of("train", "identity_rules", m, "compositional", 4).mean < 0.8 for m in (50, 95))
+    assert of("train", "identity_rules", 50, "compositional", 4).mean < 0.8
+    assert of("train", "identity_rules", 95, "compositional", 4).mean < 0.95
+    three = [of("held_out", "distribution_of_three", 95, "softmax").mean] + [
+        of("held_out", "distribution_of_three", 95, "compositional", n).mean for n in (1, 4, 8)]
+    assert f"the four models have {min(three):.2f} to {max(three):.2f}." in words
     softmax, one = (of("held_out", "rmts", 95, name) for name in ("softmax", "compositional"))
     assert (f"softmax attention has {softmax.mean:.3f} ± {softmax.standard_error:.3f} and compositional attention "
             f"with 1 retrieval {one.mean:.3f} ± {one.standard_error:.3f} (") in words_of("tutorials/10_sequences.py")

@@ -229,8 +229,8 @@ assert np.allclose(scores.sum(axis=-1), 1, atol=1e-5) and away.max() > 0.03
 # **What is seen.** Chance is 0.5. Both networks know the 480 trials by heart, and compositional attention knows more of the
 # new pictures. One run each shows no more than that: rounding alone moves it. As rendered it is 0.792 and 0.960; the same
 # seeds with OpenBLAS's kernels for another processor (`OPENBLAS_CORETYPE=Haswell`) give 0.905 and 0.997. In the recorded
-# runs, three seeds and more steps, softmax attention has 0.543 ± 0.057 and compositional attention with 1 retrieval
-# 0.830 ± 0.035 ([results](../docs/results.md)). The searches, too, are of this run: most look at the pictures of the source
+# runs, eight seeds and more steps, softmax attention has 0.626 ± 0.067 and compositional attention with 1 retrieval
+# 0.780 ± 0.050 ([results](../docs/results.md)). The searches, too, are of this run: most look at the pictures of the source
 # first, and at nearly the same places in both kinds of trial.
 #
 # ## 4. Commands
