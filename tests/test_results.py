@@ -594,12 +594,12 @@ def test_words_on_shared_blocks_are_those_of_the_runs():
 def test_words_on_images_are_those_of_the_runs():
     words = " ".join(RESULTS.split())
     lines = {row["words"]: row for row in judged()}
-    interval = "95 % interval {:.3f} to {:.3f}, n = 3)"
+    interval = "95 % interval {:.3f} to {:.3f}, n = {})"
     for what, text in (
             ("equilateral triangles", f"is {{:.3f}} better ({interval}, with every seed: the paper's order"),
             ("four sets of images at a time", f"the two models are not told apart ({{:+.3f}}, {interval}")):
         row = lines[f"Compositional attention is better on {what}"]
-        assert text.format(row["effect"], *row["interval_95"]) in words
+        assert text.format(row["effect"], *row["interval_95"], len(row["differences"])) in words
         assert row["interval_95"][0] < 0
         assert "with every seed" not in text or min(row["differences"].values()) > 0
     size = {run["fields"]["attention"]: run["parameters"] for run in records.load("triangles")["runs"]}
@@ -610,7 +610,7 @@ def test_words_on_images_are_those_of_the_runs():
                      for split in ("train", "test")] for name in ("softmax", "compositional")}
     assert "which training knows better ({} and {})".format(*(f"{train:.2f}" for train, _ in digits.values())) in words
     assert all(train > test + 0.1 and test > 0.5 for train, test in digits.values())
-    assert all(0.5 < run["metrics"]["test"]["triangles"] < 0.65 for run in found)
+    assert all(0.5 < run["metrics"]["test"]["triangles"] < 0.7 for run in found)
 
 
 def test_words_on_longer_texts_are_those_of_the_runs():
