@@ -1,5 +1,6 @@
 """Models that say one token after the other: equal to their forwards; greedily, rows ending at different steps."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,6 +20,7 @@ from refattn.models.transformer import Transformer, decoder
 from refattn.train.decoding import greedy
 from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
+from tests.refusals import refused
 
 END = 4
 
@@ -54,6 +56,16 @@ DECODERS = {
     "table, four tokens unplaced": Transformer(Embedding(8, vocabulary=5, table="interleaved", unplaced=4),
                                                stack(MultiHead(8, 2, 4)), Readout(8, 5), causal=True),
 }
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"decoder": stack(MultiHead(8, 2, 4))}, "the decoder's block has no cross"),
+    ({"readout": Readout(8, 6, tied=True)}, "tied is True, but outputs are 6 and the vocabulary 5"),
+    ({"readout": Readout(9, 5)}, "readout has width 9, the stack 8; allowed: one width"),
+    ({"target": Embedding(9, vocabulary=5)}, "embedding has width 9, the stack 8; allowed: one width"),
+])
+def test_parts_of_the_decoder_that_do_not_fit_are_refused(changes, message):
+    refused(message, replace, encoder_decoder(MultiHead(8, 2, 4)), **changes)
 
 
 def asked(model, seed=0):

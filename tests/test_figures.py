@@ -141,6 +141,18 @@ def test_panels_of_one_quantity_have_one_scale():
         assert (len(limits) == 1) == alike
 
 
+@plots
+def test_rows_of_several_units_have_panels_of_their_own():
+    table = TABLES["figure-6"]
+    axes = table.plot(table.sheet(table.recorded())).axes
+    rows = [[text.get_text().partition(": ")[0] for text in one.get_yticklabels()] for one in axes[::3]]
+    assert len(axes) == 6 and rows == [["characters"] * 4, ["words"] * 4] and axes[0].get_ylim() == (3.5, -0.5)
+    assert axes[2].get_xlim()[1] < 4 < axes[5].get_xlim()[0]
+    ours = {one["label"]: one["cells"][1]["ours"]["mean"] for one in table.sheet(table.recorded()).data}
+    drawn = axes[4].containers[0].lines[0].get_xdata()
+    assert list(drawn) == [x for label, x in ours.items() if label.startswith("words")]
+
+
 # --- codes of networks that have other things to read than latent codes ----------------------------------------------
 
 SMALL = {"steps": 2, "batch": 8, "evaluation": 2, "probe": 2, "checkpoint_every": 1}

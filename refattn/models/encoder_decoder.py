@@ -13,6 +13,7 @@ from ..attention import masks
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module
+from .transformer import Transformer
 
 __all__ = ["EncoderDecoder"]
 
@@ -28,7 +29,8 @@ class Saved(NamedTuple):
 class EncoderDecoder:
     """y (b, t, o) from source ids (b, s) and target ids (b, t); y at t is of the token after the first t + 1.
 
-    The decoder's block has `cross`; a read-out may be tied to the target's embedding.
+    The decoder's block has `cross`; a read-out may be tied to the target's embedding.  Raises ValueError for a block
+    without it, and for parts of the decoder that do not fit, as `Transformer` does.
     """
     source: Embedding
     encoder: Stack
@@ -39,6 +41,7 @@ class EncoderDecoder:
     def __post_init__(self):
         if self.decoder.block.cross is None:
             raise ValueError("the decoder's block has no cross; allowed: a block that attends to a context")
+        Transformer(self.target, self.decoder, self.readout)                # knows which widths and read-outs fit
 
     def parameters(self) -> dict:
         """Those of `source`, `encoder`, `target`, `decoder`, `readout`."""

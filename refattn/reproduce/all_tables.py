@@ -53,10 +53,10 @@ def table_6_rows() -> Iterator[Row]:
     """Each cell of table 6: compositional attention, then softmax with each number of heads."""
     for (s, r, m), models in TABLE_6.items():
         for heads, figures in sorted(models.items()):
-            fields = {"searches": s, "retrievals": r, "width": m, "attention": "softmax" if heads else "compositional"}
-            model = f"softmax, {heads} heads" if heads else "compositional"
+            model, fields = ((f"softmax, {heads} heads", {"attention": "softmax", "heads": heads}) if heads else
+                             ("compositional", {"attention": "compositional"}))
             yield Row(f"{s} searches, {r} retrievals, width {m}: {model}",
-                      {**fields, **({"heads": heads} if heads else {})}, tuple((x, None) for x in figures))
+                      {"searches": s, "retrievals": r, "width": m, **fields}, tuple((x, None) for x in figures))
 
 
 TABLE_6_OF_C = Table(

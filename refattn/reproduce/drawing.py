@@ -1,5 +1,6 @@
 """Tables as pictures: `refattn reproduce NAME --plot FILE`.  Needs the extra `plots`."""
 
+from itertools import groupby, product
 from textwrap import fill
 
 import numpy as np
@@ -64,29 +65,34 @@ def legend(axes, **place):
         axes.text(0.5, 0.5, "never run", transform=axes.transAxes, ha="center")
 
 
-def dots(sheet):
-    """A panel for each column, rows with anything in them downwards: ours with standard errors, the paper's beside."""
+def dots(sheet, units: bool = False):
+    """A panel for each column, rows with anything in them downwards: ours with standard errors, the paper's beside.
+
+    `units`: rows of several units, which stand before a colon, have panels of their own.
+    """
     from matplotlib.figure import Figure
     from matplotlib.transforms import ScaledTranslation
     data = [row for row in sheet.data if any(cell["ours"] or cell["paper"] for cell in row["cells"])] or sheet.data
-    headings, labels = [cell["heading"] for cell in data[0]["cells"]], [row["label"] for row in data]
-    made = Figure(figsize=(2.6 + 2.4 * len(headings), 1.6 + 0.24 * len(labels)), layout="constrained")
+    headings = [cell["heading"] for cell in data[0]["cells"]]
+    groups = [list(rows) for _, rows in groupby(data, lambda row: units and row["label"].partition(": ")[0])]
+    made = Figure(figsize=(2.6 + 2.4 * len(headings), 0.6 + len(groups) + 0.24 * len(data)), layout="constrained")
     lower = ScaledTranslation(0, -0.55, made.dpi_scale_trans)        # inches, below the words of the axis
-    alike = not any(other in heading for heading in headings for other in ("perplexity", "MSE"))   # beside bits, R²
-    for number, axes in enumerate(made.subplots(1, len(headings), sharex=alike, sharey=True, squeeze=False)[0]):
+    alike = not units and not any(other in heading for heading in headings for other in ("perplexity", "MSE"))
+    panels = made.subplots(len(groups), len(headings), sharex=alike, sharey="row", squeeze=False)
+    for (line, rows), (number, heading) in product(zip(panels, groups, strict=True), enumerate(headings)):
+        axes, cells = line[number], [row["cells"][number] for row in rows]
         for name, colour, mark, shift in (("ours", COLOURS[0], "o", -0.12), ("paper", COLOURS[1], "x", 0.12)):
-            found = [(at + shift, x) for at, row in enumerate(data)
-                     if (x := row["cells"][number][name]) and x["mean"] is not None]
+            found = [(at + shift, x) for at, cell in enumerate(cells) if (x := cell[name]) and x["mean"] is not None]
             if found:
                 told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
                 axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found], fmt=mark, color=colour, capsize=2,
                               xerr=[x["standard_error"] or 0 for _, x in found], markersize=4, label=told)
-        axes.set_yticks(range(len(labels)), labels, fontsize=7)
-        errors = any((row["cells"][number]["ours"] or {}).get("standard_error") for row in data)
-        axes.set_xlabel(headings[number] + "\nmean ± standard error" * errors, fontsize=8)
+        axes.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=7)
+        errors = any((cell["ours"] or {}).get("standard_error") for cell in cells)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel(heading + "\nmean ± standard error" * errors, fontsize=8)
         axes.grid(axis="x", alpha=0.3)
         legend(axes, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=axes.transAxes + lower)
-    made.axes[0].set_ylim(len(labels) - 0.5, -0.5)
     made.suptitle(sheet.title, fontsize=10)
     return made
 

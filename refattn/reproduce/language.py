@@ -20,7 +20,7 @@ FIGURE_6 = Table(
                                           "position": "learned"}, (None,) * 3)
                    for unit, fields in CORPORA.items()
                    for attention in ("softmax", "linear", "hyla", "compositional")),
-    ("text_models",), default_scale="small", remarks=(
+    ("text_models",), default_scale="small", units=True, remarks=(
         *OTHER, "Rates are those of 0.001 and 0.003 that validation chose: 0.003 for characters, 0.001 for words."))
 
 FIGURE_7_OF_C = Table(

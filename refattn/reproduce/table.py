@@ -58,6 +58,7 @@ class Table(Exhibit):
     digits: int = 3                    # of the paper's figures
     remarks: tuple = ()
     default_scale: str = "quick"       # of fresh runs
+    units: bool = False                # whether rows have several units, which stand before the label's colon
     axes: tuple = ()                   # what goes from column to column, where that is a quantity, and what is measured
 
     def cells(self, only=()):
@@ -116,20 +117,18 @@ class Table(Exhibit):
 
     def plot(self, sheet):
         """The table as a picture: lines over the columns where they are one quantity, else a panel for each."""
-        return drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet)
+        return drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet, self.units)
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""
-        at = self.columns.index(column)
-        return any(row.paper[at] is not None for row in self.rows)
+        return any(row.paper[self.columns.index(column)] is not None for row in self.rows)
 
     def texts(self, column, cell) -> list[str]:
         """The texts of a cell: ours with n, and the paper's where the column has any."""
         ours, theirs = cell["ours"], cell["paper"]
         text = NEVER if ours is None else f"{shown(ours['mean'], ours['standard_error'])} ({ours['n']})"
-        if not self.prints(column):
-            return [text]
-        return [text, shown(theirs["mean"], theirs["standard_error"], self.digits) if theirs else "not given"]
+        paper = shown(theirs["mean"], theirs["standard_error"], self.digits) if theirs else "not given"
+        return [text, paper] if self.prints(column) else [text]
 
     def apart_notes(self, apart) -> list[str]:
         """Which settings are not those of `scale`, and for which rows."""

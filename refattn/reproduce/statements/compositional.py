@@ -123,12 +123,10 @@ STATEMENTS = (
     Statement("Compositional attention is better on four sets of images at a time", "C, section 4.4, table 2",
               Comparison("test accuracy, mean of shapes, gratings, digits and triangles, 4,000 steps",
                          "multitask_images", FOUR, ("multitask_images",), "quick")),
-    Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", Comparison(
-        "accuracy, mean of four tasks and of 1, 4 and 8 retrievals, m = 95", "esbn", esbn(95, 1, 4, 8), ("esbn",),
-        "paper", seen=True)),
-    Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6", Comparison(
-        "accuracy, mean of four tasks and of 1 and 4 retrievals, m = 50", "esbn", esbn(50, 1, 4), ("esbn",), "paper",
-        seen=True)),
+    *(Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6",
+                Comparison(f"accuracy, mean of four tasks and of {words} retrievals, m = {m}", "esbn",
+                           esbn(m, *retrievals), ("esbn",), "paper", seen=True))
+      for m, words, *retrievals in ((95, "1, 4 and 8", 1, 4, 8), (50, "1 and 4", 1, 4))),
     Statement("The more objects are held out, the larger its lead (ESBN)", "C, section 4.5, figure 6", Comparison(
         "half of its lead at m = 95 minus that at m = 50, mean of 1 and 4 retrievals", "esbn",
         (*esbn(95, 1, 4), *(pair[::-1] for pair in esbn(50, 1, 4))), ("esbn",), "paper", seen=True)),

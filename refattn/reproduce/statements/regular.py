@@ -40,14 +40,12 @@ def text(measured, *pairs, **more) -> Comparison:
                       for fields, times in pair) for pair in pairs), ("text_lengths",), "small", less=True, **more)
 
 
-def clusters(language: str) -> tuple:
+def clusters(language: str, maps: str) -> tuple:
     """Whether the outputs of all levels are one cluster for each map of words, and how many clusters there are."""
-    name = {"parity": "PARITY (2 maps)", "cycle": "Cycle (5 maps)"}[language]
-    where = "R, section 7.3, figure 3"
-    words = f"Layer outputs cluster by the automaton's maps: {name}"
-    return (Statement(words, where, read("purity minus that of the same network untrained, words of 500", language,
-                                         "layer outputs", (("purity", "untrained purity"),))),
-            Statement(words, where, read(
+    said = f"Layer outputs cluster by the automaton's maps: {maps}", "R, section 7.3, figure 3"
+    return (Statement(*said, read("purity minus that of the same network untrained, words of 500", language,
+                                  "layer outputs", (("purity", "untrained purity"),))),
+            Statement(*said, read(
                 "share of words in which the number of clusters, chosen by silhouette from 2 to 10, is that of the "
                 "maps, minus that of the untrained network", language, "layer outputs",
                 (("count", "untrained count"),))))
@@ -96,7 +94,7 @@ STATEMENTS = (
         for p in (0.5, other)) for other in (0.1, 0.3, 0.7, 0.9)), ("regular_languages_transformer_codes",), "quick",
         given=("probability", "ones 0.5", 0.9)),
               "15 runs of 6 core-hours each: a Transformer that learns PARITY to 40"),
-    *clusters("parity"), *clusters("cycle"),
+    *clusters("parity", "PARITY (2 maps)"), *clusters("cycle", "Cycle (5 maps)"),
     Statement("The receptive field covers the whole word", "R, section 7.4, figure 4a", read(
         "the gradient's share of the first half of 500 symbols of PARITY, minus that in the untrained network",
         "parity", "receptive field", (("first half", "untrained first half"),))),
