@@ -10,7 +10,8 @@ import pytest
 
 from refattn import check, ops
 from refattn.attention.pages import PAGES
-from refattn.attention.sliding_dilated import sliding_dilated
+from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_backward
+from refattn.attention.windows import Window, windows
 from refattn.check.formulas import OPERATIONS, formulas, start
 from refattn.check.kernels import Call
 from refattn.check.running import FUNCTIONS, Runner
@@ -268,14 +269,62 @@ def test_a_forward_that_no_table_has():
     assert found.lines[0] == "forward (1)" and "another s1 would explain it, none before it does" in str(found), found
 
 
-@pytest.mark.parametrize("page", ["softmax", "hyla"])
-def test_a_scale_that_is_forgotten_in_both_gradients(page):
+@pytest.mark.parametrize("page", ["softmax", "hyla", "linear"])
+@pytest.mark.parametrize("power, words", [(0.5, "not divided by sqrt(d)"), (-0.5, "divided by d in place of sqrt(d)")])
+def test_a_scale_that_is_wrong_in_both_gradients(page, power, words):
     def kernel(q, k, v, do):
         o, saved = PAGES[page].forward(q, k, v)
         dq, dk, dv, *_ = PAGES[page].backward(saved, do)
-        return o, dq * q.shape[-1] ** 0.5, dk * q.shape[-1] ** 0.5, dv
+        return o, dq * q.shape[-1] ** power, dk * q.shape[-1] ** power, dv
     found = check.diagnose(kernel, page)
-    assert found.lines[0] == "backward (1)" and "dq and dk: not divided by sqrt(d)" in found.sentences[0], found
+    assert found.lines[0] == "backward (1)" and f"dq and dk: {words}" in found.sentences[0], found
+
+
+@pytest.mark.parametrize("page", ["softmax", "linear", "hyla", "sliding_dilated"])
+@pytest.mark.parametrize("scaled, words", [
+    (lambda do: -do, "-1 times what it should be"), (lambda do: 2 * do, "2 times what it should be"),
+    (lambda do: do / do.shape[0], "1/b times what it should be"),
+    (lambda do: do / np.prod(do.shape[:2], dtype=do.dtype), "that of a mean over batch and positions"),
+    (lambda do: do / np.prod(do.shape, dtype=do.dtype), "that of a mean over all outputs"),
+], ids=["sign", "twice", "batch", "positions", "all"])
+def test_gradients_that_are_all_off_by_one_factor(page, scaled, words):
+    def kernel(*arrays, do):
+        o, saved = PAGES[page].forward(*arrays)
+        return o, *(x for x in PAGES[page].backward(saved, scaled(do)) if x is not None)
+    found = check.diagnose(kernel, page)
+    assert found.named and f": every gradient is {words}" in found.sentences[0], found
+
+
+def test_a_softmax_whose_backward_is_forgotten():
+    def kernel(q, k, v, do):
+        o, saved = PAGES["softmax"].forward(q, k, v)
+        ds = np.einsum("bqhe,bkhe->bhqk", do, v) / np.sqrt(q.shape[-1], dtype=q.dtype)
+        return (o, np.einsum("bhqk,bkhd->bqhd", ds, k), np.einsum("bhqk,bqhd->bkhd", ds, q),
+                np.einsum("bhqk,bqhe->bkhe", saved.code, do))
+    found = check.diagnose(kernel, "softmax")
+    assert found.lines[0] == "backward (2)" and found.named and "da stands alone" in found.sentences[0], found
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda at, q, k: windows(range(k - q, k), len(at), 1), "the dilation is 1 in place of 2"),
+    (lambda at, q, k: windows(range(k - q, k), len(at), 3), "the dilation is 3 in place of 2"),
+    (lambda at, q, k: (*at[:-1], Window(slice(0, 0), slice(0, 0), None)), "the last offset is missing"),
+], ids=["dilation 1", "dilation 3", "an offset less"])
+def test_windows_that_are_wrong_in_the_whole_backward(change, words):
+    def kernel(q, k, v, offset_bias, do):
+        o, saved = sliding_dilated(q, k, v, offset_bias, dilation=2)
+        saved = saved._replace(at=change(saved.at, q.shape[1], k.shape[1]))
+        return o, *(x for x in sliding_dilated_backward(saved, do) if x is not None)
+    found = check.diagnose(kernel, "sliding_dilated")
+    assert found.named and f"{words}, in all windows" in found.sentences[0], found
+
+
+def test_an_output_of_another_page_beside_gradients_of_this_one():
+    def kernel(q, k, v, do):
+        _, saved = PAGES["linear"].forward(q, k, v)
+        return PAGES["softmax"].forward(q, k, v)[0], *PAGES["linear"].backward(saved, do)[:3]
+    found = check.diagnose(kernel, "linear")
+    assert found.named and found.sentences[0] == "the output is that of softmax" and found.fit < 1, found
 
 
 def test_a_gradient_that_is_wrong_only_for_a_stretched_bias():

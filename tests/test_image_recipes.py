@@ -174,10 +174,11 @@ def test_a_few_steps_lower_the_loss(name, attention, tmp_path):
 
 
 def test_published_figures_are_fractions_with_standard_errors():
-    assert published.sort_of_clevr("unary", 256, 4, 3, "dot").figures == {
+    assert published.compositional.sort_of_clevr("unary", 256, 4, 3, "dot").figures == {
         "softmax": (0.986, 0.0009), "compositional": (0.989, 0.0009)}
-    assert published.sort_of_clevr("ternary", 32, 2, 2, "dot").figures["softmax"] == (0.545, None)
-    assert published.triangles(4, "dot").figures == {"softmax": (0.938, 0.0006), "compositional": (0.97, 0.0017)}
+    assert published.compositional.sort_of_clevr("ternary", 32, 2, 2, "dot").figures["softmax"] == (0.545, None)
+    assert published.compositional.triangles(4, "dot").figures == {
+        "softmax": (0.938, 0.0006), "compositional": (0.97, 0.0017)}
     assert figures_for("multitask_images", {"retrievals": 2, "first": "shapes"}).figures == {}
 
 

@@ -1,5 +1,6 @@
 """The tutorials run, and the notebooks beside them were rendered from them."""
 
+import ast
 import hashlib
 import importlib
 import json
@@ -7,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,27 @@ def test_the_notebook_is_of_this_source(source):
     digest = hashlib.sha256(source.read_text(encoding="utf-8").encode()).hexdigest()
     expected = {"source": f"tutorials/{source.name}", "sha256": digest}
     assert stamp == expected, "run: python tutorials/render.py"
+
+
+@cache
+def functions():
+    """{name: texts of the library's functions of that name}."""
+    found = {}
+    for path in (ROOT / "refattn").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                found.setdefault(node.name, []).append(ast.get_source_segment(text, node))
+    return found
+
+
+@EACH
+def test_the_notebook_prints_the_source_that_there_is(source):
+    said = "".join("".join(out.get("text", ())) for out in outputs(source))
+    asked = Counter(re.findall(r"inspect\.getsource\((?:\w+\.)*(\w+)\)(\.split)?", source.read_text(encoding="utf-8")))
+    for (name, cut), times in asked.items():
+        texts = [text.split('"""')[2] if cut else text for text in functions()[name] if text.count('"""') or not cut]
+        assert sum(text in said for text in texts) >= times, f"{name}; run: python tutorials/render.py {source.stem}"
 
 
 @EACH

@@ -365,7 +365,7 @@ figure.suptitle(f"Codes of the question attending to itself: n = {TASKS:,} tasks
 # explains: what this code says is mostly "how large", and little of "which function".
 #
 # **What is not seen.** That it must be so: it is one run of each, on one processor; another seed gives other shares. Nor
-# clusters, one to a function, as H shows them (figure 2D): ours are clouds. Our models are small, trained for a
+# clusters, one to a function, as H shows them (figure A2B): ours are clouds. Our models are small, trained for a
 # fortieth of the steps, and H uses t-SNE, which separates groups that a linear projection leaves together. And a code
 # that *shows* the function does not prove that the network *uses* it. Tutorial 8 measures what a code says, beside what
 # the answer alone would say.

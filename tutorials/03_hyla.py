@@ -338,7 +338,7 @@ axes[0].legend(loc="upper left")
 
 # %% [markdown]
 # **What is seen.** After 3,000 steps twice is better than once in all three pairs on average, in two of them with every
-# seed, in the third with seven of eight: with the seventh seed HYLA learns slowly and ends far below its partner. After
+# seed, in the third with seven of eight: with seed 6 HYLA learns slowly and ends far below its partner. After
 # 50,000 steps it is so with every one of three seeds in every pair, +0.131 on average (95 % interval 0.028 to 0.234). That
 # is what the paper's table supports on this task; [the verdicts](../docs/verdicts.md) call it shown at the smaller scale and
 # suggested at the larger one.

@@ -69,8 +69,8 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # A head does two things. Its queries and keys **search**: they say where to look. Its values **retrieve**:
 # they say what to take from there. The two are tied: head h's search always goes with head h's retrieval.
 #
-# C's Figure 1 asks what happens when one search is needed with two retrievals: objects are searched by colour, once
-# for their shape and once for their location. There must be two heads then, with two copies of the search.
+# C's Figure 1 has, among three questions, two that need one search with two retrievals: objects are searched by colour,
+# once for their shape and once for their location. For these there must be two heads, with two copies of the search.
 # Here is that argument in numbers: 2 searches, 4 retrievals, and multi-head attention with all 8 pairs.
 
 # %%

@@ -401,7 +401,8 @@ assert most == 9
 #   residuals, norms and edges are this library's.
 # * The order of heads in R's section 7.2 multiplies later by earlier, taken literally; here the left neighbour is the
 #   left factor.
-# * R's eq. 1 masks what is out of range; its code pads with a learned vector. Both can be exact: pads with the
+# * R's eq. 1 masks what is out of range; its footnote 1 pads, with what it does not say, and its code pads with a
+#   learned vector. Both can be exact: pads with the
 #   identity, a mask with a reset.
 # * R's code takes an offset bias of exactly 0 for a mask. The compiled ones are 1 and -999, so that the weights
 #   would work there too; here a missing key is missing because of its index.

@@ -369,7 +369,8 @@ assert min(trained) > 0.9
 #
 # * The text has GPT-2's block (pre-LN, gelu); the code has post-LN, relu, embeddings times sqrt(D), no biases in the
 #   attention. Here: the code's; `norm`, `activation`, `biases` are switches.
-# * Eq. 1 masks what is out of range; the code pads with a learned vector, the same at every level. Both are here.
+# * Eq. 1 masks what is out of range; footnote 1 pads the input, with what it does not say; the code pads with a learned
+#   vector, the same at every level. Mask and learned vector are here.
 # * The code masks where a bias is exactly 0. Here a key is missing because of its index.
 # * The code's tree pads on the left at each level and, with more than one sub-layer a level, lets them change the pads:
 #   not the dense form any more. Here both forms agree for any number.

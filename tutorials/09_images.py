@@ -171,7 +171,7 @@ for (attention, n), theirs in published.items():
 # %% [markdown]
 # ## 4. Training: three clusters of dots
 #
-# Sort-of-CLEVR is slow: C trains 459,300 updates (section 5). What can be watched in a minute is C's other geometric
+# Sort-of-CLEVR is slow: C trains 459,300 updates (section 5 below). What can be watched in a minute is C's other geometric
 # task: do three clusters of dots make an equilateral triangle? Of such pictures half are equilateral to a pixel, in
 # the other half the third corner lies anywhere.
 
@@ -285,8 +285,8 @@ apart = max(np.abs(scores["shape"][s] - scores[kind][s]).max() for s in (0, 1) f
 assert apart > 0.3 and 0.45 < right < 0.8
 
 # %% [markdown]
-# Questions after the shape and questions after the place take different retrievals (C's Figure 14 shows this for
-# trained networks). The network knows by now *what* is asked. It does not know yet *where* to look:
+# Questions after the shape and questions after the place take different retrievals (C's Figure 14 has them by type
+# of question, for trained networks). The network knows by now *what* is asked. It does not know yet *where* to look:
 
 # %%
 recipe_, model, p = scenes[:3]

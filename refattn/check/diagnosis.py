@@ -27,7 +27,7 @@ class Diagnosis(NamedTuple):
     """What `diagnose` found."""
     comparison: Comparison     # at the first of the inputs where something is wrong
     verdict: str               # whether the forward differs, and whether the gradients are those of the kernel's own
-    lines: tuple[str, ...]     # "backward (3)": those that explain it equally well, simplest first
+    lines: tuple[str, ...]     # "backward (3)": of those that explain it equally well three, simplest first
     sentences: tuple[str, ...]
     named: bool                # whether the first sentence explains every answer
     fit: float                 # largest remaining error, in error bars
@@ -47,7 +47,8 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
 
     Takes what `compare` takes, `theirs` being a function; give `bias`, `keep` and `dropout` if the kernel takes them:
     what is not used cannot be diagnosed, and a bias of all four axes shows most.  The kernel is called some ten times,
-    in two shapes, and in one more with a bias of all four axes.  Lines that explain the answers equally are all listed.
+    in two shapes, and in one more with a bias of all four axes.  Of lines that explain the answers equally up to three
+    are listed.
     Raises ValueError as `compare` does.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
@@ -92,9 +93,11 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     found = diagnosed(searches, worst, verdict, names)
     for other in (n for n in PAGES if not (part or found.named) and subject(n).arrays == call.of.arrays):
         call = Call(theirs, other, dtype, layout, bias, keep, dropout, causal, naive)
-        if (said := call.report(*call(call.draw(sizes, seed)))).ok:         # another page altogether
-            fit = max(entry.error / max(entry.allowed, 1e-300) for entry in said.entries)
-            return found._replace(sentences=(f"every answer is that of {other}", *found.sentences), named=True, fit=fit)
+        said = call.report(*call(call.draw(sizes, seed)))
+        if (right := [entry for entry in said.entries if entry.ok]) and (said.ok or right[0].name == "o"):
+            fit = max(entry.error / max(entry.allowed, 1e-300) for entry in right)
+            words = f"{'every answer' if said.ok else 'the output'} is that of {other}"     # another page altogether
+            return found._replace(sentences=(words, *found.sentences), named=True, fit=fit)
     return found
 
 

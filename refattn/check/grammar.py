@@ -117,7 +117,7 @@ def badly_scaled(of, part, texts):
     if len(uses) > 1 and "scale" not in of.letters:         # a page's 1/sqrt(d), not an array of LayerNorm's
         names = " and ".join(of.lines[i].name for i in uses)
         for cost, words, new in rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": []}, head=of.code[1]):
-            yield Mutant(of.lines[uses[0]], f"{names}: {words}", cost + 1,
+            yield Mutant(of.lines[uses[0]], f"{names}: {words}", cost,
                          {i: renamed(of, i, {"scale": new}) for i in uses})
 
 
@@ -130,7 +130,7 @@ def misread(of, part, texts, sizes, costs):
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
         kinds = {"heads": name in ("q", "k", "v", "do"), "option": name in OPTIONS[1:] and name in of.letters,
-                 "keep": name == "keep" and name in of.letters, "at": name == "at"}
+                 "keep": name == "keep" and name in of.letters, "at": name == "at", "do": name == "do"}
         found += Changes(of, of.lines[0], (), sizes).rows(kinds, x=name)
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
@@ -141,8 +141,15 @@ def misread(of, part, texts, sizes, costs):
             if name == "at":
                 some = {i: codes[i] for i in uses if "reach" not in of.lines[i].text}
                 yield Mutant(of.lines[uses[0]], words, 1, some)
+                known = {name: new, **pads}
+                again = {line.name: re.sub(r"\b(at|before)\b", lambda x, known=known: known[x[0]], line.text)
+                         for line in of.lines if part and line.letters[:3] == "bqw" and "qwk" in line.text}
+                reads = rf"\b({'|'.join((name, *again))})\b"       # of the keys that the backward gathers again, too
+                windows = {i: renamed(of, i, known | again) for i in lines if again and re.search(reads, texts[i])}
+                if windows:
+                    yield Mutant(of.lines[uses[0]], f"{words}, in all windows", cost + 1, windows)
             first = next((i for i in uses if "reach" in of.lines[i].text and "edge" in new), uses[0])
-            if len(codes) > 1 or cost == 0:
+            if len(codes) > 1 or cost <= 0:
                 yield Mutant(of.lines[first], words, cost + 1, codes)
 
 

@@ -72,7 +72,8 @@ def blanked(function: str) -> str:
             continue
         code, indent = found["code"].strip(), " " * (len(line) - len(line.lstrip()))
         target = re.split(r"\s[-+*/]?=\s", code)[0]
-        kept.append(f"{indent}# {found['tags']:<36} {target} = ?")
+        if (comment := f"{indent}# {found['tags']:<36} {target} = ?") != kept[-1]:      # dq *= scale is of dq's line
+            kept.append(comment)
         tags.append(re.findall(r"\d+", found["tags"])[0])
     body = "\n".join(kept)
     say = f'    raise NotImplementedError("lines ({tags[0]}) to ({tags[-1]}) are to be written")\n    return'
@@ -90,12 +91,15 @@ def exercise(name: str) -> str:
     equation = ast.get_docstring(ast.parse(source)).split("Source:")[0].rstrip()
     what = "backward" if out.endswith("_backward") else "forward"
     given = "forward" if what == "backward" else "backward"
+    last = "w" if page == "sliding_dilated" else "k"
+    options = f"--bias hq{last} --keep bhq{last} --dropout bhq{last}"       # without one its mistakes are not seen
     return "\n".join([
         "# ruff: noqa: F401, F821, F841",
         f'"""Exercise: write the {what} of {page} attention.  The {given} is given.', "", equation, "",
         "Each missing line has left its number and the arrays that it makes; dx is the gradient of x.",
-        f"    refattn check tutorials/exercises/{name}.py --as {page}",
-        "says for the output and each gradient whether it is right, and where not, which line is wrong.",
+        f"    refattn check tutorials/exercises/{name}.py --as {page} {options}",
+        "says for the output and each gradient whether it is right, and where not, which line is wrong.  Without",
+        "--bias, --keep or --dropout it does not look at what belongs to it.",
         f"Made by make.py from refattn/attention/{page}.py.", '"""', "",
         *imports(source, names_in("\n\n".join(parts[part] for part in chosen))), "",
         *constants, *[""] * bool(constants), "", body, ""])

@@ -1,27 +1,14 @@
 """Figures that the papers print, once, for comparison: one file a paper.  They are theirs, never measured here."""
 
-from .compositional import (
-    FIGURE_7,
-    SORT_OF_CLEVR,
-    TABLE_2_OF_C,
-    TABLE_3_OF_C,
-    TABLE_4,
-    TABLE_6,
-    contextual_retrieval,
-    esbn,
-    multitask_images,
-    scan,
-    sort_of_clevr,
-    triangles,
-)
+from . import compositional, regular
+from .compositional import FIGURE_7, SORT_OF_CLEVR, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_4, TABLE_6
 from .hypernetwork import FUZZY_LOGIC, FUZZY_LOGIC_EXPERTS, SRAVEN, SRAVEN_EXPERTS, TABLE_A1, TABLE_A2
-from .regular import TABLE_1, TABLE_2, TABLE_3, regular_languages
+from .regular import TABLE_1, TABLE_2, TABLE_3
 from .source import Published
 
 __all__ = ["FIGURE_7", "FUZZY_LOGIC", "FUZZY_LOGIC_EXPERTS", "SORT_OF_CLEVR", "SRAVEN", "SRAVEN_EXPERTS", "TABLE_1",
            "TABLE_2", "TABLE_2_OF_C", "TABLE_3", "TABLE_3_OF_C", "TABLE_4", "TABLE_6", "TABLE_A1", "TABLE_A2",
-           "Published", "contextual_retrieval", "esbn", "figures_for", "multitask_images", "regular_languages", "scan",
-           "sort_of_clevr", "triangles"]
+           "Published", "figures_for"]
 
 OTHER_MODELS = Published("none", "Bhattamishra et al. 2020 trained other models. With protocol per_position an "
                          "accuracy is of strings right at every position, so many in each window, not per length",
@@ -31,16 +18,17 @@ NOTHING = Published("none", "no paper has this task", {}, {})
 BY_TASK = {                    # of a recipe: TASK -> fields -> Published
     "fuzzy_logic": lambda x: FUZZY_LOGIC_EXPERTS if x.get("experts") else FUZZY_LOGIC,
     "sraven": lambda x: SRAVEN_EXPERTS if x.get("experts") else SRAVEN,
-    "contextual_retrieval": lambda x: contextual_retrieval(x["searches"], x["retrievals"], x["width"], x["heads"],
-                                                           x["held_out"]),
-    "regular_languages": lambda x: OTHER_MODELS if x["protocol"] == "per_position" else regular_languages(
+    "contextual_retrieval": lambda x: compositional.contextual_retrieval(
+        x["searches"], x["retrievals"], x["width"], x["heads"], x["held_out"]),
+    "regular_languages": lambda x: OTHER_MODELS if x["protocol"] == "per_position" else regular.regular_languages(
         x["language"], x["chunk"]),
-    "sort_of_clevr": lambda x: sort_of_clevr("ternary", x["width"], x["heads"], x["retrievals"], x["scoring"]),
-    "triangles": lambda x: triangles(x["retrievals"], x["scoring"]),
-    "multitask_images": lambda x: multitask_images(x["retrievals"]) if x["first"] == "cifar10" else
-    multitask_images(x["retrievals"])._replace(figures={}),
-    "esbn": lambda x: esbn(),
-    "scan": lambda x: scan(x["cutoff"], x["retrievals"]),
+    "sort_of_clevr": lambda x: compositional.sort_of_clevr(
+        "ternary", x["width"], x["heads"], x["retrievals"], x["scoring"]),
+    "triangles": lambda x: compositional.triangles(x["retrievals"], x["scoring"]),
+    "multitask_images": lambda x: compositional.multitask_images(x["retrievals"]) if x["first"] == "cifar10" else
+    compositional.multitask_images(x["retrievals"])._replace(figures={}),
+    "esbn": lambda x: compositional.esbn(),
+    "scan": lambda x: compositional.scan(x["cutoff"], x["retrievals"]),
     "text": lambda x: OTHER_CORPORA,
 }
 
