@@ -20,8 +20,9 @@ def tags(function) -> list[int]:
 def check_tags(forward, backward):
     """The backward answers the forward's lines in exactly reverse order."""
     numbers = list(dict.fromkeys(tags(forward)[::-1]))          # of two branches that end alike, the last
-    assert numbers == list(range(len(numbers), 0, -1)) and len(numbers) > 3, numbers
-    assert tags(backward) == numbers, tags(backward)
+    assert numbers == list(range(len(numbers), 0, -1)) and len(numbers) > 3, (
+        f"tags of {forward.__name__} are {numbers[::-1]}; allowed: 1, 2, ..., at least four, one in a line")
+    assert tags(backward) == numbers, f"tags of {backward.__name__} are {tags(backward)}; allowed: {numbers}"
 
 
 def inputs(b=2, q=3, k=4, h=5, d=6, e=7, dtype="float64"):

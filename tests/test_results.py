@@ -549,8 +549,8 @@ def test_words_on_half_of_the_rule_combinations_are_those_of_the_runs():
     found = [run["metrics"]["held_out"]["panel_accuracy"] for run in records.load("sraven_fractions")["runs"]]
     row, = (row for row in judged() if row["words"].startswith("The more rule combinations are held out"))
     assert (f"softmax attention has {np.mean(found):.3f} ± {np.std(found, ddof=1) / len(found)**0.5:.3f} of the "
-            f"held-out panels, {row['effect']:.3f} less ({row['interval_95'][0]:.3f} to {row['interval_95'][1]:.3f}, n = "
-            f"{len(found)}): the direction of H's figure A5, not supported.") in " ".join(RESULTS.split())
+            f"held-out panels, {row['effect']:.3f} less ({row['interval_95'][0]:.3f} to {row['interval_95'][1]:.3f}, "
+            f"n = {len(found)}): the direction of H's figure A5, not supported.") in " ".join(RESULTS.split())
     assert row["verdict"].startswith("not supported") and f"from {min(found):.2f} to {max(found):.2f}." in RESULTS
 
 

@@ -72,7 +72,7 @@ def test_the_table_of_what_is_revealed_is_of_these_bugs(bugs):
     assert kept["mistakes"] == [f"{bug.file}: {bug.sentence}" for bug in BUGS]
     assert {file: [found["mistakes"][i] for i in numbers] for file, numbers in found["revealed"].items()} == {
         file: [kept["mistakes"][i] for i in numbers if kept["mistakes"][i] in found["mistakes"]]
-        for file, numbers in kept["revealed"].items()}
+        for file, numbers in kept["revealed"].items()}, "run: python -m tests.planted.revealed --all"
 
 
 def test_the_bugs_that_it_reveals_are_named(written):

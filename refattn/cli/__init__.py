@@ -169,7 +169,8 @@ def status_of(argv) -> int:
     except (Usage, ValueError, OSError) as error:
         line, status = str(error), 2
     except ModuleNotFoundError as error:                    # of an analysis or a picture
-        line, status = f"{error.name} is missing; allowed after: pip install 'refattn[plots]'", 2
+        advice = "; allowed after: pip install 'refattn[plots]'" * ("refattn" not in str(error.name))
+        line, status = f"{error.name} is missing{advice}", 2
     except KeyboardInterrupt as error:
         line, status = str(error) or "stopped", 130
     print(f"refattn{f' {name}' if name in COMMANDS else ''}: {' '.join(line.split())}", file=sys.stderr)

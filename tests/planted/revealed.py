@@ -1,6 +1,7 @@
 """Which planted bugs each reference vector reveals; the wheel has this table and not the bugs.
 
     python -m tests.planted.revealed            writes it into the package; asks new vectors, and all for new bugs
+    python -m tests.planted.revealed NAME ...   the same, and the vectors of these variants, whose pages have changed
     python -m tests.planted.revealed --all      asks everything
 """
 
@@ -46,5 +47,7 @@ def table(bugs=BUGS, known=None) -> dict:
 
 if __name__ == "__main__":
     kept = None if "--all" in sys.argv else json.loads(vectors.REVEALED.read_text(encoding="utf-8"))
+    if kept is not None:
+        kept["revealed"] = {file: x for file, x in kept["revealed"].items() if file.split("-")[0] not in sys.argv}
     text = json.dumps(table(known=kept)).replace("], ", "],\n").replace('", ', '",\n')
     vectors.REVEALED.write_text(text + "\n", encoding="utf-8")

@@ -51,7 +51,7 @@ def gated_hyla(q, k, v, u, *, bias=None, keep=None, dropout=None):
 
     Raises ValueError or TypeError for shapes, dtypes or devices that do not fit together.
     """
-    check_inputs(q, k, v, bias, keep, dropout)
+    check_inputs(q, k, v, bias, keep, dropout, u=(u, "bkhe"))
     s = ops.scores(q, k, bias, over="h")                        # (1) eq. 1
     s = ops.dropped_to_zero(s, keep)                            # (2)
     a, rho = ops.rms_head(s)                                    # (3) eq. 1, sigma = RMSHead
