@@ -58,8 +58,8 @@ class Table(Exhibit):
     digits: int = 3                    # of the paper's figures
     remarks: tuple = ()
     default_scale: str = "quick"       # of fresh runs
-    units: bool = False                # whether rows have several units, which stand before the label's colon
     axes: tuple = ()                   # what goes from column to column, where that is a quantity, and what is measured
+    units: bool = False                # whether rows have several units, which stand before the label's colon
 
     def cells(self, only=()):
         """(row, column, recipe fields) of every cell; of rows whose label contains one of `only`."""
