@@ -517,10 +517,8 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
     assert row["verdict"] == "suggested" and min(row["differences"].values()) > 0 < low
     alone = [pair["interval_95"] for pair in row["pairs"]]
     assert all(low < 0 < high for low, high in alone)
-    assert "does ({:+.3f}, {:+.3f} and {:+.3f})".format(*(pair["effect"] for pair in row["pairs"])) in words
-    images = [row["interval_95"] for row in judged()
-              if row["source"].startswith(tuple(f"C, section 4.{n}" for n in (2, 3, 4))) and "interval_95" in row]
-    assert [low > 0 for low, _ in images] == [True, False, False]
+    assert ("no type of question alone has an interval that leaves out zero "
+            "({:+.3f}, {:+.3f} and {:+.3f})".format(*(pair["effect"] for pair in row["pairs"]))) in words
 
 
 def test_words_on_statements_that_were_tried_small_are_those_of_the_runs():
@@ -542,7 +540,7 @@ def test_words_on_statements_that_were_tried_small_are_those_of_the_runs():
     assert min(rules["differences"].values()) > 0
     falls = rows["Held-out R² falls as more combinations are held out"]
     assert "shown until three more statements were tested, and is suggested now" in words
-    assert falls["verdict"] == "suggested" and falls["adjusted_p"] * 25 / 28 < 0.05
+    assert falls["verdict"] == "suggested" and falls["adjusted_p"] * 24 / 27 < 0.05
 
 
 def test_words_on_half_of_the_rule_combinations_are_those_of_the_runs():
@@ -571,8 +569,12 @@ def test_words_on_models_of_text_are_those_of_the_runs():
     chosen, other = (sorted((run for run in records.load(name)["runs"] if run["fields"]["unit"] == "words"),
                             key=lambda run: (run["fields"]["attention"], run["fields"]["seed"]))
                      for name in ("text_models", "text_rates"))
+    assert all(max(row["differences"].values()) < 0 for row in (softmax, linear))
+    assert "behind softmax attention, with every seed; that this is less than the 0.1" in words
+    assert "behind linear attention, with every seed: contradicted" in words
+    assert (softmax["verdict"], linear["verdict"].split()[0]) == ("suggested", "contradicted")
     assert {run["fields"]["rate"] for run in chosen} == {0.001} and "chose 0.001 for all" in words
-    for ours, theirs in zip(chosen, other, strict=True):
+    for ours, theirs in zip((run for run in chosen if run["fields"]["seed"] < 3), other, strict=True):
         assert theirs["history"]["loss"][-1] < ours["history"]["loss"][-1]
         assert theirs["metrics"]["validation"]["bits"] > ours["metrics"]["validation"]["bits"]
     share, = {f"{run['metrics']['test']['unknown']:.1%}" for run in chosen}
@@ -591,8 +593,9 @@ def test_words_on_shared_blocks_are_those_of_the_runs():
                 size[key] = run["parameters"]
     better = next(row for row in judged() if "again and again" in row["words"])
     low, high = better["interval_95"]
-    assert f"is {better['effect']:.3f} bits a word better (95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
-    assert "with every seed" in words and min(better["differences"].values()) > 0
+    assert (f"is {better['effect']:.3f} bits a word better (95 % interval {low:.3f} to {high:.3f}, n = 8), "
+            "with every seed: suggested") in words
+    assert better["verdict"] == "suggested" and min(better["differences"].values()) > 0
     softmax, ours = (np.mean(bits[name, "text_shared"]) - np.mean(bits[name, "text_models"])
                      for name in ("softmax", "compositional"))
     share = 100 * size["softmax", "text_shared"] / size["softmax", "text_models"]
@@ -606,11 +609,12 @@ def test_words_on_images_are_those_of_the_runs():
     interval = "95 % interval {:.3f} to {:.3f}, n = {})"
     for what, text in (
             ("equilateral triangles", f"is {{:.3f}} better ({interval}, with every seed: the paper's order"),
-            ("four sets of images at a time", f"the two models are not told apart ({{:+.3f}}, {interval}")):
+            ("four sets of images at a time", f"is {{:.3f}} better ({interval}, with six seeds of eight: suggested")):
         row = lines[f"Compositional attention is better on {what}"]
         assert text.format(row["effect"], *row["interval_95"], len(row["differences"])) in words
-        assert row["interval_95"][0] < 0
-        assert "with every seed" not in text or min(row["differences"].values()) > 0
+        assert row["verdict"].split()[0] == ("suggested" if "suggested" in text else "not")
+        assert sum(x < 0 for x in row["differences"].values()) == 2 * ("six seeds" in text)
+    assert all(pair["interval_95"][0] < 0 < pair["interval_95"][1] for pair in row["pairs"])
     size = {run["fields"]["attention"]: run["parameters"] for run in records.load("triangles")["runs"]}
     assert (f"{size['compositional'] / size['softmax'] - 1:.0%}".replace("%", " % more parameters there, ")
             + f"{size['compositional']:,} beside {size['softmax']:,}." in words)
