@@ -174,11 +174,12 @@ def gelu(x, *, slope=None):
         y *= x
         t = xp.tanh(y, out=y)
         for slope in slopes:
-            xp.clip(x, -30, 30, out=slope)              # beyond, 1 - t * t is 0, and x * x might overflow
-            rise = slope * slope
+            # beyond 30, 1 - t * t is 0, and x * x might overflow; CuPy clips no complex numbers
+            near = xp.clip(x, -30, 30, out=slope) if x.dtype.kind == "f" else x
+            rise = near * near
             rise *= 3 * GELU_C * GELU_A
             rise += GELU_C
-            rise *= slope
+            rise *= near
             xp.multiply(t, t, out=slope)
             xp.subtract(1, slope, out=slope)
             slope *= rise

@@ -54,6 +54,7 @@ INTEGERS = "int32 int64 uint32 uint64"
 AT = dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), INTEGERS) | {
     "add": f"{INTEGERS} float16 float32 float64", "subtract": "int32 uint32",
     "maximum": f"{INTEGERS} float32 float64", "minimum": f"{INTEGERS} float32 float64"}
+REAL = {"clip", "logical_and", "logical_or", "logical_xor", "logical_not"}      # no complex numbers, unlike NumPy's
 REDUCTIONS = {"add": dict(reduce="sum", accumulate="cumsum"), "multiply": dict(reduce="prod", accumulate="cumprod")}
 SCALARS, SEQUENCES = (int, float, complex, bool, np.generic), (list, tuple, np.ndarray)
 
@@ -140,6 +141,11 @@ def operand(a, name):
     raise TypeError(f"Unsupported type {type(a)}: {name} of {CUPY} takes device arrays and scalars")
 
 
+def real(hosts, name):
+    if name in REAL and any(np.iscomplexobj(x) for x in hosts):
+        raise TypeError(f"Wrong type of arguments for {name}: {CUPY} has none for complex numbers")
+
+
 def argument(a, name, parameter):
     """What NumPy gets: a device array's memory, or the argument itself where the host may decide."""
     if type(a) is ndarray:
@@ -187,6 +193,7 @@ def function(name, parameters, run):
         first = hosts[0] if hosts else None
         if type(first) is not np.ndarray and needs_array and hosts and type(first) is not list:
             raise TypeError(f"Unsupported type {type(first)}: {name} of {CUPY} takes a device array")
+        real(hosts, name)
         keywords = {key: argument(a, name, key) for key, a in kwargs.items()} if kwargs else kwargs
         if hidden:
             note(hidden if type(hidden) is str else hidden(*args, **kwargs), name)
@@ -215,6 +222,7 @@ class ufunc:
         if len(args) > self.nin and out is None:
             args, out = args[:self.nin], args[self.nin:]
         hosts = [a._host if type(a) is ndarray else operand(a, name) for a in args]
+        real(hosts, name)
         counts.launches += 1
         if out is None:
             value = self.run(*hosts, order="C", **keywords)

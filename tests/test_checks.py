@@ -39,7 +39,7 @@ def test_case_in_fifteen_draws(case, name):
 @pytest.mark.parametrize("case", ALL, ids=NAMES)
 def test_case_under_the_rules_of_cupy(case):
     on_cupy = case.on(strict_cupy)
-    for name in filter(lambda name: check.applies(name, on_cupy), ("array_module", "untouched", "dtype")):
+    for name in filter(lambda name: check.applies(name, on_cupy), ("array_module", "untouched", "dtype", "derivative")):
         for seed in range(2):
             assert check.run(name, on_cupy, np.random.default_rng(seed)) is not None
 
