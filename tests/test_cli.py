@@ -692,6 +692,18 @@ WIDE = ["list", "verify hyla_equals", "reproduce", "reproduce --all", "reproduce
         "reproduce table-a1-logic", "reproduce table-6 --all", "reproduce table-3 --all"]
 
 
+def test_numbers_stand_to_the_right_and_words_to_the_left(monkeypatch, capsys):
+    def claims(*words):
+        assert cli.main(["reproduce", "claims", "--row", "H, section 3.1, table A1", "H, eq. 2-5", *words]) == 0
+        return capsys.readouterr().out.splitlines()
+    assert "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |" in claims("--format", "markdown")
+    monkeypatch.setenv("COLUMNS", "110")
+    heading, exact, number = (next(line for line in claims() if word in line)
+                              for word in ("source", "H, eq. 2-5", "+0.131"))
+    assert heading.index("verdict") == exact.index("holds") and heading.index("source") == exact.index("H, eq.")
+    assert heading.index("effect") + len("effect") == number.index("+0.131") + len("+0.131")
+
+
 @pytest.mark.parametrize("words", WIDE)
 def test_tables_fit_the_terminal_and_a_pipe_gets_whole_lines(words, capsys, monkeypatch):
     for width in 80, 120:

@@ -47,11 +47,11 @@ def wrapped(text: str) -> str:
     return "\n".join(line for long in text.splitlines() for line in lines(long, room()))
 
 
-def fitted(rows, right, limit: int | None) -> list[list[str]]:
+def fitted(rows, right, limit: int | None, apart=True) -> list[list[str]]:
     """The lines of each row: of the heading first, then of a rule, as `columns` says."""
     places = range(len(rows[0]))
     widths = [max(len(row[i]) for row in rows) for i in places]
-    hang = [0 if i in right else 2 for i in places]
+    hang = [2 if apart and i not in right else 0 for i in places]
 
     def longest_part(some, i):
         return max(len(part.rstrip()) for row in some for part in re.findall(PART, row[i]))
@@ -62,8 +62,8 @@ def fitted(rows, right, limit: int | None) -> list[list[str]]:
             min(widths[i], max(word[i] + 2, FIRST if i == 0 else 0))
             for i in places]                                # numbers are not broken, their headings may be
     gaps = 2 * len(places) - 2
-    if limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
-        below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2)
+    if apart and limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
+        below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2, apart=False)
         labels = [[], [], *(lines(row[0], limit) for row in rows[1:])]
         return [[*label, *(f"  {line}" for line in part)] for label, part in zip(labels, below, strict=True)]
     for least in body, word, [5] * len(widths):             # the last breaks words

@@ -1,8 +1,17 @@
 """Tables of `refattn reproduce` as text, Markdown and JSON."""
 
 import json
+import re
 
 from .comparison import columns, lines, room
+
+
+NUMBER = re.compile(r"[-+<–]|\d|not given|never run|$")      # how the cells of a column of numbers begin
+
+
+def numbers(sheet) -> set[int]:
+    """The columns of numbers, which stand to the right; what is no number stands to the left."""
+    return {i for i in range(1, len(sheet.headings)) if all(NUMBER.match(row[i]) for row in sheet.rows)}
 
 
 def below(sheet) -> list[str]:
@@ -13,16 +22,16 @@ def below(sheet) -> list[str]:
 def text(sheet) -> str:
     """For a terminal."""
     limit = room()
-    right = set(range(1, len(sheet.headings)))
-    aligned = columns([sheet.headings, *sheet.rows], right, limit) if sheet.rows else "No row was run."
+    aligned = columns([sheet.headings, *sheet.rows], numbers(sheet), limit) if sheet.rows else "No row was run."
     title, notes = lines(sheet.title, limit), [line for note in below(sheet) for line in lines(note, limit)]
     return "\n".join([*title, "", aligned, "", *notes])
 
 
 def markdown(sheet) -> str:
     """For documents: a heading line, the table, the notes as one paragraph."""
-    lines = [sheet.headings, ["---"] + ["---:"] * (len(sheet.headings) - 1), *sheet.rows]
-    table = "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
+    right = numbers(sheet)
+    rule = ["---:" if i in right else "---" for i in range(len(sheet.headings))]
+    table = "\n".join(f"| {' | '.join(texts)} |" for texts in (sheet.headings, rule, *sheet.rows))
     return f"**{sheet.title}**\n\n{table}\n\n{' '.join(below(sheet))}"
 
 
