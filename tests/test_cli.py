@@ -431,8 +431,9 @@ BAD_CALLS = [                                               # call, exception, w
      ["epsilon is nan"]),
     ("a variant near another", lambda: VARIANTS["hila"], KeyError,
      ["'hila' is unknown, did you mean hyla?", "softmax"]),
-    ("a variant with a page of its own", lambda: VARIANTS["compositional"], KeyError,
-     ["'compositional' is no row of VARIANTS: refattn.attention.compositional has arguments of its own"]),
+    ("a variant with a layer of its own", lambda: VARIANTS["compositional"], KeyError,
+     ["attention is 'compositional', but its layer is in refattn.attention.compositional; allowed: softmax, linear"]),
+    ("a module that is no variant", lambda: variant("masks"), ValueError, ["'masks' is unknown; allowed: softmax"]),
     ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
     *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,
        ["p is an array of shape", "allowed: its named views, the second result of params.allocate"])

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 CONTRIBUTED = sorted(path.parent for path in ROOT.glob("tests/contributed/*/page.py"))
 NAMES = [path.name for path in CONTRIBUTED]
-END = "\n)}\n"                                   # of the table of variants
+END = "\n)})\n"                                  # of the table of variants
 
 
 def run(copy, *words):

@@ -7,7 +7,6 @@ recipes and the command line read this table.  `CONTRIBUTING.md` says how a row 
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -74,13 +73,14 @@ class _Variants(dict):
         raise KeyError(unknown(name))
 
 
-VARIANTS: dict[str, Variant] = {row.name: row for row in (
+VARIANTS: dict[str, Variant] = _Variants({row.name: row for row in (
     of_page("softmax", "eq. 1-3", "o[b,q,h] = sum_k a_h v_h with a = softmax_k(q.k / sqrt(d) + bias) x dropout",
-         row="Softmax attention", knobs=Knobs("softmax", 1, "identity"), tiles="softmax"),
+            row="Softmax attention", knobs=Knobs("softmax", 1, "identity"), tiles="softmax"),
     of_page("linear", "eq. 1-3", "o[b,q,h] = sum_k a_h v_h with a = (q.k / sqrt(d) + bias) x dropout",
-         row="Linear attention", knobs=Knobs("none", 1, "identity"), tiles="sum"),
-    of_page("hyla", "eq. 6-7", "o[b,q,h] = sum_k a_h relu(sum_j a_j v_j) with a = rms_head(q.k / sqrt(d) + bias) x "
-         "dropout, a and v being those of the pair q, k", row="HYLA", knobs=Knobs("rms_head", 2, "relu"), tiles="sum"),
+            row="Linear attention", knobs=Knobs("none", 1, "identity"), tiles="sum"),
+    of_page("hyla", "eq. 6-7",
+            "o[b,q,h] = sum_k a_h relu(sum_j a_j v_j) with a = rms_head(q.k / sqrt(d) + bias) x dropout, a and v being "
+            "those of the pair q, k", row="HYLA", knobs=Knobs("rms_head", 2, "relu"), tiles="sum"),
     _knobs("linear_rms_head", "Linear + RMSHead", "rms_head", 1, "identity"),
     _knobs("linear_rms_head_relu_values", "Linear + RMSHead + nonlinear value", "rms_head", 1, "relu"),
     _knobs("hyla_no_rms_head", "HYLA - RMSHead", "none", 2, "relu"),
@@ -90,14 +90,13 @@ VARIANTS: dict[str, Variant] = {row.name: row for row in (
     _knobs("hyla_deep", "HYLA + deep value network", "rms_head", 3, "relu"),
     _knobs("hyla_and_softmax", "HYLA + softmax", "softmax_rms_head", 2, "relu"),
     _knobs("hyla_and_softmax_reversed", "HYLA + softmax (the other order)", "rms_head_softmax", 2, "relu"),
-)}
-VARIANTS = _Variants(VARIANTS)
+)})
 
 
 def unknown(name) -> str:
     """The words of an error about a name that is none of the table's."""
-    if str(name).isidentifier() and Path(__file__).with_name(f"{name}.py").exists():
-        return f"attention {name!r} is no row of VARIANTS: refattn.attention.{name} has arguments of its own"
+    if name in ("compositional", "sliding_dilated"):
+        return f"attention is {name!r}, but its layer is in refattn.attention.{name}; allowed: {', '.join(VARIANTS)}"
     return refusals.unknown("attention", name, VARIANTS)
 
 
