@@ -13,6 +13,7 @@ from .. import refusals
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
 from ..train.evaluation import stream
+from ..xp import to_device
 
 
 def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tuple = ()):
@@ -50,6 +51,11 @@ def check_fields(made) -> None:
             object.__setattr__(made, f.name, getattr(made, f.name).tolist())
         allowed = {name: f.metadata[name] for name in ("least", "most", "choices")}
         check(f.name, getattr(made, f.name), f.type, **allowed)
+
+
+def dropout(rng, probability: float, shape, xp):
+    """float32 factors in the module `xp`, drawn on the host: 0 with this probability, else 1 / (1 - probability)."""
+    return to_device((rng.random(shape, np.float32) >= probability) * np.float32(1 / (1 - probability)), xp)
 
 
 @dataclass(frozen=True, kw_only=True)

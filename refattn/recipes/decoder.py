@@ -7,14 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ..attention import VARIANTS
 from ..attention.layer import MultiHead
 from ..layers.mixture_of_experts import MixtureOfExperts
 from ..models.transformer import decoder
-from ..xp import to_device
-from .base import Recipe, setting
+from .base import Recipe, dropout, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +71,8 @@ class DecoderRecipe(Recipe):
         return batch.tokens, {"read": slice(-self.shape()[-1], None)} if self.read else {}
 
     def dropouts(self, batch, rng, xp):
-        """One keep matrix per block and step, shared over batch and heads, divided by 1 - attention_dropout."""
+        """One matrix of pairs per block and step, shared over batch and heads."""
         if not self.attention_dropout:
             return {}
         length = self.shape()[0]
-        keep = rng.random((self.layers, 1, 1, length, length), np.float32) >= self.attention_dropout
-        return {"dropout": list(to_device(keep * np.float32(1 / (1 - self.attention_dropout)), xp))}
+        return {"dropout": list(dropout(rng, self.attention_dropout, (self.layers, 1, 1, length, length), xp))}

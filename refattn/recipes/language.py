@@ -7,8 +7,6 @@ Source: H, section 5 (attention variants); C, section 4.7 (compositional, one bl
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..attention import VARIANTS
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
@@ -22,8 +20,7 @@ from ..layers.stack import Stack
 from ..layers.text_positions import ALiBi, Kerple
 from ..models.language import Language
 from ..params import XAVIER_UNIFORM, Init, count
-from ..xp import to_device
-from .base import Recipe, setting
+from .base import Recipe, dropout, setting
 
 IN_HEADS = {"rotary": lambda heads: Rotary(), "alibi": ALiBi, "kerple_log": Kerple,
             "kerple_power": lambda heads: Kerple(heads, "power")}
@@ -130,17 +127,12 @@ class LanguageRecipe(Recipe):
 
     def dropouts(self, batch, rng, xp):
         """Of embeddings, sub-layers and pairs, as the fields say."""
-        options, (b, t) = {}, batch.tokens.shape
+        options, (b, t), m = {}, batch.tokens.shape, self.width
         blocks = list(self.build().applications(t))
-
-        def drawn(probability, *shape):
-            keep = rng.random(shape, np.float32) >= probability
-            return to_device(keep * np.float32(1 / (1 - probability)), xp)
-
         if self.attention_dropout:
             keys = self.chunk if self.attention == "regular_gpt" else t
-            options["dropout"] = [drawn(self.attention_dropout, b, self.heads, t, keys) for _ in blocks]
+            options["dropout"] = [dropout(rng, self.attention_dropout, (b, self.heads, t, keys), xp) for _ in blocks]
         if self.dropout:
-            options["embedding_dropout"] = drawn(self.dropout, b, t, self.width)
-            options["residual"] = [[drawn(self.dropout, b, t, self.width) for _ in range(2)] for _ in blocks]
+            options["embedding_dropout"] = dropout(rng, self.dropout, (b, t, m), xp)
+            options["residual"] = [[dropout(rng, self.dropout, (b, t, m), xp) for _ in range(2)] for _ in blocks]
         return options
