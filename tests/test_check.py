@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refattn import check, ops
-from refattn.attention import VARIANTS
+from refattn.attention import VARIANTS, masks
 from refattn.automata.lemma_1 import lemma_1, lemma_1_backward
 from refattn.check.kernels import EXAMPLE, Call
 from refattn.verification import plain_formulas
@@ -174,6 +174,30 @@ def test_arrays_instead_of_a_function():
         check.compare({"q": q, "o": o}, "hyla")
     with pytest.raises(ValueError, match="theirs gave dbias; allowed: o, dq, dk, dv"):
         check.compare({**arrays, "o": o, "dbias": o}, "hyla", layout="bhtd")
+
+
+def test_arrays_of_a_causal_kernel():
+    rng = np.random.default_rng(0)
+    q, do, k, v = (rng.standard_normal(s) for s in ((2, 5, 3, 4), (2, 5, 3, 6), (2, 7, 3, 4), (2, 7, 3, 6)))
+    o, saved = VARIANTS["softmax"].forward(q, k, v, keep=masks.causal(5, 7))
+    arrays = {"q": q, "k": k, "v": v, "do": do, "o": o,
+              **dict(zip(("dq", "dk", "dv"), VARIANTS["softmax"].backward(saved, do), strict=False))}
+    assert check.compare(arrays, "softmax", dtype="float64", causal=True).ok
+    assert not check.compare(arrays, "softmax", dtype="float64").ok
+    with pytest.raises(ValueError, match="causal is True, but linear_state has an order of its own"):
+        check.compare({**arrays, "state": o, "dend": o}, "linear_state", causal=True)
+
+
+@pytest.mark.parametrize("variant, more, words", [
+    ("compositional", (), "theirs has q, k, v, o; allowed: q, k, v, selector, wr and at least one of o, dq, dk, dv"),
+    ("hyla_deep", (), "allowed: q, k, v, wv2 and at least one of"),
+    ("linear_state", (), "allowed: q, k, v, state and at least one of"),
+    ("linear_state", ("state", "do"), "allowed: q, k, v, state, do, dend and at least one of"),
+    ("layers/MultiHead hyla", (), "theirs is a dict; allowed: a function"),
+])
+def test_arrays_that_lack_some_get_one_line(variant, more, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        check.compare(dict.fromkeys(("q", "k", "v", "o", *more), np.ones((2, 3, 4, 5))), variant)
 
 
 @pytest.mark.parametrize("options, words", [

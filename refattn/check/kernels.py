@@ -30,7 +30,7 @@ from ..verification import plain_formulas, rounding
 from ..verification.rounding import UNIT
 from .formulas import formulas
 from .running import Runner, evaluated
-from .subjects import Subject, drawn, subject
+from .subjects import Subject, drawn, masked, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 
@@ -142,9 +142,10 @@ class Call:
         if sorted(layout or "") != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
-        if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping)):
-            raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function, or a mapping of arrays")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
+        if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
+            raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function"
+                             f"{', or a mapping of arrays' * bool(self.of.arrays)}")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]
 
@@ -239,15 +240,18 @@ class Call:
     def given(self) -> tuple[dict, dict]:
         """Inputs and results from a mapping that has both."""
         theirs = {n: x for n, x in self.theirs.items() if x is not None}
-        if not {"q", "k", "v"} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
-            raise ValueError(f"theirs has {', '.join(theirs)}; allowed: q, k, v and at least one of o, dq, dk, dv")
+        ends = ["do", "dend"] if "state" in self.of.arrays and {"do", "dend"} & theirs.keys() else []
+        if not {*self.of.arrays, *ends} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
+            raise ValueError(f"theirs has {', '.join(theirs)}; allowed: {', '.join((*self.of.arrays, *ends))} and at "
+                             f"least one of o, dq, dk, dv")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
         for n, x in inputs.items():
             if not np.isfinite(x).all():
                 raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers"
                                  f"{', and keep for what is not attended to' * (n == 'bias')}")
-        return inputs, {n: x for n, x in arrays.items() if n not in inputs}
+        results = {n: x for n, x in arrays.items() if n not in inputs}
+        return masked(self.of, inputs) if self.causal else inputs, results
 
     def bars(self, inputs, results) -> tuple[dict, dict]:
         """Our results, and what is allowed of each entry.

@@ -144,8 +144,13 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     if off := [n for n in chosen if not of.arrays or n not in of.letters]:
         raise ValueError(f"{', '.join(off)} cannot be chosen for {of.name}; allowed: inputs as its row draws")
     inputs = of.draw(chosen, size, np.random.default_rng(int(seed)))
-    if causal:
-        if of.letters.get("keep") != "bhqk" or not of.arrays:
-            raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
-        inputs["keep"] = np.tri(size["q"], size["k"], size["k"] - size["q"], bool) & inputs.get("keep", True)
+    inputs = masked(of, inputs) if causal else inputs
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}
+
+
+def masked(of: Subject, inputs) -> dict:
+    """Inputs whose keep leaves out later keys too.  Raises ValueError for a subject that has no such mask."""
+    if of.letters.get("keep") != "bhqk" or not of.arrays:
+        raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
+    queries, keys = (inputs[n].shape[1] for n in "qk")
+    return inputs | {"keep": np.tri(queries, keys, keys - queries, bool) & inputs.get("keep", True)}
