@@ -93,13 +93,13 @@ class MultiHead(Keeping):
     def asked(self, p, arrays, at, bias, keep, dropout):
         """y (b, q, m), and the rest of Saved, from q (b, q, h, d), k, v, ... ; the queries stand at the range `at`."""
         q, k, v = (arrays[name] for name in "qkv")
-        row, turned = variant(self.variant), None
+        row, position = variant(self.variant), None
         if self.position is not None:
-            q, k, relative, turned = self.position.forward(getattr(p, "position", None), q, k, at)
+            q, k, relative, position = self.position.forward(getattr(p, "position", None), q, k, at)
             bias = relative if bias is None else bias if relative is None else relative + bias
         arrays = arrays | {name: p[name] for name in row.parameters()}
         o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias, keep=keep, dropout=dropout)
-        return self._out(p, o), (turned, saved, o)
+        return self._out(p, o), (position, saved, o)
 
     def _out(self, p, o):
         y = contract("bqhe,hem->bqm", o, p.wo)
@@ -128,7 +128,7 @@ class MultiHead(Keeping):
 
     def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
-        x, context, bias, read, at, inner, o = saved
+        x, context, bias, read, position, inner, o = saved
         if self.biases:
             grads.bo += dy.sum(axis=(0, 1))
         grads.wo += contract("bqhe,bqm->hem", o, dy)
@@ -138,7 +138,7 @@ class MultiHead(Keeping):
         for name in row.parameters():
             grads[name] += gradients[name]
         if self.position is not None:
-            dq, dk = self.position.backward(getattr(p, "position", None), at, dq, dk, dbias,
+            dq, dk = self.position.backward(getattr(p, "position", None), position, dq, dk, dbias,
                                             getattr(grads, "position", None))
             dbias = None if bias is None else ops.unbroadcast(dbias, queries(bias, read).shape)
         gradients |= {"q": dq, "k": dk, "v": dv}

@@ -87,7 +87,7 @@ class TransformerXL:
         q, table, relative = saved
         grads.u += dq.sum(axis=(0, 1))                                                  # (3)
         ds = by_distance(dbias)                                                         # (3)
-        ds *= q.shape[-1] ** -0.5
+        ds *= q.shape[-1] ** -0.5                                                       # (2)
         dqv = contract("bhqw,whd->bqhd", ds, relative)                                  # (2)
         grads.v += dqv.sum(axis=(0, 1))                                                 # (2)
         drelative = contract("bhqw,bqhd->whd", ds, q + p.v)                             # (2)

@@ -90,9 +90,9 @@ class Block:
         for name, given in ("context_keep", context_keep), ("context_dropout", context_dropout):
             if given is not None and context is None:
                 raise ValueError(f"{name} is given, but no context; allowed: both or neither")
-        norm, bias, at = LayerNorm(self.width, self.epsilon), None, None
+        norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
-            bias, at = self.position.forward(p.position, x.shape[1], x.shape[1])
+            bias, position = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
                    "cross": {"context": context, "keep": queries(context_keep, read),
                              "dropout": queries(context_dropout, read)},
@@ -111,7 +111,7 @@ class Block:
             y += x if read is None or name != "attention" else x[:, read]                       # (4)
             x, kept = norm.forward(p[norm_name], y) if self.norm == "post" else (y, kept)       # (5)
             norms.append(kept)
-        return x, BlockSaved(**saved, norms=tuple(norms), position=at, residual=drops, read=read)
+        return x, BlockSaved(**saved, norms=tuple(norms), position=position, residual=drops, read=read)
 
     def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""

@@ -46,7 +46,7 @@ class ContextNorm:
         x = x.reshape(b, self.segments, t // self.segments, m)
         c = x - x.mean(axis=2, keepdims=True)                                           # (1)
         variance = (c * c).sum(axis=2, keepdims=True) * (1 / (x.shape[2] - 1))          # (2)
-        r = 1 / array_module(x).sqrt(variance + float(self.epsilon))                           # (3)
+        r = 1 / array_module(x).sqrt(variance + float(self.epsilon))                    # (3)
         n = c * r                                                                       # (4)
         return (n * p.scale + p.shift).reshape(b, t, m), Saved(n, r)                    # (5)
 
@@ -55,8 +55,8 @@ class ContextNorm:
         n, r = saved
         shape, dy = dy.shape, dy.reshape(n.shape)
         grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
-        grads.shift += dy.sum(axis=(0, 1, 2))
-        dn = dy * p.scale
+        grads.shift += dy.sum(axis=(0, 1, 2))                                           # (5)
+        dn = dy * p.scale                                                               # (5)
         spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (n.shape[2] - 1))           # (4) (3) (2)
         dx = (dn - dn.mean(axis=2, keepdims=True) - n * spread) * r                     # (1)
         return dx.reshape(shape)

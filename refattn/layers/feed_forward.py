@@ -16,14 +16,15 @@ from ..xp import array_module
 
 __all__ = ["FeedForward", "SwiGLU"]
 
-def gelu(x):
+
+def gelu_and_slope(x):
     """What is active, and the slope there: half the time of computing tanh once more in the backward."""
     slope = array_module(x).empty_like(x)
     return ops.gelu(x, slope=slope), slope
 
 
 ACTIVATIONS = {                # x -> what is active, and what is kept; kept, gradient of the former -> gradient of x
-    "gelu": (gelu, mul),
+    "gelu": (gelu_and_slope, mul),
     "gelu_exact": (lambda x: (ops.gelu_exact(x), x), ops.gelu_exact_backward),
     "relu": (lambda x: (ops.relu(x), x), ops.relu_backward),
 }

@@ -171,7 +171,7 @@ ROWS = (
     (FEED_FORWARD, "        grads.b1 += db1\n", "", "the gradient of b1 is forgotten"),
     (FEED_FORWARD, "[1](kept, dactive)", "[1](active, dactive)",
      "the activation's slope is taken after the activation instead of before it"),
-    (FEED_FORWARD, '"gelu": (gelu, mul)', '"gelu": (lambda x: (ops.gelu_exact(x.real), x.real), '
+    (FEED_FORWARD, '"gelu": (gelu_and_slope, mul)', '"gelu": (lambda x: (ops.gelu_exact(x.real), x.real), '
      "ops.gelu_exact_backward)", "GELU is the exact form, not the tanh form"),
     (FEED_FORWARD, "dup = dactive * ops.silu(gate)", "dup = dactive * gate", "SwiGLU's d(up) lacks the silu"),
     ("layers/recompute.py", "[0], Saved(inputs, options)", "[0], Saved(inputs, {})",
