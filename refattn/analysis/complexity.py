@@ -3,9 +3,9 @@
     multi-head       parameters ~ 3 h          work ~ 2 h N^2
     compositional    parameters ~ 2 s + r      work ~ s (1 + r) N^2
 
-The paper assumes one width everywhere and N so long that N^2 decides.  It leaves out the output map, which both
-have, and all that the selector costs: its own map, the key map, and N s (e c + 2 r e) products for logits and mixture,
-which `lines` counts.
+Source: C, appendix B.6, which assumes one width everywhere and N so long that N^2 decides.  It leaves out the output
+map, which both have, and all that the selector costs: its own map, the key map, and N s (e c + 2 r e) products for
+logits and mixture, which `lines` counts.
 """
 
 from math import prod

@@ -1,10 +1,10 @@
 """Who retrieves what: value scores by search and retrieval, against what the contextual retrieval task asks for.
 
-    pairing           mean value score of each search and retrieval                             C, figures 4 and 15
+    pairing           mean value score of each search and retrieval                                       C, figure 4
     specialisation    mean value score of each retrieval, by the retrieval that is asked for     C, figures 5, 11, 12
     error_by_tuple    mean absolute error of the objects with each tuple of preferences          not in the paper
 
-Source: C, sections 4.1 and appendix.  Retrievals and searches have no order, so learned ones are aligned with true ones
+Source: C, section 4.1, appendix C.1.  Retrievals and searches have no order, so learned ones are aligned with true ones
 by the permutation of the largest sum.  Differs: the authors' code has no function for the figures; `matched` is ours.
 """
 
