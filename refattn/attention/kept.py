@@ -1,4 +1,4 @@
-"""Keys and values that are kept while tokens are decoded: a new token is projected alone and attends to all before it.
+"""The KV cache: keys and values of the tokens so far are kept, so that a further token is projected alone.
 
     k = [kept k, x W^key + b],  v = [kept v, x W^value + b];    y = attention(x W^query + b; k, v), nothing later seen
 
