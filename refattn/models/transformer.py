@@ -102,9 +102,10 @@ class Transformer:
 def decoder(attention, *, hidden: int, layers: int, buckets: int | None = None, feed_forward=None, outputs: int = 1,
             inputs: int | None = None, vocabulary: int | None = None, tied: bool = False,
             causal: bool = False) -> Transformer:
-    """H's model around an attention layer: GELU MLP of width `hidden`, T5 tables of `buckets` buckets.
+    """H's model around an attention layer, with a GELU MLP of width `hidden` unless `feed_forward` is another layer.
 
-    `tied`, with a vocabulary: the read-out is the transposed embedding over sqrt(m), as in H's language model.
+    buckets : of each block's T5 table, and its max_distance in tokens; None for no table
+    tied    : with a vocabulary, the read-out is the transposed embedding over sqrt(m), as in H's language model
     """
     m, rows = attention.width, vocabulary if tied and vocabulary is not None else outputs
     position = None if buckets is None else T5(attention.heads, buckets, buckets)
