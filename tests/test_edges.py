@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refattn import losses, ops, params
-from refattn.attention import VARIANTS, masks
+from refattn.attention import VARIANTS, Variant, masks
 from refattn.attention.ablations import Knobs, ablation, ablation_backward
 from refattn.attention.as_hypernetwork import eq_2, eq_3
 from refattn.attention.compositional import Compositional, compositional
@@ -42,6 +42,32 @@ from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
 from tests import strict_cupy
+
+
+def test_a_projected_extra_may_have_a_name_of_several_letters(monkeypatch):
+    """Also one whose first letter is that of another map: its gradient does not end there."""
+    def forward(q, k, v, gate, **options):
+        o, saved = softmax(q, k, v * gate, **options)
+        return o, (saved, v, gate)
+
+    def backward(saved, do):
+        inner, v, gate = saved
+        dq, dk, dgated, dbias = softmax_backward(inner, do)
+        return dq, dk, dgated * gate, dbias, dgated * v
+
+    x, dy, found = *np.random.default_rng(0).standard_normal((2, 2, 5, 8)), []
+    for name in "u", "gate", "vk":
+        monkeypatch.setitem(VARIANTS, name, Variant(name, forward, backward, "", "", "", extras={name: "bkhe"}))
+        layer = MultiHead(8, 2, 3, variant=name)
+        flat, p = params.allocate(layer.parameters(), np.float64)
+        params.initialise(flat, layer.parameters(), np.random.default_rng(1), "random")
+        flat_grads, grads = params.allocate(layer.parameters(), np.float64)
+        y, saved = layer.forward(p, x)
+        found.append((y, layer.backward(p, saved, dy, grads).x, flat_grads))
+        assert f"w{name}" in dict(grads) and grads[f"w{name}"].any()
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_rms_head_without_epsilon_leaves_masked_pairs_at_zero():

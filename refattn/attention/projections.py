@@ -53,10 +53,10 @@ def project_backward(p, x, context, read, of_queries, of_keys, dys, grads):
 
 def _maps_backward(p, x, names, dys, grads):
     dx, pairs = ops.linears_backward(x, [w for w, _ in maps(p, names)], dys)
-    for name, (dw, db) in zip(names, pairs, strict=True):
-        for view, value in zip(maps(grads, name)[0], (dw, db), strict=True):
-            if view is not None:
-                view += value
+    for (w, b), (dw, db) in zip(maps(grads, names), pairs, strict=True):
+        w += dw
+        if b is not None:
+            b += db
     return dx
 
 

@@ -161,8 +161,7 @@ ROWS = (
     (LAYER, 'y = contract("bqhe,hem->bqm", o, p.wo)',
      'y = contract("bqhe,hem->bqm", o.swapaxes(2, 3).reshape(o.shape), '
      "p.wo)", "heads and features are exchanged before the output projection"),
-    (PROJECTIONS, "maps(grads, name)[0], (dw, db), strict=True)", "maps(grads, name)[0], (dw, 0 * db), strict=True)",
-     "the gradients of bq, bk and bv are forgotten"),
+    (PROJECTIONS, "b += db", "b += 0 * db", "the gradients of bq, bk and bv are forgotten"),
     (PROJECTIONS, "source[:, read] += dx", "source[:, read] = dx",
      "the queries' part of dx replaces that of keys and values, instead of being added"),
     (LAYER, "grads.bo += dy.sum(axis=(0, 1))", "grads.bo[...] = dy.sum(axis=(0, 1))",
