@@ -85,8 +85,8 @@ def _table_index(xp, t5: T5, queries: int, keys: int, start: int):
 
 
 class RotarySaved(NamedTuple):
-    cos: tuple                 # of the query's and the key's angles, (t, d/2) each
-    sin: tuple
+    queries: tuple             # cosines and sines of their angles, (q, 1, d/2) each
+    keys: tuple                # of theirs, (k, 1, d/2)
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,13 @@ class Rotary:
         if d % 2:
             raise ValueError(f"head width is {d}; allowed: even numbers, since pairs of features are turned")
         at = range(q.shape[1]) if at is None else at
-        (cos_q, sin_q), (cos_k, sin_k) = (_angles(xp, places, d, self.base, q.dtype.char.lower())
-                                          for places in (at, range(k.shape[1])))
-        saved = RotarySaved((cos_q, cos_k), (sin_q, sin_k))
-        return self._rotate(q, saved.cos[0], saved.sin[0]), self._rotate(k, saved.cos[1], saved.sin[1]), None, saved
+        queries, keys = (_angles(xp, x, d, self.base, q.dtype.char.lower()) for x in (at, range(k.shape[1])))
+        return self._rotate(q, *queries), self._rotate(k, *keys), None, RotarySaved(queries, keys)
 
     def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
         """dq, dk turned back: a rotation's transpose is its inverse."""
-        return self._rotate(dq, saved.cos[0], -saved.sin[0]), self._rotate(dk, saved.cos[1], -saved.sin[1])
+        (cos_q, sin_q), (cos_k, sin_k) = saved
+        return self._rotate(dq, cos_q, -sin_q), self._rotate(dk, cos_k, -sin_k)
 
     def _rotate(self, x, cos, sin):
         d = x.shape[-1]

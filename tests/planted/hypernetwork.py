@@ -145,7 +145,7 @@ ROWS = (
      "n = np.arange(keys) - start - np.arange(queries)[:, None]", "T5's distance has the wrong sign"),
     (POSITIONS, "array_module(flat, dbias).add.at(flat, saved.reshape(-1), dbias.reshape(-1))",
      "flat[saved.reshape(-1)] = dbias.reshape(-1)", "of all pairs in a T5 bucket only the last gradient is kept"),
-    (POSITIONS, "self._rotate(dq, saved.cos[0], -saved.sin[0])", "self._rotate(dq, saved.cos[0], saved.sin[0])",
+    (POSITIONS, "self._rotate(dq, cos_q, -sin_q)", "self._rotate(dq, cos_q, sin_q)",
      "rotary's backward turns dq forward again"),
     (POSITIONS, 'if self.pairing == "interleaved" else', 'if self.pairing != "interleaved" else',
      "rotary's two pairings are exchanged"),
