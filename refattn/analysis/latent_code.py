@@ -57,10 +57,9 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
                          for block in saved.blocks], axis=1)
         parts.append((code, *read(batch, to_host(y))))
     code, labels, target, prediction, inputs = (np.concatenate(part) for part in zip(*parts, strict=True))
-    if labels.ndim == 1:
-        return Codes(code, tuple(keys), {"rule": labels}, None, target, prediction, inputs)
-    named = {f"term {place + 1}": column for place, column in enumerate(labels.T)}
-    return Codes(code, tuple(keys), named, labels, target, prediction, inputs)
+    terms = labels if labels.ndim == 2 else None
+    named = {"rule": labels} if terms is None else {f"term {n}": column for n, column in enumerate(terms.T, start=1)}
+    return Codes(code, tuple(keys), named, terms, target, prediction, inputs)
 
 
 def read_fuzzy_logic(batch, y):
