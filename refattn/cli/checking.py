@@ -41,6 +41,8 @@ def of_file(path: str, variant: str):
         raise Usage(f"{path} cannot be run ({type(error).__name__}: {error})") from None
     if "kernel" in found:
         return found["kernel"]
+    if "/" in variant or variant == "linear_state":
+        raise Usage(f"{path} has no kernel; allowed with {variant}: a function of that name")
     page_of = page(variant).forward
     name = getattr(page_of, "func", page_of).__name__
     pair = [found.get(f"{name}{ending}") for ending in ("", "_backward")]
