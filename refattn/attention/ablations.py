@@ -20,7 +20,7 @@ __all__ = ["Knobs", "Saved", "ablation", "ablation_backward"]
 
 NORMALISERS = {             # name -> (steps in order, the axis that the first of them reduces)
     "softmax": (("softmax",), "k"),
-    "none": ((), None),
+    "none": (("none",), None),
     "rms_head": (("rms_head",), "h"),
     "softmax_rms_head": (("softmax", "rms_head"), "k"),
     "rms_head_softmax": (("rms_head", "softmax"), "h"),
@@ -60,7 +60,7 @@ class Saved(NamedTuple):
 def normalise(s, keep, steps):
     """The code from the scores, step by step, and what each step's backward needs."""
     kept = []
-    for step in steps or ("none",):
+    for step in steps:
         if step == "softmax":
             s = ops.softmax(s, keep)
             kept.append((s,))
@@ -75,7 +75,7 @@ def normalise(s, keep, steps):
 
 def normalise_backward(kept, keep, steps, da):
     """ds of `normalise`, its steps undone in reverse."""
-    for step, saved in zip(reversed(steps or ("none",)), reversed(kept), strict=True):
+    for step, saved in zip(reversed(steps), reversed(kept), strict=True):
         if step == "softmax":
             da = ops.softmax_backward(*saved, da)
         elif step == "rms_head":

@@ -66,8 +66,8 @@ ROWS = (
     # table A1
     (ABLATIONS, '(("softmax", "rms_head"), "k")', '(("rms_head", "softmax"), "k")',
      "softmax and RMSHead are applied in the wrong order"),
-    (ABLATIONS, 'zip(reversed(steps or ("none",)), reversed(kept), strict=True)',
-     'zip(steps or ("none",), kept, strict=True)', "the normaliser's steps are undone in forward order"),
+    (ABLATIONS, "zip(reversed(steps), reversed(kept), strict=True)", "zip(steps, kept, strict=True)",
+     "the normaliser's steps are undone in forward order"),
     (ABLATIONS, 'dv = phi_backward(v, contract("bhqk,bqhe->bkhe", c, do))',
      'dv = contract("bhqk,bqhe->bkhe", c, do)',
      "the gradient passes the values' nonlinearity as if it were not there"),
