@@ -11,7 +11,7 @@ Units: lengths in symbols; `ones` is a probability.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -108,13 +108,14 @@ tomita3, tomita4, tomita5, tomita6
     def sample(self, rng, batch, length, split="released") -> Batch:
         """A Batch of words of one length, members first, half of them unless one class is impossible.
 
-        Raises ValueError for a batch or length below 1, or a split that the language does not have.
+        Raises ValueError for a batch or length below 1, or a split that language and protocol do not have.
         """
         check_integer("batch", batch, 1)
         check_integer("length", length, 1)
-        if split not in SPLITS or (split == "corrupted" and not self.row.members):
-            raise ValueError(f"split is {split!r}; allowed for {self.language}: "
-                             f"{', '.join(SPLITS[:1 + self.row.members])}")
+        splits = SPLITS[:1 + (self.row.members and self.protocol == "released")]
+        if split not in splits:
+            raise ValueError(f"split is {split!r}; allowed for {self.language}, protocol {self.protocol}: "
+                             f"{', '.join(splits)}")
         row, t = self.row, self.tokens_at(length)
         if self.protocol == "per_position":
             if not row.has_members(t):
@@ -122,8 +123,7 @@ tomita3, tomita4, tomita5, tomita6
             tokens = row.draw(rng, batch, t)
             return Batch(tokens, np.array(row.next_symbols)[row.automaton.run(tokens)])
         if not row.members:
-            draw = partial(row.draw, ones=self.ones) if self.ones != 0.5 else row.draw
-            tokens = draw(rng, batch, t)
+            tokens = row.draw(rng, batch, t, **({} if self.ones == 0.5 else {"ones": self.ones}))
             return Batch(tokens, row.answer(tokens))
         members = (batch + 1) // 2 if row.has_others(t) else batch
         members = members if row.has_members(t) else 0
