@@ -13,8 +13,9 @@ __all__ = ["bits_by_position", "receptive_field"]
 
 
 def bits_by_position(recipe, model, p, length: int, split: str = "test", windows: int = 64, seed: int = 0):
-    """(t): bits for the token at each position of windows of this length, averaged over windows; any length.
+    """(t): bits for the token at each position of windows of this length, averaged over windows.
 
+    Windows may be longer than in training.  Raises ValueError where they are longer than a learned table of positions.
     Source: R, section 6, "so that every scored token has its whole context", read the other way round.
     """
     xp, ids = array_module(p.embed.table), recipe.corpus().ids[split]
