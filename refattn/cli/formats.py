@@ -5,7 +5,6 @@ import re
 
 from .comparison import columns, lines, room
 
-
 NUMBER = re.compile(r"[-+<–]|\d|not given|never run|$")      # how the cells of a column of numbers begin
 
 
