@@ -44,11 +44,16 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
         values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
+def check_choice(name: str, value, allowed) -> None:
+    """Nothing, or a ValueError for a value that is none of those allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(str, allowed))}")
+
+
 def check_views(p) -> None:
     """Nothing, or a TypeError where the flat array stands in place of its named views."""
     if hasattr(p, "dtype"):
-        raise TypeError(f"p is an array of shape {p.shape}; allowed: its named views, the second result of "
-                        f"params.allocate")
+        raise TypeError(f"p is an array of shape {p.shape}; allowed: the named views that params.allocate gives")
 
 
 class Views:
@@ -187,8 +192,7 @@ class Init(NamedTuple):
         draws = {"normal": rng.standard_normal, "truncated": partial(_truncated, rng),
                  "uniform": lambda shape: sqrt(3) * rng.uniform(-1, 1, shape)}
         for name, allowed in ("distribution", draws), ("fan", fans):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+            check_choice(name, getattr(self, name), allowed)
         return draws[self.distribution](p.shape) * (self.gain / sqrt(fans[self.fan]))
 
 
@@ -203,8 +207,7 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
     for a pattern that fits no name.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
+    check_choice("scheme", scheme, SCHEMES)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng is a {type(rng).__name__}; allowed: a numpy.random.Generator")
     names, places, values = [name for name, _ in entries(parameters)], places or {}, [np.zeros(0)]
@@ -230,8 +233,7 @@ DECAY = {
 
 def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
     """A flat 0/1 array: 1 where weight decay acts.  Raises ValueError for an unknown rule."""
-    if rule not in DECAY:
-        raise ValueError(f"decay rule {rule!r} is unknown; allowed: {', '.join(DECAY)}")
+    check_choice("rule", rule, DECAY)
     masks = [np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)]
     return xp.asarray(np.concatenate([np.zeros(0, dtype=dtype), *masks]))
 

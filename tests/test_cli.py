@@ -435,7 +435,7 @@ BAD_CALLS = [                                               # call, exception, w
      ["'compositional' is no row of VARIANTS: refattn.attention.compositional has arguments of its own"]),
     ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
     *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,
-       ["p is an array of shape", "allowed: its named views, the second result of params.allocate"])
+       ["p is an array of shape", "allowed: the named views that params.allocate gives"])
       for kind, x in ((MultiHead(6, 2, 3), np.zeros((1, 2, 6))), (FeedForward(6, 4), np.zeros((2, 6))),
                       (decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))))),
     ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),

@@ -167,7 +167,7 @@ def test_the_memory_at_hand_is_some():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"chunk": 1}, "chunk is 1; allowed: whole numbers of at least 2"),
+    ({"chunk": 1}, "chunk is 1; allowed: an integer of at least 2"),
     ({"activation": "tanh"}, "activation is 'tanh'; allowed: relu, gelu, gelu_exact"),
     ({"norm": "both"}, "norm is 'both'; allowed: pre, post, none"),
     ({"out_of_range": "clamp"}, "out_of_range is 'clamp'; allowed: mask, pad"),

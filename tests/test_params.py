@@ -73,8 +73,8 @@ def test_decay_masks():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: params.initialise(np.zeros(3), LIST, None, "xavier"),
-     "initialising scheme 'xavier' is unknown; allowed: lecun_normal, pytorch, haiku, gpt2, random"),
-    (lambda: params.decay_mask(LIST, "some"), "decay rule 'some' is unknown; allowed: all, released, text, none"),
+     "scheme is 'xavier'; allowed: lecun_normal, pytorch, haiku, gpt2, random"),
+    (lambda: params.decay_mask(LIST, "some"), "rule is 'some'; allowed: all, released, text, none"),
 ])
 def test_unknown_names(call, words):
     with pytest.raises(ValueError, match=words):

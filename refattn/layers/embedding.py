@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 from . import positions
 
@@ -52,8 +52,7 @@ class Embedding:
                              f"allowed: one of the two, None for the other")
         check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
         check_integers(vars(self), "unplaced", least=0)
-        if self.table not in ("none", *TABLES):
-            raise ValueError(f"table is {self.table!r}; allowed: none, {', '.join(TABLES)}")
+        check_choice("table", self.table, ("none", *TABLES))
         if self.table != "none":
             TABLES[self.table](1, self.width)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 
 __all__ = ["ALiBi", "Kerple", "LearnedTable", "slopes"]
@@ -87,8 +87,7 @@ class Kerple:
 
     def __post_init__(self):
         check_integers(vars(self), "heads")
-        if self.kernel not in ("log", "power"):
-            raise ValueError(f"kernel is {self.kernel!r}; allowed: 'log', 'power'")
+        check_choice("kernel", self.kernel, ("log", "power"))
 
     def parameters(self) -> dict:
         a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
