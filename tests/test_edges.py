@@ -38,6 +38,7 @@ from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
+from refattn.models.recurrent import Recurrent
 from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
@@ -90,6 +91,18 @@ def test_ids_are_integers_on_the_device_of_the_table(index):
         ops.embedding(np.ones((2, 3)), index)
     with pytest.raises(TypeError, match="index is int64 of numpy; allowed: integers beside the table"):
         ops.embedding(strict_cupy.asarray(np.ones((2, 3))), np.array([1]))
+
+
+@pytest.mark.parametrize("index, found", [([0, -1], "-1 to 0"), ([3, 4], "3 to 4"), ([-2], "-2 to -2")])
+def test_an_id_that_the_vocabulary_lacks_is_refused_where_nothing_waits(index, found):
+    """A negative one was the embedding of a token from the end of the table."""
+    index = np.array([index])
+    for model in Embedding(6, vocabulary=4), Recurrent(6, 4, 2):
+        _, p = params.allocate(model.parameters(), np.float64)
+        with pytest.raises(ValueError, match=f"index has {found}; allowed: 0 to 3"):
+            model.forward(p, index)
+    assert ops.embedding(strict_cupy.asarray(np.ones((6, 2))), strict_cupy.asarray(index)).shape == (*index.shape, 2)
+    assert ops.embedding(np.ones((4, 2)), index[:, :0]).shape == (1, 0, 2)
 
 
 @pytest.mark.parametrize("rows", [5, 70])
