@@ -219,8 +219,8 @@ def test_a_batch_is_drawn_in_a_millisecond_or_so():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"language": "d5"}, "language is 'd5'; allowed: parity, even_pairs"),
-    ({"protocol": "all"}, "protocol is 'all'; allowed: released, per_position"),
+    ({"language": "d5"}, "language is 'd5'; allowed: 'parity', 'even_pairs'"),
+    ({"protocol": "all"}, "protocol is 'all'; allowed: 'released', 'per_position'"),
     ({"protocol": "per_position"}, "protocol is 'per_position'; allowed for parity: 'released'"),
     ({"leading_plus": 1}, "leading_plus is 1; allowed: True and False"),
     ({"ones": 1.5}, "ones is 1.5; allowed: 0.5, and for parity numbers from 0 to 1"),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import languages
-from .checks import check_integer, check_switch
+from .checks import check_choice, check_integer, check_switch
 from .languages import LANGUAGES
 
 SPLITS = "released", "corrupted"
@@ -60,8 +60,7 @@ tomita3, tomita4, tomita5, tomita6
 
     def __post_init__(self):
         for name, allowed in ("language", LANGUAGES), ("protocol", PROTOCOLS):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+            check_choice(name, getattr(self, name), allowed)
         check_switch("leading_plus", self.leading_plus)
         number = isinstance(self.ones, float | int | np.number) and not isinstance(self.ones, bool)
         if not (number and 0 <= self.ones <= 1) or (self.ones != 0.5 and self.language != "parity"):
