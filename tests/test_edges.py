@@ -38,6 +38,7 @@ from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
+from refattn.models.language import Language
 from refattn.models.recurrent import Recurrent
 from refattn.models.regular_gpt import levels
 from refattn.verification.derivatives import derivative
@@ -499,6 +500,35 @@ def test_no_trials_are_normalised():
     y, saved = layer.forward(filled(layer), none)
     _, grads = params.allocate(layer.parameters(), np.float64)
     assert y.shape == layer.backward(filled(layer), saved, y, grads).shape == none.shape
+
+
+def test_a_decoder_asks_for_the_context_that_it_has_and_for_no_other():
+    """A context_keep without attention to a context was ignored; with too few blocks' keys the others were left out."""
+    x, plain = np.ones((2, 3, 4)), Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5)
+    looking = Block(MultiHead(4, 2, 2), FeedForward(4, 8), cross=MultiHead(4, 2, 2), epsilon=1e-5)
+    p, q, stack = filled(plain), filled(looking), Stack(plain, 3)
+    with pytest.raises(ValueError, match="context_keep is given, but no context; allowed: both or neither"):
+        plain.extend(p, x, context_keep=np.ones((3, 3), bool))
+    for block, views, context in (plain, p, x), (looking, q, None):
+        word = "missing" if context is None else "given"
+        with pytest.raises(ValueError, match=f"context is {word}, but the block has .* allowed: both or neither"):
+            block.keep_context(views, context)
+    with pytest.raises(ValueError, match="context is missing, but the block has a cross-attention"):
+        looking.extend(q, x)
+    p = filled(stack)
+    for many in 2, 6:
+        with pytest.raises(ValueError, match=f"kept has {many} entries; allowed: 3, one for each application"):
+            stack.extend(p, x, ((None, None),) * many)
+
+
+@pytest.mark.parametrize("tokens, piece, name", [(3, 0, "piece"), (3, -1, "piece"), (3, 1.5, "piece"),
+                                                 (0, 2, "tokens of x")])
+def test_a_text_is_read_in_pieces_of_at_least_one_token(tokens, piece, name):
+    """Otherwise h had no value."""
+    model = Language(Embedding(4, vocabulary=5), Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5), 1))
+    x = np.ones((2, tokens), int)
+    with pytest.raises(ValueError, match=f"{name} is .*; allowed: an integer of at least 1"):
+        model.last(filled(model), x, x, piece)
 
 
 @pytest.mark.parametrize("name", ["context_keep", "context_dropout"])

@@ -68,7 +68,7 @@ def test_slopes_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: 'log', 'power'"),
+    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: log, power"),
     (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "position 3 is beyond the learned table"),
     (lambda: recipe("text", width=30), "width is 30; allowed: multiples of heads, 4"),
     (lambda: recipe("text", attention="compositional", retrievals=3), "multiples of heads, 4, and of retrievals, 3"),
