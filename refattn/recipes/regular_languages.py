@@ -98,7 +98,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         if self.attention != "rnn":
             check_multiple(self, "width", "heads")
         if self.max_length < self.train_length + 2:
-            raise ValueError(f"max_length is {self.max_length}; allowed: at least train_length + 2, {self.train_length + 2}")
+            raise ValueError(f"max_length is {self.max_length}; allowed: train_length + 2 = {self.train_length + 2} on")
         if self.protocol == "per_position":
             self.by_protocol.check()
 
