@@ -51,8 +51,7 @@ def from_table(text: str, source: str = "the table") -> Automaton:
                              f"{MOST_CLASSES - 1}")
         for other in rest[1:]:
             if other not in place:
-                raise ValueError(f"{source}, line {number}: the next state {other!r} has no line; allowed: "
-                                 f"{', '.join(place)}")
+                raise ValueError(f"{source}, line {number}: state {other!r} has no line; allowed: {', '.join(place)}")
         output.append(int(rest[0]))
         table.append([place[other] for other in rest[1:]])
     return Automaton(table, output, 0, tuple(symbols))

@@ -22,8 +22,7 @@ def parser() -> Parser:
     p.add_argument("--language", metavar="NAME", help=", ".join(LANGUAGES))
     p.add_argument("--table", metavar="FILE", help="a line 'state output', then the symbols; then a line for each "
                    "state: its name, its class (0, 1, ...), the next state for each symbol; the first is the start")
-    p.add_argument("--regex", metavar="R", help="as Python's re.fullmatch has it: words that match are of class 1, "
-                   "others of 0")
+    p.add_argument("--regex", metavar="R", help="Python's re.fullmatch: words that match are of class 1, others of 0")
     p.add_argument("--alphabet", metavar="ABC", help="the symbols of --regex, a character each (default: 01)")
     p.add_argument("--chunk", type=whole, metavar="C", help="keys that a query sees (default: 2)")
     p.add_argument("--norm", choices=NORMS, help="LayerNorm (default: none)")

@@ -49,8 +49,8 @@ class RegularLanguages:
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")
     Traceback (most recent call last):
-    ValueError: language is 'dyck'; allowed: parity, even_pairs, modular_arithmetic, cycle, d2, d3, d4, d12, \
-tomita3, tomita4, tomita5, tomita6
+    ValueError: language is 'dyck'; allowed: 'parity', 'even_pairs', 'modular_arithmetic', 'cycle', 'd2', \
+'d3', 'd4', 'd12', 'tomita3', 'tomita4', 'tomita5', 'tomita6'
     """
 
     language: str = "parity"
