@@ -392,3 +392,21 @@ def test_a_tiny_temperature_draws_the_greatest():
     for seed in range(20):
         found |= {drawn(z, np.random.default_rng(seed), temperature) for temperature in (5e-324, 1e-308, 1e-3)}
     assert found == {1}
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize("scores", [[0, np.nan, 1], [-np.inf] * 3, [0, np.inf, 1]])
+def test_no_token_is_drawn_by_scores_that_are_not_finite(scores, temperature):
+    """The answer was a number that no token has: as many as there are tokens."""
+    with pytest.raises(ValueError, match=r"the greatest score is -?(nan|inf), temperature \S+; allowed: finite"):
+        drawn(np.array(scores), np.random.default_rng(0), temperature)
+    assert drawn(np.array([-np.inf, 0, -np.inf]), np.random.default_rng(0), temperature) == 1
+
+
+@pytest.mark.parametrize("name", ["tokens", "top_k", "seed"])
+def test_numbers_of_what_is_written_are_not_negative(name):
+    """A negative `top_k` was taken for 0, a negative number of tokens for none."""
+    with pytest.raises(ValueError, match=f"{name} is -1; allowed: an integer of at least 0"):
+        written(None, None, [1], **{"tokens": 3, name: -1})
+    with pytest.raises(ValueError, match="temperature -1"):
+        drawn(np.zeros(3), np.random.default_rng(0), -1)
