@@ -69,7 +69,7 @@ def test_slopes_are_those_of_the_paper():
 
 @pytest.mark.parametrize("make, words", [
     (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: log, power"),
-    (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "position 3 is beyond the learned table"),
+    (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "x has positions 2 to 3; allowed: 0 to 2"),
     (lambda: recipe("text", width=30), "width is 30; allowed: multiples of heads, 4"),
     (lambda: recipe("text", attention="compositional", retrievals=3), "multiples of heads, 4, and of retrievals, 3"),
     (lambda: recipe("text", context=64), "context is 64; allowed: numbers below length, 64"),
@@ -410,3 +410,12 @@ def test_numbers_of_what_is_written_are_not_negative(name):
         written(None, None, [1], **{"tokens": 3, name: -1})
     with pytest.raises(ValueError, match="temperature -1"):
         drawn(np.zeros(3), np.random.default_rng(0), -1)
+
+
+@pytest.mark.parametrize("shape, start, words", [
+    ((1, 2, 1), 0, r"x has shape \(1, 2, 1\); allowed: \(b, t, m\) with m = 4"),
+    ((1, 2, 4), -1, "x has positions -1 to 0; allowed: 0 to 4"), ((1, 2, 4), -3, "x has positions -3 to -2; allowed")])
+def test_a_learned_table_does_not_stretch_and_has_no_position_before_the_first(shape, start, words):
+    table = LearnedTable(5, 4)
+    with pytest.raises(ValueError, match=words):
+        table.forward(filled(table, np.random.default_rng(0)), np.ones(shape), start)

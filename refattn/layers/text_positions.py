@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..attention.shapes import check_tokens
 from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 
@@ -131,10 +132,10 @@ class LearnedTable:
 
     def forward(self, p, x, start: int = 0) -> tuple:
         """y (b, t, m) from x (b, t, m), and the positions.  Raises ValueError beyond the table."""
+        check_tokens(self.width, x=x)
         at = slice(start, start + x.shape[1])
-        if at.stop > self.length:
-            raise ValueError(f"position {at.stop - 1} is beyond the learned table; allowed: positions up to "
-                             f"{self.length - 1}")
+        if not 0 <= start <= at.stop <= self.length:
+            raise ValueError(f"x has positions {start} to {at.stop - 1}; allowed: 0 to {self.length - 1}, the table's")
         return x + p.table[at], at
 
     def backward(self, p, saved, dy, grads):
