@@ -168,8 +168,7 @@ def say(recipe) -> None:
     """What of the automaton may surprise, on standard error."""
     automaton = recipe.automaton
     if len(only := np.unique(automaton.output)) == 1:
-        print(f"every word is of class {only[0]}: this language is {'everything' if only[0] else 'empty'}",
-              file=sys.stderr)
+        print(f"each word has class {only[0]}: the language is {'everything' if only[0] else 'empty'}", file=sys.stderr)
     if recipe.out_of_range == "mask":
         print(wrapped(f"mask: a reset, token {automaton.vocabulary}, stands before every word; the model that "
                       f"refattn.load makes puts it there"), file=sys.stderr)
