@@ -15,7 +15,7 @@ from refattn.attention.as_hypernetwork import eq_2, eq_3
 from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
-from refattn.attention.linear_state import KeptState
+from refattn.attention.linear_state import KeptState, linear_state
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated
 from refattn.attention.softmax import softmax, softmax_backward
@@ -40,7 +40,7 @@ from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.language import Language
 from refattn.models.recurrent import Recurrent
-from refattn.models.regular_gpt import levels
+from refattn.models.regular_gpt import RegularGPT, levels
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
 from tests import strict_cupy
@@ -519,6 +519,28 @@ def test_a_decoder_asks_for_the_context_that_it_has_and_for_no_other():
     for many in 2, 6:
         with pytest.raises(ValueError, match=f"kept has {many} entries; allowed: 3, one for each application"):
             stack.extend(p, x, ((None, None),) * many)
+
+
+def test_heads_that_some_arrays_lack_are_not_left_out():
+    rng = np.random.default_rng(0)
+    code, x, wv, wo = (rng.standard_normal(shape) for shape in ((2, 3, 4, 5), (2, 5, 6), (6, 1, 2), (1, 2, 7)))
+    with pytest.raises(ValueError, match="axis h is 3 in code but 1 in wv"):
+        eq_3(code, x, wv, wo)
+
+
+def test_a_dilation_is_not_lost_in_a_model_that_has_its_own():
+    with pytest.raises(ValueError, match="dilation of attention is 3; allowed: 1"):
+        RegularGPT(SlidingDilated(6, 2, 3, 2, dilation=3), FeedForward(6, 8), 5, 3)
+
+
+def test_a_state_is_of_the_dtype_of_the_piece():
+    q = np.ones((2, 3, 2, 4))
+    with pytest.raises(TypeError, match="q is float64 but state is float32; allowed: one dtype"):
+        linear_state(q, q, q, np.ones((2, 2, 4, 4), np.float32))
+    with pytest.raises(ValueError, match="axis b is 2 in q but 1 in state"):
+        linear_state(q, q, q, np.ones((1, 2, 4, 4)))
+    with pytest.raises(ValueError, match="allowed: as many queries as keys"):
+        linear_state(q, q[:, :2], q[:, :2])
 
 
 @pytest.mark.parametrize("tokens, piece, name", [(3, 0, "piece"), (3, -1, "piece"), (3, 1.5, "piece"),
