@@ -41,6 +41,7 @@ from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.language import Language
 from refattn.models.recurrent import Recurrent
 from refattn.models.regular_gpt import RegularGPT, levels
+from refattn.models.vision import ClassToken, TaskTokens
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
 from tests import strict_cupy
@@ -541,6 +542,28 @@ def test_a_state_is_of_the_dtype_of_the_piece():
         linear_state(q, q, q, np.ones((1, 2, 4, 4)))
     with pytest.raises(ValueError, match="allowed: as many queries as keys"):
         linear_state(q, q[:, :2], q[:, :2])
+
+
+def test_what_a_page_lacks_or_cannot_use_has_a_name():
+    q = np.ones((1, 2, 2, 3))
+    for page, extras, wanted in ("hyla_deep", (), 1), ("softmax", (np.ones((2, 3, 3)),), 0):
+        with pytest.raises(ValueError, match=f"number of extras is {len(extras)}; allowed: {wanted}"):
+            tiled(q, q, q, *extras, page=page)
+    with pytest.raises(ValueError, match="read is 3; allowed: None and slices, which keep the axis"):
+        sliding_dilated(q, q, q, np.ones((2, 2)), read=3)
+
+
+@pytest.mark.parametrize("question", [0, 5])
+def test_no_images_are_no_error(question):
+    stack = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5), 1)
+    x = np.ones((0, 4, 4, 3))
+    for model, options in ((ClassToken(Conv(3, 2 if question else 4, 2, 2), stack, 3, question),
+                            {"question": np.ones((0, 5))} if question else {}),
+                           (TaskTokens(2, 3, stack, 2, 3), {"task": np.ones((0, 2))})):
+        p = filled(model)
+        _, grads = params.allocate(model.parameters(), np.float64)
+        y, saved = model.forward(p, x, **options)
+        assert y.shape[0] == 0 and y.shape[-1] == 3 and model.backward(p, saved, y, grads).shape == x.shape
 
 
 @pytest.mark.parametrize("tokens, piece, name", [(3, 0, "piece"), (3, -1, "piece"), (3, 1.5, "piece"),

@@ -103,6 +103,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
+    check_tokens(0, read)
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
