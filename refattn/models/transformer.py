@@ -54,7 +54,7 @@ class Transformer:
             if part.width != self.stack.width:
                 raise ValueError(f"{name} has width {part.width}, the stack {self.stack.width}; allowed: one width")
         if self.readout.tied and self.readout.outputs != self.embedding.vocabulary:
-            raise ValueError(f"tied outputs are {self.readout.outputs}; allowed: {self.embedding.vocabulary}, as tokens")
+            raise ValueError(f"tied outputs are {self.readout.outputs}; allowed: {self.embedding.vocabulary}, the ids")
 
     def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""
