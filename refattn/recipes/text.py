@@ -92,6 +92,8 @@ class TextRecipe(LanguageRecipe):
         super().__post_init__()
         if self.context >= self.length:
             raise ValueError(f"context is {self.context:,}; allowed: numbers below length, {self.length:,}")
+        if 0 < self.longest < self.length:
+            raise ValueError(f"longest is {self.longest:,}; allowed: 0, and numbers from length, {self.length:,}")
         if self.longest and self.position == "learned" and self.attention != "regular_gpt":
             raise ValueError(f"longest is {self.longest:,}, but a learned table ends at {self.length:,}; allowed: "
                              f"other positions")
