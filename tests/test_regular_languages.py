@@ -236,7 +236,7 @@ def test_samples_are_refused():
         PRESETS["d2"].sample(rng, 4, 0)
     with pytest.raises(ValueError, match="batch is 0; allowed"):
         PRESETS["d2"].sample(rng, 0, 4)
-    with pytest.raises(ValueError, match="split is 'corrupted'; allowed for parity: released"):
+    with pytest.raises(ValueError, match="split of parity is 'corrupted'; allowed: 'released'"):
         PRESETS["parity"].sample(rng, 4, 4, "corrupted")
     with pytest.raises(ValueError, match="length is 5, at which D_2 has no members"):
         RegularLanguages("d2", protocol="per_position").sample(rng, 4, 5)

@@ -111,9 +111,7 @@ class RegularLanguages:
         """
         check_integer("batch", batch, 1)
         check_integer("length", length, 1)
-        if split not in SPLITS or (split == "corrupted" and not self.row.members):
-            raise ValueError(f"split is {split!r}; allowed for {self.language}: "
-                             f"{', '.join(SPLITS[:1 + self.row.members])}")
+        check_choice(f"split of {self.language}", split, SPLITS[:1 + self.row.members])
         row, t = self.row, self.tokens_at(length)
         if self.protocol == "per_position":
             if not row.has_members(t):
