@@ -764,3 +764,10 @@ def test_a_dropout_of_a_feed_forward_layer_never_stretches_its_input():
     _, p = params.allocate(layer.parameters(), np.float32)
     with pytest.raises(ValueError, match="broadcast"):
         layer.forward(p, np.ones((1, 3, 4), np.float32), dropout=np.ones((5, 3, 3), np.float32))
+
+
+@pytest.mark.parametrize("layer, shape", [(Conv(3, 4, 2), (2, 4, 4, 3)), (ContextNorm(6), (2, 4, 6))])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_images_and_segments_are_of_the_dtype_of_the_parameters(layer, shape, dtype):
+    with pytest.raises(TypeError, match=f"x (has dtype|is) {dtype}"):
+        layer.forward(filled(layer), np.ones(shape, dtype))
