@@ -80,7 +80,7 @@ def test_other_networks_and_words_are_refused():
     r, model, p = CLEVR
     image = np.zeros((75, 75, 3), np.uint8)
     refused("kind is 'colour'; allowed: 'shape'", images.ask, r, model, p, image, "colour", "red")
-    refused("image has shape (75, 75, 3) and dtype float64", images.ask, r, model, p, image * 1.0, "shape", "red")
+    refused("image has shape (75, 75, 3), dtype float64", images.ask, r, model, p, image * 1.0, "shape", "red")
     other = network("triangles", attention="softmax")
     refused("the network was trained for triangles; allowed: sort_of_clevr", images.ask, *other, image, "shape", "red")
     refused("attention is 'softmax', which has no value scores; allowed: compositional", images.pairing, *other)

@@ -121,8 +121,8 @@ def test_a_table_is_read(tmp_path):
     ("state output a b\n\nx 0 x x x", "line 3: state 'x' has 3 next states; allowed: 2"),
     ("state output a\nx", "line 2: state 'x' has 0 next states"),
     ("state output a\nx 0 y", "line 2: state 'y' has no line; allowed: x"),
-    ("state output a\nx yes x", "line 2: the output is 'yes'; allowed: whole numbers from 0"),
-    ("state output a\nx -1 x", "line 2: the output is '-1'"),
+    ("state output a\nx yes x", "line 2: output is 'yes'; allowed: 0, 1"),
+    ("state output a\nx -1 x", "line 2: output is '-1'"),
     ("state output a\nx 0 x\nx 1 x", "line 3: state 'x' has a line already"),
 ])
 def test_tables_are_refused_in_one_line(text, message):

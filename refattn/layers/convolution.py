@@ -33,8 +33,7 @@ def windows(length: int, size: int, stride: int, padding: int, name: str = "rows
     """
     room = length + 2 * padding - size
     if room < 0 or room % stride:
-        raise ValueError(f"the image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of "
-                         f"{size}, stride {stride}, padding {padding}")
+        raise ValueError(f"image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of {size}")
     return room // stride + 1
 
 
