@@ -478,7 +478,6 @@ def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: params.allocate(FeedForward(4, 8)), "parameters is a FeedForward; allowed: what its parameters() returns"),
-    (lambda: masks.padding([5, 3], 8), "an argument is a list; allowed: an array of NumPy or CuPy"),
     (lambda: Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1).forward(
         filled(Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1)), np.ones((1, 6, 4)),
         residual=[(None, np.ones((6, 4), "f"))]), "x is float64 but residual[1] is float32; allowed: one dtype")])
@@ -771,3 +770,11 @@ def test_a_dropout_of_a_feed_forward_layer_never_stretches_its_input():
 def test_images_and_segments_are_of_the_dtype_of_the_parameters(layer, shape, dtype):
     with pytest.raises(TypeError, match=f"x (has dtype|is) {dtype}"):
         layer.forward(filled(layer), np.ones(shape, dtype))
+
+
+@pytest.mark.parametrize("lengths, found", [([1, 2], None), (2, None), (np.array([1.5, 2]), "float")])
+def test_lengths_of_paddings_are_an_array_of_integers(lengths, found):
+    """Fractions made masks, silently."""
+    with pytest.raises(ValueError, match=f"dtype of lengths is '{found}'; allowed: int, uint"):
+        masks.padding(lengths, 3)
+    assert masks.padding(np.array([1, 2], np.uint8), 3)[:, 0, 0].tolist() == [[True, False, False], [True, True, False]]
