@@ -63,7 +63,7 @@ BAD_LINES = [                                               # words, what the li
     ("train parity --chunk 1", ["--chunk is 1", "from 2 to 1,024"]),
     ("train parity --heads 7", ["--width is 64", "multiples of heads, 7"]),
     ("train cycle --ones 0.3", ["--ones is 0.3", "for parity numbers from 0 to 1"]),
-    ("train parity --max-length 41", ["--max-length is 41", "from train_length + 2, 42, on"]),
+    ("train parity --max-length 41", ["--max-length is 41", "train_length + 2 = 42 on"]),
     ("train --stepz 5", ["--stepz", "did you mean --steps?"]),
     ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
     ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
