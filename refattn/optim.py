@@ -35,7 +35,7 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     Raises TypeError for arrays of several dtypes.
     """
     first, second = state
-    xp = check_alike(flat=flat, grads=grads, **state._asdict())
+    xp = check_alike(flat=flat, grads=grads, first=first, second=second)
     first *= beta1
     first += (1 - beta1) * grads
     update = grads * grads
