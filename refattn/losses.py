@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from .ops import sigmoid
+from .ops import check_numbers, sigmoid
 from .xp import array_module
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
@@ -27,8 +27,7 @@ def check_classes(target, shape, classes: int) -> None:
     fitted(target, "target", shape)
     if target.dtype.kind not in "iub":
         raise ValueError(f"target has dtype {target.dtype}; allowed: integers, 0 to {classes - 1}")
-    if array_module(target) is np and target.size and not 0 <= target.min() <= target.max() < classes:
-        raise ValueError(f"target has {target.min()} to {target.max()}; allowed: 0 to {classes - 1}")
+    check_numbers("target", target, classes)
 
 
 def mse(y, target):

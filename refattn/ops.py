@@ -126,10 +126,20 @@ def linears_backward(x, weights, dys):
     return (dy @ w.T).reshape(x.shape), grads
 
 
+def check_numbers(name: str, x, n: int) -> None:
+    """Nothing, or a ValueError for integers in host memory outside 0 .. n - 1: a device is not waited for."""
+    if array_module(x) is np and x.size and not 0 <= x.min() <= x.max() < n:
+        raise ValueError(f"{name} has {x.min()} to {x.max()}; allowed: 0 to {n - 1}")
+
+
 def embedding(table, index):
-    """y[T,m] = table[index[T],m], `index` being integers on the table's device.  Raises TypeError for anything else."""
+    """y[T,m] = table[index[T],m], `index` being integers on the table's device.  Raises TypeError for anything else.
+
+    Raises ValueError for numbers that are no row, in host memory.
+    """
     if array_module(index) is not array_module(table) or index.dtype.kind not in "iu":
         raise TypeError(f"index is {index.dtype} of {array_module(index).__name__}; allowed: integers beside the table")
+    check_numbers("index", index, len(table))
     return table[index]
 
 

@@ -7,7 +7,8 @@ device.
 from math import cos, pi
 from typing import Any, NamedTuple
 
-from .xp import array_module
+from .params import check_choice, check_integers
+from .xp import array_module, check_alike
 
 __all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
 
@@ -31,9 +32,10 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
+    Raises TypeError for arrays of several dtypes.
     """
-    xp = array_module(flat, grads)
     first, second = state
+    xp = check_alike(flat=flat, grads=grads, first=first, second=second)
     first *= beta1
     first += (1 - beta1) * grads
     update = grads * grads
@@ -55,8 +57,10 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
 def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
 
-    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.
+    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Raises ValueError for a limit below 0.
     """
+    if not limit >= 0:
+        raise ValueError(f"limit is {limit}; allowed: numbers of at least 0")
     xp = array_module(grads)
     norm = xp.sqrt(grads @ grads)
     grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)          # zero gradients stay zero
@@ -69,10 +73,11 @@ def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: fl
 
     rate (floor + (1 - floor) (1 + cos(pi u)) / 2),  u = min(count - warmup, n) / n.
     Source: H, released code: n = steps - 2 warmup ("released"), so the floor is reached `warmup` steps before the end.
-    Differs as a switch: n = steps - warmup ("text").  Raises ValueError when no step is left for the cosine.
+    Differs as a switch: n = steps - warmup ("text").  Raises ValueError when no step is left for the cosine,
+    and for what is no whole number from 0 on.
     """
-    if length not in ("released", "text"):
-        raise ValueError(f"schedule length {length!r} is unknown; allowed: released, text")
+    check_choice("length", length, ("released", "text"))
+    check_integers({"count": count, "warmup": warmup}, "count", "warmup", least=0)
     n = steps - (2 if length == "released" else 1) * warmup
     if n <= 0:
         raise ValueError(f"warmup is {warmup}, which leaves no step of {steps}; allowed: steps above {steps - n}")

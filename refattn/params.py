@@ -44,11 +44,16 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
         values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 
+def check_choice(name: str, value, allowed) -> None:
+    """Nothing, or a ValueError for a value that is none of those allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(str, allowed))}")
+
+
 def check_views(p) -> None:
     """Nothing, or a TypeError where the flat array stands in place of its named views."""
     if hasattr(p, "dtype"):
-        raise TypeError(f"p is an array of shape {p.shape}; allowed: its named views, the second result of "
-                        f"params.allocate")
+        raise TypeError(f"p is an array of shape {p.shape}; allowed: the named views that params.allocate gives")
 
 
 class Views:
@@ -146,28 +151,20 @@ def _uniform(rng, p: Parameter):
     return rng.uniform(-1, 1, p.shape) / sqrt(p.fan_in)
 
 
-def _zeros(rng, p: Parameter):
-    return np.zeros(p.shape)
-
-
-def _ones(rng, p: Parameter):
-    return np.ones(p.shape)
-
-
-SCHEMES = {
+SCHEMES: dict[str, dict] = {                # what draws an array of each role, or the number that it begins as
     # H: Flax defaults of the released code.  Truncated at two sigma, then rescaled: final deviation 1/sqrt(fan_in).
     # Tables (T5 buckets, token embeddings) are untruncated normal; fan_in is the number of buckets, or the width.
-    "lecun_normal": {"weight": _lecun, "bias": _zeros, "scale": _ones, "shift": _zeros, "table": _normal,
+    "lecun_normal": {"weight": _lecun, "bias": 0.0, "scale": 1.0, "shift": 0.0, "table": _normal,
                      "vector": _normal},
     # C: PyTorch defaults, weights and biases of linear maps uniform in +-1/sqrt(fan_in); embeddings standard normal
-    "pytorch": {"weight": _uniform, "bias": _uniform, "scale": _ones, "shift": _zeros,
+    "pytorch": {"weight": _uniform, "bias": _uniform, "scale": 1.0, "shift": 0.0,
                 "table": lambda rng, p: rng.standard_normal(p.shape), "vector": _uniform},
     # R: Haiku defaults of the released code, truncated at two sigma and not rescaled (final deviation 0.88 sigma)
-    "haiku": {"weight": lambda rng, p: _truncated(rng, p.shape) / sqrt(p.fan_in), "bias": _zeros, "scale": _ones,
-              "shift": _zeros, "table": lambda rng, p: 0.02 * _truncated(rng, p.shape), "vector": _small},
+    "haiku": {"weight": lambda rng, p: _truncated(rng, p.shape) / sqrt(p.fan_in), "bias": 0.0, "scale": 1.0,
+              "shift": 0.0, "table": lambda rng, p: 0.02 * _truncated(rng, p.shape), "vector": _small},
     # GPT-2, which R's text refers to: deviation 0.02; maps into the residual stream over the root of their number
-    "gpt2": {"weight": lambda rng, p: _small(rng, p) / sqrt(p.residuals), "bias": _zeros, "scale": _ones,
-             "shift": _zeros, "table": _small, "vector": _small},
+    "gpt2": {"weight": lambda rng, p: _small(rng, p) / sqrt(p.residuals), "bias": 0.0, "scale": 1.0,
+             "shift": 0.0, "table": _small, "vector": _small},
     # every array random, biases and scales too: for tests and reference vectors, never for training
     "random": {"weight": _normal, "bias": _normal, "scale": lambda rng, p: 1 + 0.3 * _normal(rng, p), "shift": _normal,
                "table": _normal, "vector": _normal},
@@ -187,8 +184,7 @@ class Init(NamedTuple):
         draws = {"normal": rng.standard_normal, "truncated": partial(_truncated, rng),
                  "uniform": lambda shape: sqrt(3) * rng.uniform(-1, 1, shape)}
         for name, allowed in ("distribution", draws), ("fan", fans):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+            check_choice(name, getattr(self, name), allowed)
         return draws[self.distribution](p.shape) * (self.gain / sqrt(fans[self.fan]))
 
 
@@ -203,8 +199,7 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
     for a pattern that fits no name.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"initialising scheme {scheme!r} is unknown; allowed: {', '.join(SCHEMES)}")
+    check_choice("scheme", scheme, SCHEMES)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng is a {type(rng).__name__}; allowed: a numpy.random.Generator")
     names, places, values = [name for name, _ in entries(parameters)], places or {}, [np.zeros(0)]
@@ -230,8 +225,7 @@ DECAY = {
 
 def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
     """A flat 0/1 array: 1 where weight decay acts.  Raises ValueError for an unknown rule."""
-    if rule not in DECAY:
-        raise ValueError(f"decay rule {rule!r} is unknown; allowed: {', '.join(DECAY)}")
+    check_choice("rule", rule, DECAY)
     masks = [np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)]
     return xp.asarray(np.concatenate([np.zeros(0, dtype=dtype), *masks]))
 
@@ -264,10 +258,17 @@ def whole_file(path, mode: str = "w"):
 
 
 def save(path, parameters, arrays: dict, **meta) -> None:
-    """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.  See `whole_file`."""
+    """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.  See `whole_file`.
+
+    Raises ValueError, before anything is written, for what is no array of numbers.
+    """
+    arrays = {name: np.asarray(to_host(x)) for name, x in arrays.items()}
+    for name, x in arrays.items():
+        if name in ("header", "file") or x.dtype == object:
+            raise ValueError(f"array {name!r} has dtype {x.dtype}; allowed: numbers, named neither header nor file")
     header = json.dumps({"format": FORMAT, "layout": layout(parameters), "meta": meta})
     with whole_file(path, "wb") as file:
-        np.savez(file, header=np.array(header), **{name: to_host(x) for name, x in arrays.items()})
+        np.savez(file, header=np.array(header), **arrays)
 
 
 def load(path, parameters=None) -> tuple[dict, dict]:

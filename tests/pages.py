@@ -40,7 +40,7 @@ BAD_INPUT = [
     (lambda q, k, v: ((q, k, v), {"bias": np.zeros((4, 3))}), ValueError,
      r"bias has shape \(4, 3\); allowed: what broadcasts to \(b, h, q, k\) = \(2, 5, 3, 4\)"),
     (lambda q, k, v: ((q, k, v), {"dropout": np.zeros((1, 1, 1, 1, 1))}), ValueError, "dropout has shape"),
-    (lambda q, k, v: ((q, k, v), {"keep": np.ones(4)}), TypeError, "keep is an array of numpy with dtype float64"),
+    (lambda q, k, v: ((q, k, v), {"keep": np.ones(4)}), TypeError, "keep is float64 of numpy; allowed: booleans"),
     (lambda q, k, v: ((q, k, v.astype("float32")), {}), TypeError, "q is float64 but v is float32"),
     (lambda q, k, v: ((q, k, v), {"bias": np.zeros(4, "float32")}), TypeError, "q is float64 but bias is float32"),
     (lambda q, k, v: ((q, k.astype(int), v), {}), TypeError, "k has dtype int64; allowed: floating point"),

@@ -71,7 +71,7 @@ def test_an_answer_is_the_likeliest_of_the_network_and_a_file_gives_the_same(tmp
     assert scale.get_ylabel() == "attention" and {each.images[1].get_clim() for each in panels} == {
         (0, found.maps.max())}                              # one scale for all
     pillow.fromarray(image[:70]).save(tmp_path / "cut.png")
-    refused("cut.png has shape (70, 75, 3) and dtype uint8; allowed: (75, 75, 3) of uint8", images.ask, r, model, p,
+    refused("cut.png has shape (70, 75, 3), dtype uint8; allowed: (75, 75, 3) of uint8", images.ask, r, model, p,
             tmp_path / "cut.png", "shape", "red")
     refused("no.png cannot be read as a picture", images.ask, r, model, p, tmp_path / "no.png", "shape", "red")
 
@@ -80,7 +80,7 @@ def test_other_networks_and_words_are_refused():
     r, model, p = CLEVR
     image = np.zeros((75, 75, 3), np.uint8)
     refused("kind is 'colour'; allowed: 'shape'", images.ask, r, model, p, image, "colour", "red")
-    refused("image has shape (75, 75, 3) and dtype float64", images.ask, r, model, p, image * 1.0, "shape", "red")
+    refused("image has shape (75, 75, 3), dtype float64", images.ask, r, model, p, image * 1.0, "shape", "red")
     other = network("triangles", attention="softmax")
     refused("the network was trained for triangles; allowed: sort_of_clevr", images.ask, *other, image, "shape", "red")
     refused("attention is 'softmax', which has no value scores; allowed: compositional", images.pairing, *other)

@@ -166,3 +166,15 @@ def test_clusters_of_a_run_are_those_of_its_words():
     assert found["purity"] == 1 and 0.5 <= found["most frequent"] < 0.9
     with pytest.raises(ValueError, match="attention is 'rnn', which has no levels; allowed: sliding_dilated"):
         regular.clusters(recipe("parity", "quick", attention="rnn"), None, None, None)
+
+
+@pytest.mark.parametrize("answer", [lambda tokens: tokens, lambda tokens: 0, lambda tokens: tokens[:, :1]])
+def test_an_answer_is_not_stretched(answer):
+    with pytest.raises(ValueError, match=r"answer has shape .*; allowed: \(8,\)"):
+        regular.probability_shift(answer, [8], words=8)
+
+
+def test_pairs_of_unknown_keys_out_of_range_are_refused():
+    """They were counted as masked ones."""
+    with pytest.raises(ValueError, match="out_of_range is 'padding'; allowed: mask, pad"):
+        regular.pairs(8, 2, out_of_range="padding")

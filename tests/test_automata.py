@@ -120,9 +120,9 @@ def test_a_table_is_read(tmp_path):
     ("state output a b\nx 0 x", "line 2: state 'x' has 1 next states; allowed: 2, for the symbols a b"),
     ("state output a b\n\nx 0 x x x", "line 3: state 'x' has 3 next states; allowed: 2"),
     ("state output a\nx", "line 2: state 'x' has 0 next states"),
-    ("state output a\nx 0 y", "line 2: the next state 'y' has no line; allowed: x"),
-    ("state output a\nx yes x", "line 2: the output is 'yes'; allowed: whole numbers from 0"),
-    ("state output a\nx -1 x", "line 2: the output is '-1'"),
+    ("state output a\nx 0 y", "line 2: state 'y' has no line; allowed: x"),
+    ("state output a\nx yes x", "line 2: output is 'yes'; allowed: 0, 1"),
+    ("state output a\nx -1 x", "line 2: output is '-1'"),
     ("state output a\nx 0 x\nx 1 x", "line 3: state 'x' has a line already"),
 ])
 def test_tables_are_refused_in_one_line(text, message):
@@ -246,3 +246,17 @@ def test_a_walk_is_as_often_inside_the_language_as_a_random_word_is_not():
     assert 0.1 < automaton.outputs(tokens)[:, 99:].mean() < 0.5
     assert automaton.outputs(np.random.default_rng(0).integers(2, size=(8, 200)))[:, 99:].mean() == 0
 
+
+@pytest.mark.parametrize("name, given", [
+    ("transition", ([[0, 1], [1]], [0, 1])), ("output", ([[0, 1], [1, 0]], [0, [1]])), ("transition", (None, [0, 1]))])
+def test_rows_of_several_lengths_are_refused_by_name(name, given):
+    with pytest.raises(ValueError, match=f"^{name} is .*; allowed: integers, as many in each row$"):
+        Automaton(*given)
+
+
+@pytest.mark.parametrize("tokens", [1, [[1], [1, 0]], None])
+def test_words_have_positions(tokens):
+    parity = Automaton([[0, 1], [1, 0]], [0, 1])
+    for ask in parity.run, parity.outputs, parity.word_map:
+        with pytest.raises(ValueError, match="^tokens is .*; allowed: integers, as many in each row$"):
+            ask(tokens)

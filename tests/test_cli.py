@@ -63,7 +63,7 @@ BAD_LINES = [                                               # words, what the li
     ("train parity --chunk 1", ["--chunk is 1", "from 2 to 1,024"]),
     ("train parity --heads 7", ["--width is 64", "multiples of heads, 7"]),
     ("train cycle --ones 0.3", ["--ones is 0.3", "for parity numbers from 0 to 1"]),
-    ("train parity --max-length 41", ["--max-length is 41", "from train_length + 2, 42, on"]),
+    ("train parity --max-length 41", ["--max-length is 41", "train_length + 2 = 42 on"]),
     ("train --stepz 5", ["--stepz", "did you mean --steps?"]),
     ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
     ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
@@ -436,7 +436,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("a module that is no variant", lambda: variant("masks"), ValueError, ["'masks' is unknown; allowed: softmax"]),
     ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
     *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,
-       ["p is an array of shape", "allowed: its named views, the second result of params.allocate"])
+       ["p is an array of shape", "allowed: the named views that params.allocate gives"])
       for kind, x in ((MultiHead(6, 2, 3), np.zeros((1, 2, 6))), (FeedForward(6, 4), np.zeros((2, 6))),
                       (decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))))),
     ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),

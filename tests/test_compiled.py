@@ -167,7 +167,7 @@ def test_the_memory_at_hand_is_some():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"chunk": 1}, "chunk is 1; allowed: whole numbers of at least 2"),
+    ({"chunk": 1}, "chunk is 1; allowed: an integer of at least 2"),
     ({"activation": "tanh"}, "activation is 'tanh'; allowed: relu, gelu, gelu_exact"),
     ({"norm": "both"}, "norm is 'both'; allowed: pre, post, none"),
     ({"out_of_range": "clamp"}, "out_of_range is 'clamp'; allowed: mask, pad"),
@@ -226,7 +226,7 @@ def test_the_report_says_how_often_every_state_and_answer_was_asked(tmp_path, ca
 def test_a_language_with_one_answer_keeps_two_logits_and_says_so(expression, one, tmp_path, capsys):
     assert cli.main(["compile", "--regex", expression, "--max-length", "9", "--out", str(tmp_path / "a")]) == 0
     said = capsys.readouterr()
-    assert f"every word is of class {one}" in said.err and "least margin 1" in said.out
+    assert f"each word has class {one}" in said.err and "least margin 1" in said.out
     recipe, model, p = refattn.load(tmp_path / "a")
     y, _ = model.forward(p, recipe.automaton.encode("0110")[None])
     assert y.shape == (1, 4, 2) and (y[..., one] == 1).all() and (y[..., 1 - one] == 0).all()

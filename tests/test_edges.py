@@ -15,7 +15,7 @@ from refattn.attention.as_hypernetwork import eq_2, eq_3
 from refattn.attention.compositional import Compositional, compositional
 from refattn.attention.hyla import hyla, hyla_backward
 from refattn.attention.layer import MultiHead
-from refattn.attention.linear_state import KeptState
+from refattn.attention.linear_state import KeptState, linear_state
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import SlidingDilated, sliding_dilated
 from refattn.attention.softmax import softmax, softmax_backward
@@ -38,7 +38,10 @@ from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
-from refattn.models.regular_gpt import levels
+from refattn.models.language import Language
+from refattn.models.recurrent import Recurrent
+from refattn.models.regular_gpt import RegularGPT, levels
+from refattn.models.vision import ClassToken, TaskTokens
 from refattn.verification.derivatives import derivative
 from refattn.verification.naive.hyla import hyla as naive_hyla
 from tests import strict_cupy
@@ -116,6 +119,18 @@ def test_ids_are_integers_on_the_device_of_the_table(index):
         ops.embedding(np.ones((2, 3)), index)
     with pytest.raises(TypeError, match="index is int64 of numpy; allowed: integers beside the table"):
         ops.embedding(strict_cupy.asarray(np.ones((2, 3))), np.array([1]))
+
+
+@pytest.mark.parametrize("index, found", [([0, -1], "-1 to 0"), ([3, 4], "3 to 4"), ([-2], "-2 to -2")])
+def test_an_id_that_the_vocabulary_lacks_is_refused_where_nothing_waits(index, found):
+    """A negative one was the embedding of a token from the end of the table."""
+    index = np.array([index])
+    for model in Embedding(6, vocabulary=4), Recurrent(6, 4, 2):
+        _, p = params.allocate(model.parameters(), np.float64)
+        with pytest.raises(ValueError, match=f"index has {found}; allowed: 0 to 3"):
+            model.forward(p, index)
+    assert ops.embedding(strict_cupy.asarray(np.ones((6, 2))), strict_cupy.asarray(index)).shape == (*index.shape, 2)
+    assert ops.embedding(np.ones((4, 2)), index[:, :0]).shape == (1, 0, 2)
 
 
 @pytest.mark.parametrize("rows", [5, 70])
@@ -489,7 +504,6 @@ def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: params.allocate(FeedForward(4, 8)), "parameters is a FeedForward; allowed: what its parameters() returns"),
-    (lambda: masks.padding([5, 3], 8), "an argument is a list; allowed: an array of NumPy or CuPy"),
     (lambda: Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1).forward(
         filled(Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 1)), np.ones((1, 6, 4)),
         residual=[(None, np.ones((6, 4), "f"))]), "x is float64 but residual[1] is float32; allowed: one dtype")])
@@ -512,6 +526,79 @@ def test_no_trials_are_normalised():
     y, saved = layer.forward(filled(layer), none)
     _, grads = params.allocate(layer.parameters(), np.float64)
     assert y.shape == layer.backward(filled(layer), saved, y, grads).shape == none.shape
+
+
+def test_a_decoder_asks_for_the_context_that_it_has_and_for_no_other():
+    """A context_keep without attention to a context was ignored; with too few blocks' keys the others were left out."""
+    x, plain = np.ones((2, 3, 4)), Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5)
+    looking = Block(MultiHead(4, 2, 2), FeedForward(4, 8), cross=MultiHead(4, 2, 2), epsilon=1e-5)
+    p, q, stack = filled(plain), filled(looking), Stack(plain, 3)
+    with pytest.raises(ValueError, match="context_keep is given, but no context; allowed: both or neither"):
+        plain.extend(p, x, context_keep=np.ones((3, 3), bool))
+    for block, views, context in (plain, p, x), (looking, q, None):
+        word = "missing" if context is None else "given"
+        with pytest.raises(ValueError, match=f"context is {word}, but the block has .* allowed: both or neither"):
+            block.keep_context(views, context)
+    with pytest.raises(ValueError, match="context is missing, but the block has a cross-attention"):
+        looking.extend(q, x)
+    p = filled(stack)
+    for many in 2, 6:
+        with pytest.raises(ValueError, match=f"kept has {many} entries; allowed: 3, one for each application"):
+            stack.extend(p, x, ((None, None),) * many)
+
+
+def test_heads_that_some_arrays_lack_are_not_left_out():
+    rng = np.random.default_rng(0)
+    code, x, wv, wo = (rng.standard_normal(shape) for shape in ((2, 3, 4, 5), (2, 5, 6), (6, 1, 2), (1, 2, 7)))
+    with pytest.raises(ValueError, match="axis h is 3 in code but 1 in wv"):
+        eq_3(code, x, wv, wo)
+
+
+def test_a_dilation_is_not_lost_in_a_model_that_has_its_own():
+    with pytest.raises(ValueError, match="dilation of attention is 3; allowed: 1"):
+        RegularGPT(SlidingDilated(6, 2, 3, 2, dilation=3), FeedForward(6, 8), 5, 3)
+
+
+def test_a_state_is_of_the_dtype_of_the_piece():
+    q = np.ones((2, 3, 2, 4))
+    with pytest.raises(TypeError, match="q is float64 but state is float32; allowed: one dtype"):
+        linear_state(q, q, q, np.ones((2, 2, 4, 4), np.float32))
+    with pytest.raises(ValueError, match="axis b is 2 in q but 1 in state"):
+        linear_state(q, q, q, np.ones((1, 2, 4, 4)))
+    with pytest.raises(ValueError, match="allowed: as many queries as keys"):
+        linear_state(q, q[:, :2], q[:, :2])
+
+
+def test_what_a_page_lacks_or_cannot_use_has_a_name():
+    q = np.ones((1, 2, 2, 3))
+    for page, extras, wanted in ("hyla_deep", (), 1), ("softmax", (np.ones((2, 3, 3)),), 0):
+        with pytest.raises(ValueError, match=f"number of extras is {len(extras)}; allowed: {wanted}"):
+            tiled(q, q, q, *extras, page=page)
+    with pytest.raises(ValueError, match="read is 3; allowed: None and slices, which keep the axis"):
+        sliding_dilated(q, q, q, np.ones((2, 2)), read=3)
+
+
+@pytest.mark.parametrize("question", [0, 5])
+def test_no_images_are_no_error(question):
+    stack = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5), 1)
+    x = np.ones((0, 4, 4, 3))
+    for model, options in ((ClassToken(Conv(3, 2 if question else 4, 2, 2), stack, 3, question),
+                            {"question": np.ones((0, 5))} if question else {}),
+                           (TaskTokens(2, 3, stack, 2, 3), {"task": np.ones((0, 2))})):
+        p = filled(model)
+        _, grads = params.allocate(model.parameters(), np.float64)
+        y, saved = model.forward(p, x, **options)
+        assert y.shape[0] == 0 and y.shape[-1] == 3 and model.backward(p, saved, y, grads).shape == x.shape
+
+
+@pytest.mark.parametrize("tokens, piece, name", [(3, 0, "piece"), (3, -1, "piece"), (3, 1.5, "piece"),
+                                                 (0, 2, "tokens of x")])
+def test_a_text_is_read_in_pieces_of_at_least_one_token(tokens, piece, name):
+    """Otherwise h had no value."""
+    model = Language(Embedding(4, vocabulary=5), Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5), 1))
+    x = np.ones((2, tokens), int)
+    with pytest.raises(ValueError, match=f"{name} is .*; allowed: an integer of at least 1"):
+        model.last(filled(model), x, x, piece)
 
 
 @pytest.mark.parametrize("name", ["context_keep", "context_dropout"])
@@ -702,3 +789,18 @@ def test_a_dropout_of_a_feed_forward_layer_never_stretches_its_input():
     _, p = params.allocate(layer.parameters(), np.float32)
     with pytest.raises(ValueError, match="broadcast"):
         layer.forward(p, np.ones((1, 3, 4), np.float32), dropout=np.ones((5, 3, 3), np.float32))
+
+
+@pytest.mark.parametrize("layer, shape", [(Conv(3, 4, 2), (2, 4, 4, 3)), (ContextNorm(6), (2, 4, 6))])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_images_and_segments_are_of_the_dtype_of_the_parameters(layer, shape, dtype):
+    with pytest.raises(TypeError, match=f"x (has dtype|is) {dtype}"):
+        layer.forward(filled(layer), np.ones(shape, dtype))
+
+
+@pytest.mark.parametrize("lengths, found", [([1, 2], None), (2, None), (np.array([1.5, 2]), "float")])
+def test_lengths_of_paddings_are_an_array_of_integers(lengths, found):
+    """Fractions made masks, silently."""
+    with pytest.raises(ValueError, match=f"dtype of lengths is '{found}'; allowed: int, uint"):
+        masks.padding(lengths, 3)
+    assert masks.padding(np.array([1, 2], np.uint8), 3)[:, 0, 0].tolist() == [[True, False, False], [True, True, False]]

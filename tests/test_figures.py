@@ -33,7 +33,8 @@ def says(capsys, *words, status=0):
 @pytest.mark.parametrize("name", ["claims", "table-a1-logic", "figure-2c", "figure-5f", "figure-10", "figure-a9"])
 def test_a_table_is_drawn_too(name, tmp_path, capsys):
     file = tmp_path / "drawn.svg"
-    assert TABLES[name].title in says(capsys, name, "--plot", str(file)).out
+    said = says(capsys, name, "--plot", str(file))
+    assert TABLES[name].title in said.out and f"{file} is written" in said.err
     assert file.read_text(encoding="utf-8").startswith("<?xml")
 
 

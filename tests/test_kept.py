@@ -7,6 +7,7 @@ from refattn import check
 from refattn.attention import VARIANTS, masks
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
+from refattn.attention.sliding_dilated import SlidingDilated
 from refattn.attention.transformer_xl import TransformerXL
 from refattn.attention.value_scores import SCORINGS
 from refattn.layers.positions import Rotary
@@ -66,6 +67,22 @@ def test_what_is_kept_stays_and_rows_can_be_dropped():
     rows = np.array([2, 0])
     fewer, _ = layer.extend(p, x[rows, 5:6], first.rows(rows))
     assert check.deviation("y", fewer, layer.extend(p, x[:, 5:6], first)[0][rows]) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "compositional, dot", "sliding dilated"])
+def test_two_continuations_of_one_prompt_may_alternate(name):
+    """The second was written over the first, which then read its keys."""
+    layer, rng = LAYERS.get(name, SlidingDilated(8, 3, 4, 3)), np.random.default_rng(0)
+    p, x = filled(layer, rng), rng.standard_normal((2, 2, T, 8))
+    x[1, :, :4] = x[0, :, :4]
+    causal = {} if name == "sliding dilated" else {"keep": masks.causal(T)}
+    _, kept = layer.extend(p, x[0, :, :3])
+    _, kept = layer.extend(p, x[0, :, 3:4], kept)           # there is room behind it now
+    both = [kept, kept]
+    for t in range(4, T):
+        for n in 0, 1:
+            y, both[n] = layer.extend(p, x[n, :, t:t + 1], both[n])
+            assert check.deviation("y", y, layer.forward(p, x[n], **causal)[0][:, t:t + 1]) <= 1e-12
 
 
 def test_refusals():

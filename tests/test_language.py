@@ -68,12 +68,13 @@ def test_slopes_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: 'log', 'power'"),
-    (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "position 3 is beyond the learned table"),
+    (lambda: ALiBi(0), "heads is 0"), (lambda: Kerple(2, "cubic"), "kernel is 'cubic'; allowed: log, power"),
+    (lambda: LearnedTable(3, 2).forward(None, np.zeros((1, 2, 2)), 2), "x has positions 2 to 3; allowed: 0 to 2"),
     (lambda: recipe("text", width=30), "width is 30; allowed: multiples of heads, 4"),
     (lambda: recipe("text", attention="compositional", retrievals=3), "multiples of heads, 4, and of retrievals, 3"),
     (lambda: recipe("text", context=64), "context is 64; allowed: numbers below length, 64"),
     (lambda: recipe("text", attention="compositional", position="alibi"), "position is 'alibi'; allowed with"),
+    (lambda: recipe("text", position="alibi", longest=32), "longest is 32; allowed: 0, and numbers from length, 64"),
     (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
     (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere'; allowed: documentation, library"),
     (lambda: recipe("text", length=10**6).build(), "tokens; allowed: more than the 1,000,000 of a window"),
@@ -392,3 +393,30 @@ def test_a_tiny_temperature_draws_the_greatest():
     for seed in range(20):
         found |= {drawn(z, np.random.default_rng(seed), temperature) for temperature in (5e-324, 1e-308, 1e-3)}
     assert found == {1}
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize("scores", [[0, np.nan, 1], [-np.inf] * 3, [0, np.inf, 1]])
+def test_no_token_is_drawn_by_scores_that_are_not_finite(scores, temperature):
+    """The answer was a number that no token has: as many as there are tokens."""
+    with pytest.raises(ValueError, match=r"the greatest score is -?(nan|inf), temperature \S+; allowed: finite"):
+        drawn(np.array(scores), np.random.default_rng(0), temperature)
+    assert drawn(np.array([-np.inf, 0, -np.inf]), np.random.default_rng(0), temperature) == 1
+
+
+@pytest.mark.parametrize("name", ["tokens", "top_k", "seed"])
+def test_numbers_of_what_is_written_are_not_negative(name):
+    """A negative `top_k` was taken for 0, a negative number of tokens for none."""
+    with pytest.raises(ValueError, match=f"{name} is -1; allowed: an integer of at least 0"):
+        written(None, None, [1], **{"tokens": 3, name: -1})
+    with pytest.raises(ValueError, match="temperature -1"):
+        drawn(np.zeros(3), np.random.default_rng(0), -1)
+
+
+@pytest.mark.parametrize("shape, start, words", [
+    ((1, 2, 1), 0, r"x has shape \(1, 2, 1\); allowed: \(b, t, m\) with m = 4"),
+    ((1, 2, 4), -1, "x has positions -1 to 0; allowed: 0 to 4"), ((1, 2, 4), -3, "x has positions -3 to -2; allowed")])
+def test_a_learned_table_does_not_stretch_and_has_no_position_before_the_first(shape, start, words):
+    table = LearnedTable(5, 4)
+    with pytest.raises(ValueError, match=words):
+        table.forward(filled(table, np.random.default_rng(0)), np.ones(shape), start)

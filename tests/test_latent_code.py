@@ -188,3 +188,8 @@ def test_figures_show_what_they_are_given():
     cosines = np.eye(3)
     image = latent_code_figures.heat_map([1, 2, 3], cosines).axes[0].images[0]
     assert np.array_equal(image.get_array(), cosines) and image.get_clim() == (-1, 1)
+
+
+def test_a_guess_is_not_stretched():
+    with pytest.raises(ValueError, match=r"guess has shape \(1,\); allowed: \(3,\)"):
+        latent_code.macro_f1(np.array([0, 0, 1]), np.array([1]))

@@ -67,7 +67,35 @@ def test_the_text_reaches_the_floor_at_the_end():
 
 
 def test_bad_schedules():
-    with pytest.raises(ValueError, match="schedule length 'code' is unknown; allowed: released, text"):
+    with pytest.raises(ValueError, match="length is 'code'; allowed: released, text"):
         optim.warmup_cosine(0, rate=1.0, steps=10, warmup=1, length="code")
     with pytest.raises(ValueError, match="leaves no step of 10; allowed: steps above 10"):
         optim.warmup_cosine(0, rate=1.0, steps=10, warmup=5)
+
+
+@pytest.mark.parametrize("limit", [-1, float("nan")])
+def test_a_limit_below_zero_is_refused(limit):
+    """It turned the gradient round."""
+    grads = np.array([3.0, 4.0])
+    with pytest.raises(ValueError, match=f"limit is {limit}; allowed: numbers of at least 0"):
+        optim.clip_by_global_norm(grads, limit)
+    assert optim.clip_by_global_norm(grads, float("inf")) == 5 and grads.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("change", [{"warmup": -5}, {"count": -1}, {"warmup": 2.5}])
+def test_steps_are_whole_numbers_from_zero_on(change):
+    """A negative number gave a rate: below 0 for a count."""
+    (name, value), settings = *change.items(), {"count": 3, "rate": 1.0, "steps": 50, "warmup": 5, **change}
+    with pytest.raises(ValueError, match=f"{name} is {value}; allowed: an integer of at least 0"):
+        optim.warmup_cosine(**settings)
+
+
+@pytest.mark.parametrize("name", ["grads", "first", "second"])
+def test_an_update_is_of_one_dtype(name):
+    """Moments in float32 cost float64 parameters their digits, silently."""
+    flat = np.ones(3)
+    given = {"flat": flat, "grads": flat, **optim.moments(flat)._asdict()}
+    given[name] = given[name].astype(np.float32)
+    state = optim.Moments(given["first"], given["second"])
+    with pytest.raises(TypeError, match=f"flat is float64 but {name} is float32; allowed: one dtype"):
+        optim.adamw_step(flat, given["grads"], state, step=1, rate=0.1)

@@ -73,8 +73,8 @@ def test_decay_masks():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: params.initialise(np.zeros(3), LIST, None, "xavier"),
-     "initialising scheme 'xavier' is unknown; allowed: lecun_normal, pytorch, haiku, gpt2, random"),
-    (lambda: params.decay_mask(LIST, "some"), "decay rule 'some' is unknown; allowed: all, released, text, none"),
+     "scheme is 'xavier'; allowed: lecun_normal, pytorch, haiku, gpt2, random"),
+    (lambda: params.decay_mask(LIST, "some"), "rule is 'some'; allowed: all, released, text, none"),
 ])
 def test_unknown_names(call, words):
     with pytest.raises(ValueError, match=words):
@@ -114,3 +114,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     with pytest.raises(TypeError):
         params.save(path, LIST, {"flat": np.zeros(3)}, step=object())
     assert params.load(path)[0]["flat"].shape == (3,) and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name, array, dtype", [
+    ("a", None, "object"), ("a", np.array([None, "b"]), "object"), ("header", np.ones(3), "float64"),
+    ("file", np.ones(3), "float64")])
+def test_what_a_checkpoint_could_not_be_read_with_is_not_written(tmp_path, name, array, dtype):
+    """Objects were pickled, and `load` then refused the whole file."""
+    with pytest.raises(ValueError, match=f"array '{name}' has dtype {dtype}; allowed: numbers"):
+        params.save(tmp_path / "x.npz", LIST, {name: array})
+    assert not list(tmp_path.iterdir())

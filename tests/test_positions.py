@@ -81,7 +81,7 @@ def test_the_pairings_are_the_same_up_to_the_order_of_features():
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda: Rotary(pairing="split"), "pairing 'split' is unknown; allowed: interleaved, half"),
+    (lambda: Rotary(pairing="split"), "pairing is 'split'; allowed: interleaved, half"),
     (lambda: Rotary().forward(None, np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 3))), "head width is 3; allowed: even"),
     (lambda: t5_buckets(2, 2, 1, 8), "1 buckets with max_distance 8 are too few"),
     (lambda: t5_buckets(2, 2, 8, 4), "8 buckets with max_distance 4 are too few"),

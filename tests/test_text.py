@@ -159,3 +159,9 @@ def test_a_text_without_a_name_is_not_the_working_directory(unit, tmp_path, monk
     write(tmp_path / "a.txt")
     with pytest.raises(ValueError, match="^text is ''; allowed: documentation, library, or a file"):
         text.corpus("", unit)
+
+
+def test_windows_are_numbered_from_zero_on():
+    """A negative number gave a window that began at the end of the text and went on at its beginning."""
+    with pytest.raises(ValueError, match="first is -1; allowed: whole numbers of at least 0"):
+        text_windows.windows(np.arange(9), 4, 2, -1)

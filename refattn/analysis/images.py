@@ -82,8 +82,7 @@ def checked(image, size: int, name="image") -> np.ndarray:
     """The image as an array.  Raises ValueError unless it is (size, size, 3) of uint8."""
     image = np.asarray(image)
     if image.shape != (size, size, 3) or image.dtype != np.uint8:
-        raise ValueError(f"{name} has shape {image.shape} and dtype {image.dtype}; allowed: ({size}, {size}, 3) "
-                         f"of uint8")
+        raise ValueError(f"{name} has shape {image.shape}, dtype {image.dtype}; allowed: ({size}, {size}, 3) of uint8")
     return image
 
 

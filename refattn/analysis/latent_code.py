@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..losses import fitted
 from ..xp import to_host
 
 __all__ = ["Codes", "decode", "decode_terms", "embed", "macro_f1", "observe", "probe", "report", "similarity"]
@@ -91,7 +92,7 @@ def macro_f1(truth, guess) -> float:
     >>> round(macro_f1(np.array([0, 0, 1]), np.array([0, 1, 1])), 4)
     0.6667
     """
-    scores = []
+    scores, guess = [], fitted(np.asarray(guess), "guess", np.shape(truth))
     for label in np.unique(truth):
         hit = np.sum((truth == label) & (guess == label))
         scores.append(2 * hit / (np.sum(truth == label) + np.sum(guess == label)))

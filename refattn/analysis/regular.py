@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import params
+from ..attention.sliding_dilated import OUT_OF_RANGE
 from ..automata.finite import Automaton, compose
-from ..losses import cross_entropy
+from ..losses import cross_entropy, fitted
 from ..models.regular_gpt import levels
 from ..ops import embedding
 from ..tasks.regular_languages import RegularLanguages
@@ -152,7 +153,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
         right = []
         for length in lengths:
             tokens, target = task.sample(rng, words, length)
-            right.append(float((np.asarray(answer(tokens)) == target).mean()))
+            right.append(float((fitted(np.asarray(answer(tokens)), "answer", target.shape) == target).mean()))
         found[probability] = sum(right) / len(right)
     return found
 
@@ -165,6 +166,7 @@ def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad"
     >>> pairs(512, 128, 6), pairs(512, 128, 6, "mask")
     (786432, 352128)
     """
+    params.check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
     number = levels(length, chunk)
     if out_of_range == "pad":
         return length * chunk * thickness * number

@@ -8,7 +8,7 @@ Source: common to all decoders; Shazeer 2019 names its cost.  No gradients: trai
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import ops
 from ..xp import array_module
@@ -20,6 +20,7 @@ from .shapes import check_tokens
 class Kept(NamedTuple):
     arrays: dict               # "k" (b, room, h, d), "v" and whatever else the variant makes of keys: tokens, then room
     length: int                # tokens
+    written: Any = ()          # [tokens that are in the arrays], one list of all who share them
 
     def seen(self) -> dict:
         """The arrays without the room behind the tokens; keys as they are before any position layer."""
@@ -33,21 +34,23 @@ class Kept(NamedTuple):
 def appended(kept, new: dict) -> Kept:
     """What is kept (None: nothing yet) and further arrays (b, n, ...) behind it.
 
-    Written into the room behind what is kept, twice as much of it whenever it is full.
+    Written into the room behind what is kept; into a copy with twice as much where it is full, or has other tokens.
     """
     if kept is None:
         return Kept(new, new["k"].shape[1])
     stop, arrays = kept.length + new["k"].shape[1], {}
+    written = kept.written if kept.written == [kept.length] and stop <= kept.arrays["k"].shape[1] else []
     for name, x in new.items():
         old = kept.arrays[name]
         if len(old) != len(x):
             raise ValueError(f"kept has {len(old)} rows, the further tokens {len(x)}; allowed: as many (Kept.rows)")
-        if stop > old.shape[1]:
+        if not written:
             full, old = old, array_module(x).empty((len(x), 2 * stop, *x.shape[2:]), dtype=x.dtype)
             old[:, :kept.length] = full[:, :kept.length]
         old[:, kept.length:stop] = x
         arrays[name] = old
-    return Kept(arrays, stop)
+    written[:] = [stop]
+    return Kept(arrays, stop, written)
 
 
 class Keeping:
@@ -64,7 +67,7 @@ class Keeping:
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
 
         `bias` and `keep` broadcast to (b, h, n, length), the new queries and all keys; no query sees later tokens.
-        Two continuations of one Kept may follow each other, not alternate: the second is written over the first.
+        One Kept may be continued many times, in any order.
         """
         check_tokens(self.width, x=x)
         of_queries, of_keys = self.maps()

@@ -47,10 +47,9 @@ def linear_state(q, k, v, state=None):
     state   : b h d e      (None: the sequence begins here)
     returns : b t h e, and b h d e
     """
-    check_inputs(q, k, v)
-    if q.shape != k.shape or state is not None and state.shape != (q.shape[0], *k.shape[2:], v.shape[3]):
-        raise ValueError(f"q is {q.shape}, k {k.shape}, state {getattr(state, 'shape', None)}; allowed: as many "
-                         f"queries as keys, and a state of shape (b, h, d, e)")
+    check_inputs(q, k, v, **({} if state is None else {"state": (state, "bhde")}))
+    if q.shape != k.shape:
+        raise ValueError(f"q is {q.shape}, k {k.shape}; allowed: as many queries as keys")
     s = ops.scores(q, k)                                                        # (1) eq. 1
     a = ops.dropped_to_zero(s, masks.causal(q.shape[1], xp=array_module(q)))    # (2)
     o = contract("bhqk,bkhe->bqhe", a, v)                                       # (3) eq. 3

@@ -5,7 +5,7 @@ What is masked away still has to be finite: its score meets -inf in a sum or 0 i
 
 import numpy as np
 
-from ..params import check_integers
+from ..params import check_choice, check_integers
 from ..xp import array_module
 
 __all__ = ["causal", "off_diagonal", "padding", "window"]
@@ -30,7 +30,11 @@ def window(queries: int, size: int, xp=np):
 
 
 def padding(lengths, keys: int):
-    """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries."""
+    """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries.
+
+    Raises ValueError for lengths that are no array of integers.
+    """
+    check_choice("dtype of lengths", str(getattr(lengths, "dtype", None)).rstrip("0123468"), ("int", "uint"))
     return (array_module(lengths).arange(keys, dtype=np.int32) < lengths[:, None])[:, None, None, :]
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..params import check_integers
+from ..params import check_choice, check_integers
 from ..xp import array_module
 from . import VARIANTS, variant
 from .shapes import check_inputs
@@ -70,6 +70,7 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
     if not row.tiles:
         allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)
         raise ValueError(f"page {page!r} cannot be tiled over keys; allowed: {allowed}")
+    check_choice("number of extras", len(extras), (len(row.extras),))
     saved = Saved(q, k, v, extras, bias, keep, dropout, None, None, None, page, tile)
     if row.tiles == "softmax":
         return _softmax(saved)

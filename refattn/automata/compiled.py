@@ -56,10 +56,8 @@ class Compiled(NamedTuple):
 def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activation: str = "relu",
            out_of_range: str = "pad", embedding_scale: bool = False) -> RegularGPT:
     """The RegularGPT that holds the automaton: width C n^2, n^(C+1) + C n^2 hidden units.  Raises ValueError."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}; allowed: {', '.join(ACTIVATIONS)}")
-    if not isinstance(chunk, int) or chunk < 2:
-        raise ValueError(f"chunk is {chunk!r}; allowed: whole numbers of at least 2")
+    params.check_choice("activation", activation, ACTIVATIONS)
+    params.check_integers({"chunk": chunk}, "chunk", least=2)
     n = automaton.states
     width = chunk * n * n
     attention = SlidingDilated(width, chunk - 1, 1, chunk, out_of_range=out_of_range, biases=False, value_width=n * n)

@@ -49,7 +49,7 @@ class Automaton:
     symbols: Any = None
 
     def __post_init__(self):
-        table, output = np.array(self.transition), np.array(self.output)
+        table, output = _array("transition", self.transition), _array("output", self.output)
         if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
             raise ValueError(f"transition has shape {table.shape} and dtype {table.dtype}; allowed: integers "
                              f"(states, symbols), at least one of each")
@@ -88,7 +88,7 @@ class Automaton:
 
         Raises ValueError for a token that is no symbol's number.
         """
-        tokens = np.asarray(tokens)
+        tokens = _array("tokens", tokens)
         if tokens.size and (tokens.dtype.kind not in "iu" or not 0 <= tokens.min() <= tokens.max() < self.vocabulary):
             found = np.unique(tokens)
             raise ValueError(f"tokens are {tokens.dtype} from {found[0]} to {found[-1]}; allowed: integers from 0 to "
@@ -162,6 +162,13 @@ class Automaton:
                 raise ValueError(f"the monoid has more than {most:,} state maps; allowed: a larger most")
         maps = np.array([np.frombuffer(key, dtype=self.transition.dtype) for key in found])
         return Monoid(maps, tuple(words), np.array([found[map_.tobytes()] for map_ in self.transition.T]))
+
+
+def _array(name, given):
+    try:
+        return np.asarray(given)[..., :]                    # no axis is as bad as rows of several lengths
+    except (ValueError, IndexError):
+        raise ValueError(f"{name} is {given!r}; allowed: integers, as many in each row") from None
 
 
 def compose(first, then):

@@ -47,12 +47,10 @@ def from_table(text: str, source: str = "the table") -> Automaton:
             raise ValueError(f"{source}, line {number}: state {name!r} has {max(len(rest) - 1, 0)} next states; "
                              f"allowed: {len(symbols)}, for the symbols {' '.join(symbols)}")
         if not rest[0].isdecimal() or int(rest[0]) >= MOST_CLASSES:
-            raise ValueError(f"{source}, line {number}: the output is {rest[0]!r}; allowed: whole numbers from 0 to "
-                             f"{MOST_CLASSES - 1}")
+            raise ValueError(f"{source}, line {number}: output is {rest[0]!r}; allowed: 0, 1, ... {MOST_CLASSES - 1}")
         for other in rest[1:]:
             if other not in place:
-                raise ValueError(f"{source}, line {number}: the next state {other!r} has no line; allowed: "
-                                 f"{', '.join(place)}")
+                raise ValueError(f"{source}, line {number}: state {other!r} has no line; allowed: {', '.join(place)}")
         output.append(int(rest[0]))
         table.append([place[other] for other in rest[1:]])
     return Automaton(table, output, 0, tuple(symbols))

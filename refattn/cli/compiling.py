@@ -22,8 +22,7 @@ def parser() -> Parser:
     p.add_argument("--language", metavar="NAME", help=", ".join(LANGUAGES))
     p.add_argument("--table", metavar="FILE", help="a line 'state output', then the symbols; then a line for each "
                    "state: its name, its class (0, 1, ...), the next state for each symbol; the first is the start")
-    p.add_argument("--regex", metavar="R", help="as Python's re.fullmatch has it: words that match are of class 1, "
-                   "others of 0")
+    p.add_argument("--regex", metavar="R", help="Python's re.fullmatch: words that match are of class 1, others of 0")
     p.add_argument("--alphabet", metavar="ABC", help="the symbols of --regex, a character each (default: 01)")
     p.add_argument("--chunk", type=whole, metavar="C", help="keys that a query sees (default: 2)")
     p.add_argument("--norm", choices=NORMS, help="LayerNorm (default: none)")
@@ -169,8 +168,7 @@ def say(recipe) -> None:
     """What of the automaton may surprise, on standard error."""
     automaton = recipe.automaton
     if len(only := np.unique(automaton.output)) == 1:
-        print(f"every word is of class {only[0]}: this language is {'everything' if only[0] else 'empty'}",
-              file=sys.stderr)
+        print(f"each word has class {only[0]}: the language is {'everything' if only[0] else 'empty'}", file=sys.stderr)
     if recipe.out_of_range == "mask":
         print(wrapped(f"mask: a reset, token {automaton.vocabulary}, stands before every word; the model that "
                       f"refattn.load makes puts it there"), file=sys.stderr)

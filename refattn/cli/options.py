@@ -3,6 +3,7 @@
 import argparse
 import os
 import reprlib
+import sys
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -154,6 +155,7 @@ def save(file: str, draw) -> None:
     figure = draw()
     try:
         figure.savefig(file, dpi=120)
+        print(f"{Path(file).resolve()} is written", file=sys.stderr)
     except (OSError, ValueError) as error:
         raise Usage(f"--plot is {file!r}, which cannot be written ({str(error).splitlines()[0]}); allowed: a file that "
                     f"ends in .png, .svg or .pdf, in a directory that there is") from None

@@ -84,12 +84,7 @@ class Block:
         (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
         queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together.
         """
-        if (context is None) != (self.cross is None):
-            raise ValueError(f"context is {'missing' if context is None else 'given'}, but the block has "
-                             f"{'no' if self.cross is None else 'a'} cross-attention; allowed: both or neither")
-        for name, given in ("context_keep", context_keep), ("context_dropout", context_dropout):
-            if given is not None and context is None:
-                raise ValueError(f"{name} is given, but no context; allowed: both or neither")
+        self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
         norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
             bias, position = self.position.forward(p.position, x.shape[1], x.shape[1])
@@ -112,6 +107,14 @@ class Block:
             x, kept = norm.forward(p[norm_name], y) if self.norm == "post" else (y, kept)       # (5)
             norms.append(kept)
         return x, BlockSaved(**saved, norms=tuple(norms), position=position, residual=drops, read=read)
+
+    def _check_context(self, context, **its):
+        if (context is None) != (self.cross is None):
+            raise ValueError(f"context is {'missing' if context is None else 'given'}, but the block has "
+                             f"{'no' if self.cross is None else 'a'} cross-attention; allowed: both or neither")
+        for name, given in its.items():
+            if given is not None and context is None:
+                raise ValueError(f"{name} is given, but no context; allowed: both or neither")
 
     def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
@@ -143,6 +146,7 @@ class Block:
         keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
         """
         own, context = kept
+        self._check_context(context, context_keep=context_keep)
         norm, bias, start, new = LayerNorm(self.width, self.epsilon), None, own.length if own else 0, x.shape[1]
         if self.position is not None:
             bias, _ = self.position.forward(p.position, new, start + new, start)
@@ -160,4 +164,5 @@ class Block:
 
     def keep_context(self, p, context):
         """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
+        self._check_context(context)
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)

@@ -40,6 +40,7 @@ class ContextNorm:
 
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y like x.  Returns y and Saved.  Raises ValueError for positions that do not divide into such segments."""
+        ops.check_features(x, scale=p.scale)
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:
             raise ValueError(f"x has {t} positions; allowed: multiples of segments, {self.segments}, two in each")

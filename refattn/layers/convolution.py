@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..contract import contract
 from ..params import Parameter, check_integers
-from ..xp import array_module
+from ..xp import array_module, check_alike
 
 __all__ = ["Conv", "image_of", "patches", "windows"]
 
@@ -33,8 +33,7 @@ def windows(length: int, size: int, stride: int, padding: int, name: str = "rows
     """
     room = length + 2 * padding - size
     if room < 0 or room % stride:
-        raise ValueError(f"the image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of "
-                         f"{size}, stride {stride}, padding {padding}")
+        raise ValueError(f"image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of {size}")
     return room // stride + 1
 
 
@@ -97,6 +96,7 @@ class Conv:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
         if x.ndim != 4 or x.shape[3] != self.inputs:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.inputs} channels")
+        check_alike(x=x, k=p.k)
         windows = patches(x, self.size, self.stride, self.padding)              # (1)
         y = contract("bgjuwi,uwio->bgjo", windows, p.k)                         # (2)
         y += p.b                                                                # (3)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 from . import positions
 
@@ -48,12 +48,10 @@ class Embedding:
 
     def __post_init__(self):
         if (self.inputs is None) == (self.vocabulary is None):
-            raise ValueError(f"inputs (width of continuous tokens) is {self.inputs}, and vocabulary {self.vocabulary}; "
-                             f"allowed: one of the two, None for the other")
+            raise ValueError(f"inputs is {self.inputs}, vocabulary {self.vocabulary}; allowed: either, the other None")
         check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
         check_integers(vars(self), "unplaced", least=0)
-        if self.table not in ("none", *TABLES):
-            raise ValueError(f"table is {self.table!r}; allowed: none, {', '.join(TABLES)}")
+        check_choice("table", self.table, ("none", *TABLES))
         if self.table != "none":
             TABLES[self.table](1, self.width)
 

@@ -11,7 +11,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_integers, check_views
+from ..params import Parameter, check_choice, check_integers, check_views
 from ..xp import array_module
 
 __all__ = ["FeedForward", "SwiGLU"]
@@ -49,8 +49,7 @@ class FeedForward:
     outputs: int | None = None
 
     def __post_init__(self):
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation {self.activation!r} is unknown; allowed: {', '.join(ACTIVATIONS)}")
+        check_choice("activation", self.activation, ACTIVATIONS)
         check_integers(vars(self), "width", "hidden", *(() if self.outputs is None else ("outputs",)))
 
     def parameters(self) -> dict:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 
 __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
@@ -100,8 +100,7 @@ class Rotary:
     pairing: str = "interleaved"
 
     def __post_init__(self):
-        if self.pairing not in ("interleaved", "half"):
-            raise ValueError(f"pairing {self.pairing!r} is unknown; allowed: interleaved, half")
+        check_choice("pairing", self.pairing, ("interleaved", "half"))
 
     def parameters(self) -> dict:
         """{}: positions turn queries and keys by fixed angles."""

@@ -99,6 +99,8 @@ class Stack:
     def extend(self, p, h, kept, **options):
         """h (b, n, m) after all blocks of n further tokens, and what is now kept; options go to every block."""
         now = []
+        if len(kept) != self.layers:
+            raise ValueError(f"kept has {len(kept)} entries; allowed: {self.layers}, one for each application")
         for n, each in enumerate(kept):
             h, each = self.block.extend(self._of(p, n), h, each, **options)
             now.append(each)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..params import Parameter, check_integers
+from ..attention.shapes import check_tokens
+from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 
 __all__ = ["ALiBi", "Kerple", "LearnedTable", "slopes"]
@@ -87,8 +88,7 @@ class Kerple:
 
     def __post_init__(self):
         check_integers(vars(self), "heads")
-        if self.kernel not in ("log", "power"):
-            raise ValueError(f"kernel is {self.kernel!r}; allowed: 'log', 'power'")
+        check_choice("kernel", self.kernel, ("log", "power"))
 
     def parameters(self) -> dict:
         a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
@@ -132,10 +132,10 @@ class LearnedTable:
 
     def forward(self, p, x, start: int = 0) -> tuple:
         """y (b, t, m) from x (b, t, m), and the positions.  Raises ValueError beyond the table."""
+        check_tokens(self.width, x=x)
         at = slice(start, start + x.shape[1])
-        if at.stop > self.length:
-            raise ValueError(f"position {at.stop - 1} is beyond the learned table; allowed: positions up to "
-                             f"{self.length - 1}")
+        if not 0 <= start <= at.stop <= self.length:
+            raise ValueError(f"x has positions {start} to {at.stop - 1}; allowed: 0 to {self.length - 1}, the table's")
         return x + p.table[at], at
 
     def backward(self, p, saved, dy, grads):

@@ -21,7 +21,7 @@ from ..attention.sliding_dilated import SlidingDilated
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack
-from ..params import check_integers, check_views
+from ..params import check_choice, check_integers, check_views
 from .transformer import Saved
 
 __all__ = ["RegularGPT", "levels"]
@@ -60,6 +60,7 @@ class RegularGPT:
 
     def __post_init__(self):
         check_integers(vars(self), "vocabulary", "outputs", "thickness")
+        check_choice("dilation of attention", self.attention.dilation, (1,))
         self.block()
 
     def block(self, dilation: int = 1) -> Block:

@@ -50,13 +50,11 @@ class Transformer:
     causal: bool = False
 
     def __post_init__(self):
-        for name in "embedding", "readout":
-            if getattr(self, name).width != self.stack.width:
-                raise ValueError(f"{name} has width {getattr(self, name).width}, the stack {self.stack.width}; "
-                                 f"allowed: one width")
+        for name, part in ("embedding", self.embedding), ("readout", self.readout):
+            if part.width != self.stack.width:
+                raise ValueError(f"{name} has width {part.width}, the stack {self.stack.width}; allowed: one width")
         if self.readout.tied and self.readout.outputs != self.embedding.vocabulary:
-            raise ValueError(f"tied is True, but outputs are {self.readout.outputs} and the vocabulary "
-                             f"{self.embedding.vocabulary}; allowed: as many of both")
+            raise ValueError(f"tied outputs are {self.readout.outputs}; allowed: {self.embedding.vocabulary}, the ids")
 
     def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""

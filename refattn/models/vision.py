@@ -11,6 +11,7 @@ so are task tokens for all images together; the heads of all tasks are one map, 
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 from .. import ops
@@ -83,7 +84,7 @@ class ClassToken:
         if self.question or question is not None:
             _need("question", question, (len(x), self.question))
         h, patch = self.patch.forward(p.patch, x)                                               # (1)
-        tokens = h = with_tokens(p.token, add_positions(h.reshape(len(x), -1, h.shape[3])))     # (2)
+        tokens = h = with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), h.shape[3])))  # (2)
         if self.question:
             e = h.shape[2]
             asked = ops.linear(question, p.question.w, p.question.b)                            # (3)
@@ -109,7 +110,7 @@ class ClassToken:
             grads.question.w += dw
             grads.question.b += db
         grads.token += dh[:, :1].sum(axis=0)                                                    # (2)
-        dh = dh[:, 1:].reshape(saved.patch.patches.shape[:3] + (-1,))
+        dh = dh[:, 1:].reshape(saved.patch.patches.shape[:3] + dh.shape[2:])
         return self.patch.backward(p.patch, saved.patch, dh, grads.patch, pixels=saved.pixels)  # (1)
 
 
@@ -161,13 +162,13 @@ class TaskTokens:
         _need("task", task, (len(x), self.tasks))
         if x.ndim != 4 or x.shape[3] != self.channels:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.channels} channels")
-        rows = patches(x, self.size, self.size).reshape(len(x), -1, self.encoder.width)         # (1)
-        h, encoder = self.encoder.forward(p.encoder, rows)                                      # (2)
+        cut = patches(x, self.size, self.size)                                                  # (1)
+        h, of_cut = self.encoder.forward(p.encoder, cut.reshape(len(x), prod(cut.shape[1:3]), p.tokens.shape[1]))  # (2)
         tokens, of_tokens = self.encoder.forward(p.encoder, p.tokens)                           # (3)
         h = with_tokens(tokens, add_positions(h))                                               # (4)
         h, stack = self.stack.forward(p, h, read=slice(0, self.tasks), **dropout)               # (5)
         y, heads = self.heads.forward(p.heads, contract("bq,bqm->bm", task, h))                 # (6)
-        return y, TaskSaved(x.shape, task, encoder, of_tokens, stack, h, heads, pixels)
+        return y, TaskSaved(x.shape, task, of_cut, of_tokens, stack, h, heads, pixels)
 
     def backward(self, p, saved, dy, grads):
         """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""

@@ -232,8 +232,7 @@ class FiniteRecipe(Recipe):
     of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
     """
 
-    last_batch: str = setting("keep", "the last batch of an epoch, where it is smaller: keep or drop it",
-                              choices=("keep", "drop"))
+    last_batch: str = setting("keep", "an epoch's last batch, if smaller: keep or drop it", choices=("keep", "drop"))
 
     @property
     def steps_per_epoch(self) -> int:

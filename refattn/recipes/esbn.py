@@ -59,8 +59,7 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
     checkpoint_every: int = setting(500, "steps per checkpoint", least=1, most=10**9)
 
     problem: str = setting("same_different", "the task", choices=tuple(task.TASKS))
-    hold_out: int = setting(50, "m, objects of the test alone; C: 0, 50, 85, 95, and 98 of same_different", least=0,
-                            most=98)
+    hold_out: int = setting(50, "m, objects of the test alone; C: 0, 50, 85, 95, same_different 98", least=0, most=98)
     attention: str = setting("compositional", "variant", choices=("compositional", *VARIANTS))
     width: int = setting(128, "of the model", least=2, most=16_384)
     heads: int = setting(8, "heads or searches", least=1, most=1_024)

@@ -89,8 +89,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     norm: str = setting("post", "of sliding_dilated: as released, or pre, as the text says", choices=NORMS)
     activation: str = setting("relu", "of sliding_dilated: as released, or gelu, as the text says",
                               choices=("relu", "gelu", "gelu_exact"))
-    out_of_range: str = setting("pad", "keys before the first: a learned vector (released) or none (eq. 1)",
-                                choices=OUT_OF_RANGE)
+    out_of_range: str = setting("pad", "before the first key: learned (released) or none (eq. 1)", choices=OUT_OF_RANGE)
 
     def __post_init__(self):
         super().__post_init__()
@@ -98,8 +97,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         if self.attention != "rnn":
             check_multiple(self, "width", "heads")
         if self.max_length < self.train_length + 2:
-            raise ValueError(f"max_length is {self.max_length}; allowed: numbers from train_length + 2, "
-                             f"{self.train_length + 2}, on")
+            raise ValueError(f"max_length is {self.max_length}; allowed: train_length + 2 = {self.train_length + 2} on")
         if self.protocol == "per_position":
             self.by_protocol.check()
 

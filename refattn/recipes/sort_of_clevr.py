@@ -49,14 +49,12 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
         "paper": EPOCHS,
     }
 
-    last_batch: str = setting("drop", "the last batch of an epoch, where it is smaller: keep or drop it",
-                              choices=("keep", "drop"))
+    last_batch: str = setting("drop", "an epoch's last batch, if smaller: keep or drop it", choices=("keep", "drop"))
     evaluation: int = setting(1_984, "questions of each type and split at the end", least=1, most=10**9)
     probe: int = setting(1_984, "questions of each type and split during training", least=1, most=10**9)
     scenes: int = setting(task.SPLITS["train"], "to train on", least=1, most=1_000_000)
     types: str = setting("all", "of questions: all, or one alone", choices=("all", *ORDER))
-    ink: float = setting(0.0, "value of a full colour, white being 0; 0: as released, where white is 1 1 1",
-                         least=0.0, most=1e3)
+    ink: float = setting(0.0, "value of full colour where white is 0; 0: as released, white 1 1 1", least=0.0, most=1e3)
     nearest: str = setting("released", "whether an object can be its own nearest: as released, or as the text says",
                            choices=("released", "text"))
 

@@ -65,10 +65,8 @@ class TextRecipe(LanguageRecipe):
                                    choices=("released", "text"))
     decay_rule: str = setting("released", "which arrays decay; released: what is no vector; all: C",
                               choices=("released", "text", "all", "none"))
-    schedule: str = setting("cosine", "of the rate after the warm-up; C: inverse_root",
-                            choices=("cosine", "inverse_root"))
-    initialise: str = setting("gpt2", "scheme of the initial weights",
-                              choices=("gpt2", "lecun_normal", "pytorch", "haiku"))
+    schedule: str = setting("cosine", "of the rate after warm-up; C: inverse_root", choices=("cosine", "inverse_root"))
+    initialise: str = setting("gpt2", "scheme of initial weights", choices=("gpt2", "lecun_normal", "pytorch", "haiku"))
     evaluation: int = setting(10**9, "windows per split at the end, as far as there are", least=1, most=10**9)
     probe: int = setting(64, "windows per split during training", least=1, most=10**9)
     beta2: float = setting(0.99, "of Adam; H 0.999, C 0.98, nanoGPT 0.95 and 0.99", least=0.0, most=0.999999)
@@ -82,8 +80,7 @@ class TextRecipe(LanguageRecipe):
                            most=1_000_000)
     longest: int = setting(0, "score the last token of windows of length, twice that, ... up to this; 0: do not",
                            least=0, most=1_000_000)
-    chunks: int = setting(100, "windows of the longest, two for each of half of it; R: 1,000 of each", least=1,
-                          most=10**9)
+    chunks: int = setting(100, "windows of the longest, two for each of half it; R: 1,000 of each", least=1, most=10**9)
 
     @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
@@ -95,6 +92,8 @@ class TextRecipe(LanguageRecipe):
         super().__post_init__()
         if self.context >= self.length:
             raise ValueError(f"context is {self.context:,}; allowed: numbers below length, {self.length:,}")
+        if 0 < self.longest < self.length:
+            raise ValueError(f"longest is {self.longest:,}; allowed: 0, and numbers from length, {self.length:,}")
         if self.longest and self.position == "learned" and self.attention != "regular_gpt":
             raise ValueError(f"longest is {self.longest:,}, but a learned table ends at {self.length:,}; allowed: "
                              f"other positions")

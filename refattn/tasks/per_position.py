@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_integer
+from .checks import check_choice, check_integer
 from .languages import LANGUAGES
 
 ROUND, TRIES = 1_000, 100               # strings drawn at once at least, and for each that is asked for at most
@@ -88,9 +88,7 @@ def strings(rng, language, number, shortest, longest) -> Strings:
 [0.0, 1.0]])
     """
     allowed = [name for name, row in LANGUAGES.items() if row.members]
-    if language not in allowed:
-        raise ValueError(f"protocol is 'per_position', for which language is {language!r}; allowed: "
-                         f"{', '.join(allowed)}")
+    check_choice("protocol is 'per_position', for which language", language, allowed)
     check_integer("strings", number, 1)
     check_integer("shortest", shortest, 1)
     check_integer("longest", longest, shortest)

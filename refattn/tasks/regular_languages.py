@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import languages
-from .checks import check_integer, check_switch
+from .checks import check_choice, check_integer, check_switch
 from .languages import LANGUAGES
 
 SPLITS = "released", "corrupted"
@@ -49,8 +49,8 @@ class RegularLanguages:
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")
     Traceback (most recent call last):
-    ValueError: language is 'dyck'; allowed: parity, even_pairs, modular_arithmetic, cycle, d2, d3, d4, d12, \
-tomita3, tomita4, tomita5, tomita6
+    ValueError: language is 'dyck'; allowed: 'parity', 'even_pairs', 'modular_arithmetic', 'cycle', 'd2', \
+'d3', 'd4', 'd12', 'tomita3', 'tomita4', 'tomita5', 'tomita6'
     """
 
     language: str = "parity"
@@ -60,8 +60,7 @@ tomita3, tomita4, tomita5, tomita6
 
     def __post_init__(self):
         for name, allowed in ("language", LANGUAGES), ("protocol", PROTOCOLS):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+            check_choice(name, getattr(self, name), allowed)
         check_switch("leading_plus", self.leading_plus)
         number = isinstance(self.ones, float | int | np.number) and not isinstance(self.ones, bool)
         if not (number and 0 <= self.ones <= 1) or (self.ones != 0.5 and self.language != "parity"):
@@ -112,10 +111,8 @@ tomita3, tomita4, tomita5, tomita6
         """
         check_integer("batch", batch, 1)
         check_integer("length", length, 1)
-        splits = SPLITS[:1 + (self.row.members and self.protocol == "released")]
-        if split not in splits:
-            raise ValueError(f"split is {split!r}; allowed for {self.language}, protocol {self.protocol}: "
-                             f"{', '.join(splits)}")
+        check_choice(f"split of {self.language} with protocol {self.protocol}", split,
+                     SPLITS[:1 + (self.row.members and self.protocol == "released")])
         row, t = self.row, self.tokens_at(length)
         if self.protocol == "per_position":
             if not row.has_members(t):

@@ -131,8 +131,7 @@ def _read_text(split, content):
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed: unit bytes, or files of "
-                         f"text") from None
+        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed: UTF-8, or bytes") from None
 
 
 def _symbols(text, unit, most):
@@ -193,8 +192,7 @@ def _tokens(text, test):
         except (OSError, ValueError) as error:
             raise ValueError(f"text {name!r} is no file of numpy.save ({error})") from None
         if x.ndim != 1 or x.dtype.kind not in "iu" or not len(x) or x.min() < 0:
-            raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of whole numbers "
-                             f"from 0 on")
+            raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of 0, 1, ...")
         whole[name] = x
     ids, n = whole[text], len(whole[text])
     cut = n * 18 // 20, n * 19 // 20 if not test else n

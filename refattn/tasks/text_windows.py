@@ -42,6 +42,7 @@ def windows(ids, length: int, context: int = 0, first: int = 0, size: int | None
     """
     check_integer("length", length, 1)
     check_integer("context", context, 0, length - 1)
+    check_integer("first", first, 0)
     step, last = length - context, len(ids) - 1
     count = 1 + max(0, -(-(last - length) // step)) if last > 0 else 0
     start = step * np.arange(first, count if size is None else min(count, first + size))[:, None]

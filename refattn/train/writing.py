@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..params import check_integers
 from ..xp import array_module, to_device, to_host
 
 __all__ = ["drawn", "streamed", "written"]
@@ -15,10 +16,14 @@ __all__ = ["drawn", "streamed", "written"]
 def drawn(z, rng, temperature: float = 1.0, top_k: int = 0) -> int:
     """A token drawn by its scores z (v), on the host; of equally great ones at temperature 0 the first.
 
+    Raises ValueError where the greatest score is not finite, or the temperature below 0.
+
     >>> z = np.log([0.1, 0.6, 0.3])
     >>> drawn(z, None, 0), {drawn(z, np.random.default_rng(n), 1.0, 2) for n in range(50)} == {1, 2}
     (1, True)
     """
+    if not (np.isfinite(z.max()) and temperature >= 0):
+        raise ValueError(f"the greatest score is {z.max()}, temperature {temperature}; allowed: finite, and from 0 on")
     if temperature == 0:
         return int(z.argmax())
     z = (z.astype(np.float64) - z.max()) / max(temperature, 1e-100)             # 1e-100: nothing overflows
@@ -33,8 +38,9 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
     """Up to `tokens` token ids after those of the prompt, until one of `stop` is drawn; the same for the same seed.
 
     A model with a learned table of positions reads the last half of its table's length again whenever it is full.
-    Raises ValueError for an empty prompt, or a temperature below 0.
+    Raises ValueError for an empty prompt, or numbers below 0.
     """
+    check_integers({"tokens": tokens, "top_k": top_k, "seed": seed}, "tokens", "top_k", "seed", least=0)
     if not len(prompt):
         raise ValueError("the prompt is empty; allowed: at least one token")
     if not 0 <= temperature < np.inf:

@@ -14,6 +14,8 @@ from refattn import optim, params
 from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
+from . import with_extra
+
 
 class Ours:
     """`step(batch)` -> loss, as `fit` does it."""
@@ -122,5 +124,5 @@ def main(scales, steps=200):
 
 
 if __name__ == "__main__":
-    with threadpool_limits(1):
+    with with_extra(), threadpool_limits(1):
         main(sys.argv[1:])

@@ -15,6 +15,7 @@ import sys
 import time
 
 from refattn import check
+from tests.bench import with_extra
 
 DTYPES = "float64", "float32", "bfloat16", "float16"
 
@@ -87,4 +88,5 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with with_extra():
+        sys.exit(main())

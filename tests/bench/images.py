@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
-from . import contextual
+from . import contextual, with_extra
 from .contextual import interleaved, said
 from .timing import peak_megabytes
 
@@ -125,5 +125,5 @@ def main(scales, steps=40):
 
 
 if __name__ == "__main__":
-    with threadpool_limits(1):
+    with with_extra(), threadpool_limits(1):
         main(sys.argv[1:])

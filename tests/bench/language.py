@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
+from . import with_extra
 from .contextual import Ours, interleaved, said
 from .timing import interleave, summary, table
 from .workers import Step
@@ -100,5 +101,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.bench.language", description=__doc__.partition("\n")[0])
     parser.add_argument("--cores", type=int, choices=(1, 2), default=1, help="of ours and of PyTorch")
     cores = parser.parse_args().cores
-    with threadpool_limits(1):
+    with with_extra(), threadpool_limits(1):
         on_two_cores() if cores == 2 else main()

@@ -23,6 +23,7 @@ from refattn.attention.softmax import softmax, softmax_backward
 from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
+from . import with_extra
 from .contextual import Ours, interleaved, said
 
 T, C, DILATION = 40, 2, 4
@@ -164,7 +165,7 @@ def main(words):
 
 if __name__ == "__main__":
     keep_freed_memory()
-    with threadpool_limits(1):
+    with with_extra(), threadpool_limits(1):
         if not (sys.argv[1:] and sys.argv[1].isdigit()):
             import torch
             torch.set_num_threads(1)

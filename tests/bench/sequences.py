@@ -13,6 +13,7 @@ from refattn.layers.positions import sinusoidal
 from refattn.recipes import recipe
 from refattn.xp import keep_freed_memory
 
+from . import with_extra
 from .contextual import interleaved, said
 from .images import Ours
 
@@ -157,5 +158,5 @@ def main(names):
 
 
 if __name__ == "__main__":
-    with threadpool_limits(1):
+    with with_extra(), threadpool_limits(1):
         main(sys.argv[1:])
