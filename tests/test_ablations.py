@@ -73,7 +73,7 @@ def test_the_pages_are_special_cases(name):
     (("layer_norm", 2, "relu"), "normaliser is 'layer_norm'; allowed: softmax, none, rms_head, softmax_rms_head"),
     (("none", 4, "relu"), "code_uses is 4; allowed: 1, 2, 3"),
     (("none", 2, "gelu"), "phi is 'gelu'; allowed: identity, relu"),
-    (("none", 3, "relu"), "wv2 is missing, but code_uses is 3; allowed: wv2 at 3"),
+    (("none", 3, "relu"), "wv2 is missing, but code_uses is 3; allowed: wv2 with 3"),
 ])
 def test_bad_knobs(knobs, words):
     with pytest.raises(ValueError, match=words):
@@ -84,7 +84,7 @@ def test_bad_knobs(knobs, words):
 
 
 def test_wv2_where_it_is_not_used_and_an_unknown_name():
-    with pytest.raises(ValueError, match="wv2 is given, but code_uses is 2; allowed: wv2 at 3"):
+    with pytest.raises(ValueError, match="wv2 is given, but code_uses is 2; allowed: wv2 with 3, None"):
         ablation(*inputs(), np.zeros((5, 7, 7)), knobs=Knobs("none", 2, "relu"))
     with pytest.raises(ValueError, match="axis e is 7 in v but 6 in wv2"):
         ablation(*inputs(), np.zeros((5, 6, 6)), knobs=Knobs("none", 3, "relu"))

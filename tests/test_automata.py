@@ -250,7 +250,7 @@ def test_a_walk_is_as_often_inside_the_language_as_a_random_word_is_not():
 @pytest.mark.parametrize("name, given", [
     ("transition", ([[0, 1], [1]], [0, 1])), ("output", ([[0, 1], [1, 0]], [0, [1]])), ("transition", (None, [0, 1]))])
 def test_rows_of_several_lengths_are_refused_by_name(name, given):
-    with pytest.raises(ValueError, match=f"^{name} is .*; allowed: integers, as many in each row$"):
+    with pytest.raises(ValueError, match=f"^{name} is .*; allowed: rows of integers, as many in each$"):
         Automaton(*given)
 
 
@@ -258,5 +258,5 @@ def test_rows_of_several_lengths_are_refused_by_name(name, given):
 def test_words_have_positions(tokens):
     parity = Automaton([[0, 1], [1, 0]], [0, 1])
     for ask in parity.run, parity.outputs, parity.word_map:
-        with pytest.raises(ValueError, match="^tokens is .*; allowed: integers, as many in each row$"):
+        with pytest.raises(ValueError, match="^tokens is .*; allowed: rows of integers, as many in each$"):
             ask(tokens)

@@ -49,7 +49,7 @@ def test_differences_are_paired_by_seed_and_averaged_over_pairs():
     assert differences(found, PAIRED) == {0: 2.0, 1: 2.0, 2: 2.0}
     assert differences(found[1:], PAIRED) == {1: 2.0, 2: 2.0}               # seed 0 lacks a side
     assert differences(found, PAIRED._replace(less=True)) == {0: -2.0, 1: -2.0, 2: -2.0}
-    with pytest.raises(ValueError, match="have steps 9 and 3000; allowed: several seeds alone"):
+    with pytest.raises(ValueError, match="have steps 9 and 3000; allowed: runs that differ in the seed"):
         differences([run | {"record": "a"} for run in (*found, made("hyla", 3, 0.0, steps=9, warmup=1))], PAIRED)
 
 

@@ -22,7 +22,7 @@ def test_initial_values_have_the_fan_in_of_a_window():
 
 
 @pytest.mark.parametrize(("shape", "message"), [
-    ((1, 74, 75, 3), "image has 74 rows; allowed: 15 + 15 n for windows of 15"),
+    ((1, 74, 75, 3), "the image has 74 rows; allowed: 15 + 15 n for windows of 15, stride 15, padding 0"),
     ((1, 75, 10, 3), "image has 10 columns; allowed: 15 + 15 n for windows"),
     ((1, 75, 75, 1), "x has shape (1, 75, 75, 1); allowed: (b, g, j, i) with i = 3 channels"),
     ((75, 75, 3), "x has shape (75, 75, 3)"),

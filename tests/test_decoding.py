@@ -60,7 +60,7 @@ DECODERS = {
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({"decoder": stack(MultiHead(8, 2, 4))}, "the decoder's block has no cross"),
-    ({"readout": Readout(8, 6, tied=True)}, "tied outputs are 6; allowed: 5, the ids"),
+    ({"readout": Readout(8, 6, tied=True)}, "tied is True, but outputs are 6 and the vocabulary 5"),
     ({"readout": Readout(9, 5)}, "readout has width 9, the stack 8; allowed: one width"),
     ({"target": Embedding(9, vocabulary=5)}, "embedding has width 9, the stack 8; allowed: one width"),
 ])

@@ -105,7 +105,8 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
     knobs = Knobs(*knobs).check()
     (steps, over), phi, uses = NORMALISERS[knobs.normaliser], PHI[knobs.phi][0], knobs.code_uses
     if (wv2 is None) != (uses != 3):
-        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; allowed: wv2 at 3")
+        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; "
+                         f"allowed: wv2 with 3, None with 1 and 2")
     s = ops.scores(q, k, bias, over=over)                       # (1) eq. 1
     a, kept = normalise(s, keep, steps)                         # (2) eq. 1, sigma
     c = ops.drop(a, dropout)                                    # (3)

@@ -5,7 +5,7 @@ What is masked away still has to be finite: its score meets -inf in a sum or 0 i
 
 import numpy as np
 
-from ..params import check_choice, check_integers
+from ..params import check_integers
 from ..xp import array_module
 
 __all__ = ["causal", "off_diagonal", "padding", "window"]
@@ -34,7 +34,9 @@ def padding(lengths, keys: int):
 
     Raises ValueError for lengths that are no array of integers.
     """
-    check_choice("dtype of lengths", str(getattr(lengths, "dtype", None)).rstrip("0123468"), ("int", "uint"))
+    dtype = getattr(lengths, "dtype", None)
+    if dtype is None or dtype.kind not in "iu":
+        raise ValueError(f"lengths is {'no array' if dtype is None else dtype}; allowed: an array of integers")
     return (array_module(lengths).arange(keys, dtype=np.int32) < lengths[:, None])[:, None, None, :]
 
 

@@ -51,4 +51,5 @@ def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
     if bias is not None and xp is np and not np.isfinite(bias).all():   # on a device this would wait for it
         raise ValueError("bias has entries that are not finite; allowed: finite numbers, and keep for a mask")
     if keep is not None and (keep.dtype != bool or array_module(keep) is not xp):
-        raise TypeError(f"keep is {keep.dtype} of {array_module(keep).__name__}; allowed: booleans of {xp.__name__}")
+        raise TypeError(f"keep is an array of {array_module(keep).__name__} with dtype {keep.dtype}; allowed: "
+                        f"booleans of {xp.__name__} (True = may attend)")

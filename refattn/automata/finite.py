@@ -166,9 +166,12 @@ class Automaton:
 
 def _array(name, given):
     try:
-        return np.asarray(given)[..., :]                    # no axis is as bad as rows of several lengths
-    except (ValueError, IndexError):
-        raise ValueError(f"{name} is {given!r}; allowed: integers, as many in each row") from None
+        found = np.asarray(given)
+    except ValueError:                                      # rows of several lengths
+        found = np.array(0)
+    if not found.ndim:
+        raise ValueError(f"{name} is {given!r}; allowed: rows of integers, as many in each")
+    return found
 
 
 def compose(first, then):

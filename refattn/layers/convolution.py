@@ -33,7 +33,8 @@ def windows(length: int, size: int, stride: int, padding: int, name: str = "rows
     """
     room = length + 2 * padding - size
     if room < 0 or room % stride:
-        raise ValueError(f"image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of {size}")
+        raise ValueError(f"the image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of "
+                         f"{size}, stride {stride}, padding {padding}")
     return room // stride + 1
 
 

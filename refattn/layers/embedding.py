@@ -48,7 +48,8 @@ class Embedding:
 
     def __post_init__(self):
         if (self.inputs is None) == (self.vocabulary is None):
-            raise ValueError(f"inputs is {self.inputs}, vocabulary {self.vocabulary}; allowed: either, the other None")
+            raise ValueError(f"inputs (width of continuous tokens) is {self.inputs}, and vocabulary {self.vocabulary}; "
+                             f"allowed: one of the two, None for the other")
         check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
         check_integers(vars(self), "unplaced", least=0)
         check_choice("table", self.table, ("none", *TABLES))

@@ -54,7 +54,8 @@ class Transformer:
             if part.width != self.stack.width:
                 raise ValueError(f"{name} has width {part.width}, the stack {self.stack.width}; allowed: one width")
         if self.readout.tied and self.readout.outputs != self.embedding.vocabulary:
-            raise ValueError(f"tied outputs are {self.readout.outputs}; allowed: {self.embedding.vocabulary}, the ids")
+            raise ValueError(f"tied is True, but outputs are {self.readout.outputs} and the vocabulary "
+                             f"{self.embedding.vocabulary}; allowed: as many of both")
 
     def parameters(self) -> dict:
         """Those of `embed`, of the stack, of `readout`."""

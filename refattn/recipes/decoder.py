@@ -26,7 +26,8 @@ class DecoderRecipe(Recipe):
     head_width: int = setting(2, "of queries, keys and values, per head", least=1, most=1_024)
     layers: int = setting(2, "blocks", least=1, most=1_024)
     hidden: int = setting(256, "width of the feed-forward layers", least=1, most=65_536)
-    experts: int = setting(0, "experts in place of a feed-forward layer; 0: none; H has no number", least=0, most=1_024)
+    experts: int = setting(0, "feed-forward layers in a mixture in place of each one; 0 for none; H gives no number",
+                           least=0, most=1_024)
     chosen: int = setting(2, "experts that a position uses; H gives no number", least=1, most=1_024)
     attention_dropout: float = setting(0.1, "probability to drop a query-key pair; text: 0", least=0.0, most=0.99)
     read: bool = setting(True, "compute of the last block only what is read; the outputs are the same")

@@ -89,7 +89,8 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     norm: str = setting("post", "of sliding_dilated: as released, or pre, as the text says", choices=NORMS)
     activation: str = setting("relu", "of sliding_dilated: as released, or gelu, as the text says",
                               choices=("relu", "gelu", "gelu_exact"))
-    out_of_range: str = setting("pad", "before the first key: learned (released) or none (eq. 1)", choices=OUT_OF_RANGE)
+    out_of_range: str = setting("pad", "keys before the first: a learned vector (released) or none (eq. 1)",
+                                choices=OUT_OF_RANGE)
 
     def __post_init__(self):
         super().__post_init__()

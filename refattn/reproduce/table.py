@@ -170,7 +170,8 @@ def homogeneous(runs, cell: str) -> None:
     """Raises ValueError unless the runs of a cell differ in nothing but the seed."""
     for run in runs[1:]:
         for name, ours, theirs in differing(run["fields"], runs[0]["fields"]):
-            raise ValueError(f"the runs of {cell} have {name} {ours!r} and {theirs!r}; allowed: several seeds alone")
+            raise ValueError(f"the runs of {cell} have {name} {ours!r} and {theirs!r}; allowed: runs that differ in "
+                             f"the seed alone")
     seeds = [run["fields"]["seed"] for run in runs]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"the runs of {cell} have a seed twice: {seeds}; allowed: one run for each")

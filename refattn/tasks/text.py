@@ -131,7 +131,8 @@ def _read_text(split, content):
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed: UTF-8, or bytes") from None
+        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed: unit bytes, or files of "
+                         f"text") from None
 
 
 def _symbols(text, unit, most):

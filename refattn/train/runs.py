@@ -82,7 +82,8 @@ def locked(path, patience: float = 10.0):
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ValueError(f"{str(path)!r} is being trained by another process; allowed: one") from None
+                    raise ValueError(f"{str(path)!r} is being trained by another process; allowed: one at a "
+                                     f"time") from None
                 time.sleep(0.05)
         yield
 
