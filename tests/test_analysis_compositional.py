@@ -131,7 +131,7 @@ def test_the_error_by_tuple_is_that_of_a_network_that_ignores_one_tuple():
             return (drawn[-1].target + wrong)[..., None], None
 
     class Spy:
-        searches, retrievals, inputs = chosen.searches, chosen.retrievals, staticmethod(chosen.inputs)
+        TASK, searches, retrievals, inputs = chosen.TASK, chosen.searches, chosen.retrievals, chosen.inputs
 
         def sample(self, *arguments):
             drawn.append(chosen.sample(*arguments))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refattn.analysis import images
+from refattn.analysis import images, searches
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr as task
 from refattn.train.record import State
@@ -82,5 +82,8 @@ def test_other_networks_and_words_are_refused():
     refused("kind is 'colour'; allowed: 'shape'", images.ask, r, model, p, image, "colour", "red")
     refused("image has shape (75, 75, 3), dtype float64", images.ask, r, model, p, image * 1.0, "shape", "red")
     other = network("triangles", attention="softmax")
-    refused("the network was trained for triangles; allowed: sort_of_clevr", images.ask, *other, image, "shape", "red")
+    refused("task of the recipe is 'triangles'; allowed: sort_of_clevr", images.ask, *other, image, "shape", "red")
     refused("attention is 'softmax', which has no value scores; allowed: compositional", images.pairing, *other)
+    refused("task of the recipe is 'triangles'; allowed: sort_of_clevr", images.by_kind, *other)
+    for ask in searches.observe, searches.error_by_tuple:
+        refused("task of the recipe is 'sort_of_clevr'; allowed: contextual_retrieval", ask, r, model, p, None)

@@ -557,6 +557,9 @@ def test_heads_that_some_arrays_lack_are_not_left_out():
 def test_a_dilation_is_not_lost_in_a_model_that_has_its_own():
     with pytest.raises(ValueError, match="dilation of attention is 3; allowed: 1"):
         RegularGPT(SlidingDilated(6, 2, 3, 2, dilation=3), FeedForward(6, 8), 5, 3)
+    with pytest.raises(ValueError, match="dilation of attention is 3; allowed: 1"):
+        block = Block(SlidingDilated(4, 2, 2, 2, dilation=3), FeedForward(4, 8), epsilon=1e-5)
+        Language(Embedding(4, vocabulary=5), Stack(block, 1))
 
 
 def test_a_state_is_of_the_dtype_of_the_piece():

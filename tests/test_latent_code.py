@@ -63,7 +63,7 @@ def test_context_and_query_can_be_fixed(seen):
 
 
 def test_another_task_is_refused():
-    with pytest.raises(ValueError, match="recipe is of contextual_retrieval; allowed: fuzzy_logic, sraven"):
+    with pytest.raises(ValueError, match="task of the recipe is 'contextual_retrieval'; allowed: fuzzy_logic, sraven"):
         latent_code.observe(RECIPES["contextual_retrieval"](), None, None, None)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
+from ..params import check_choice
 from ..tasks import sort_of_clevr as task
 from ..xp import to_host
 
@@ -35,7 +36,11 @@ def observe(recipe, model, p, batch):
 
 
 def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> dict:
-    """{kind of question: (l, s, r)} of Sort-of-CLEVR, of kinds that are asked; arguments as `refattn.load` has them."""
+    """{kind of question: (l, s, r)} of Sort-of-CLEVR, of kinds that are asked; arguments as `refattn.load` has them.
+
+    Raises ValueError for another task, and for attention that has no value scores.
+    """
+    check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr",))
     total, count = {}, {}
     for batch in recipe.asked(split, questions):
         scores = value_scores(recipe, observe(recipe, model, p, batch))
@@ -92,8 +97,7 @@ def ask(recipe, model, p, image, kind: str, first: str, second: str | None = Non
     `kind`, `first` and `second` are words of tasks.sort_of_clevr (KINDS, COLOURS).  Raises ValueError, one line, for a
     network that was trained for something else, other pictures, unknown words.
     """
-    if recipe.TASK != "sort_of_clevr":
-        raise ValueError(f"the network was trained for {recipe.TASK}; allowed: sort_of_clevr")
+    check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr",))
     image = checked(image, task.SIZE) if hasattr(image, "dtype") else picture(image)
     question = task.Questions(*(np.array([x]) for x in task.ask(kind, first, second)))
     batch = task.Batch(image[None], task.encode(question), np.zeros(1, int), question.type, question.kind)

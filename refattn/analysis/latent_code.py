@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..losses import fitted
+from ..params import check_choice
 from ..xp import to_host
 
 __all__ = ["Codes", "decode", "decode_terms", "embed", "macro_f1", "observe", "probe", "report", "similarity"]
@@ -45,8 +46,7 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     `context` and `query` fix inputs for all samples of fuzzy logic: see `FuzzyLogic.sample`.
     Raises ValueError for a recipe of another task.
     """
-    if recipe.TASK not in READERS:
-        raise ValueError(f"recipe is of {recipe.TASK}; allowed: {', '.join(READERS)}")
+    check_choice("task of the recipe", recipe.TASK, READERS)
     (keys_of, read, options), parts = READERS[recipe.TASK], []
     keys = keys_of(recipe)
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..params import check_choice
 from ..xp import to_host
 
 __all__ = ["Observed", "best_order", "diagonality", "error_by_tuple", "figure", "observe", "pairing", "searches_found",
@@ -30,8 +31,9 @@ class Observed(NamedTuple):
 def observe(recipe, model, parameters, rng, sets: int = 2_000, split: str = "train") -> Observed:
     """The scores of a trained network on fresh sets; recipe, model, parameters as `refattn.load` returns them.
 
-    Raises ValueError for attention that has no value scores.
+    Raises ValueError for another task, and for attention that has no value scores.
     """
+    check_choice("task of the recipe", recipe.TASK, ("contextual_retrieval",))
     batch = recipe.sample(rng, split, sets)
     _, saved = model.forward(parameters, recipe.inputs(batch)[0])
     page = saved.attention.attention
@@ -102,8 +104,9 @@ def error_by_tuple(recipe, model, parameters, rng, sets: int = 4_000, split: str
     """(R, ..., R), one axis for each search: mean |y - target| by the tuple of preferences, on fresh sets.
 
     NaN where no object has that tuple.  Any attention; arguments as for `observe`.  What a network has not learned is
-    a set of tuples, hence the plateaus of its loss.
+    a set of tuples, hence the plateaus of its loss.  Raises ValueError for another task.
     """
+    check_choice("task of the recipe", recipe.TASK, ("contextual_retrieval",))
     batch = recipe.sample(rng, split, sets)
     y = to_host(model.forward(parameters, recipe.inputs(batch)[0])[0])[..., 0]
     shape = (recipe.retrievals,) * recipe.searches

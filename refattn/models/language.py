@@ -21,7 +21,7 @@ from ..layers.next_token import next_token, next_token_backward
 from ..layers.norm import LayerNorm
 from ..layers.stack import Stack, StackSaved
 from ..layers.text_positions import LearnedTable
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
 from .regular_gpt import levels
 
@@ -61,6 +61,8 @@ class Language:
     def __post_init__(self):
         check_integers(vars(self), "learned", least=0)
         check_integers(vars(self), "length")
+        if self.sliding:
+            check_choice("dilation of attention", self.stack.block.attention.dilation, (1,))
         if self.embedding.vocabulary is None or self.embedding.width != self.stack.width:
             raise ValueError(f"the embedding has vocabulary {self.embedding.vocabulary} and width "
                              f"{self.embedding.width}; allowed: token ids, and the stack's width {self.stack.width}")
