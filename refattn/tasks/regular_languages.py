@@ -112,7 +112,7 @@ tomita3, tomita4, tomita5, tomita6
         """
         check_integer("batch", batch, 1)
         check_integer("length", length, 1)
-        splits = SPLITS[:1 + (self.row.members and self.protocol == "released")]
+        splits = SPLITS if self.row.members and self.protocol == "released" else SPLITS[:1]
         if split not in splits:
             raise ValueError(f"split is {split!r}; allowed for {self.language}, protocol {self.protocol}: "
                              f"{', '.join(splits)}")
@@ -128,9 +128,9 @@ tomita3, tomita4, tomita5, tomita6
         members = (batch + 1) // 2 if row.has_others(t) else batch
         members = members if row.has_members(t) else 0
         others = self.corrupted if split == "corrupted" and row.has_members(t) else languages.bits
-        tokens = np.concatenate([row.draw(rng, members, t), languages.drawn_until(
-            lambda x: row.answer(x) == 0, others, rng, batch - members, t)])
-        return Batch(tokens, (np.arange(batch) < members).astype(np.int64))
+        right = row.draw(rng, members, t)
+        wrong = languages.drawn_until(lambda x: row.answer(x) == 0, others, rng, batch - members, t)
+        return Batch(np.concatenate([right, wrong]), (np.arange(batch) < members).astype(np.int64))
 
     def corrupted(self, rng, b, t):
         """Members with one symbol changed, which may be members still; position and member are drawn anew each time."""
