@@ -208,8 +208,12 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
             raise ValueError(f"pattern {pattern!r} fits no parameter; allowed: patterns of: {', '.join(names)}")
     for name, p in entries(parameters):
         found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
-        value = found.draw(rng, p) if isinstance(found, Init) else found(rng, p) if callable(found) else np.full(
-            p.shape, float(found))
+        if isinstance(found, Init):
+            value = found.draw(rng, p)
+        elif callable(found):
+            value = found(rng, p)
+        else:
+            value = np.full(p.shape, float(found))
         values.append(value.ravel())
     host = np.concatenate(values).astype(flat.dtype)
     flat[...] = array_module(flat).asarray(host)

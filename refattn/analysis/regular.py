@@ -71,8 +71,8 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
             vectors.append(to_host(h)[0])
             places.append(position)
     windows = window_maps(automaton, np.asarray(tokens), chunk)
-    maps, element = np.unique(np.concatenate([w[at] for w, at in zip(windows, places, strict=True)]), axis=0,
-                              return_inverse=True)
+    seen = np.concatenate([w[at] for w, at in zip(windows, places, strict=True)])
+    maps, element = np.unique(seen, axis=0, return_inverse=True)
     level = np.repeat(np.arange(len(places)), [len(at) for at in places])
     return Outputs(np.concatenate(vectors), level, np.concatenate(places), element.reshape(-1), maps)
 

@@ -61,8 +61,9 @@ def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activati
     n = automaton.states
     width = chunk * n * n
     attention = SlidingDilated(width, chunk - 1, 1, chunk, out_of_range=out_of_range, biases=False, value_width=n * n)
-    return RegularGPT(attention, FeedForward(width, n**(chunk + 1) + width, activation), automaton.vocabulary + (
-        out_of_range == "mask"), automaton.classes, norm=norm, embedding_scale=embedding_scale)
+    feed_forward = FeedForward(width, n**(chunk + 1) + width, activation)
+    symbols = automaton.vocabulary + (1 if out_of_range == "mask" else 0)       # the reset too
+    return RegularGPT(attention, feed_forward, symbols, automaton.classes, norm=norm, embedding_scale=embedding_scale)
 
 
 class WithReset(RegularGPT):

@@ -173,8 +173,8 @@ def determined(places: Places, alphabet: str) -> Automaton:
         table.append([])
         for symbol in range(v):
             here = places.reached(states, before, symbol)
-            key = (frozenset(end for place in here for symbols, end in places.edges[place] if symbol in symbols),
-                   rows.index(rows[symbol]))
+            ends = frozenset(end for place in here for symbols, end in places.edges[place] if symbol in symbols)
+            key = ends, rows.index(rows[symbol])
             if key not in place_of:
                 if len(place_of) == MOST_STATES:
                     raise ValueError(f"its automaton has more than {MOST_STATES:,} states before they are minimised")

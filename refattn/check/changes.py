@@ -14,14 +14,21 @@ __all__ = ["OPTIONS", "Changes", "factors", "one", "rows"]
 
 OPTIONS = "bias", "keep", "dropout"
 TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
-MISTAKES = {kind: [(*(part.strip() for part in row.split(" | ")), set(re.findall(r"{(\w+)", row)))
-                   for row in rows.splitlines()]
-            for kind, rows in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TABLE, re.MULTILINE)}
 EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
 EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
 FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
 POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
 HEADS = {"bqhd", "bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"}
+
+
+def _read(row) -> tuple:
+    """(cost, words, text, the fields in braces) of a row of the table."""
+    cost, words, text = (part.strip() for part in row.split(" | "))
+    return cost, words, text, set(re.findall(r"{(\w+)", row))
+
+
+MISTAKES = {kind: [_read(row) for row in body.splitlines()]
+            for kind, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TABLE, re.MULTILINE)}
 
 
 def factors(letters) -> list:
@@ -82,8 +89,8 @@ class Changes:
         kinds = {"line": True, "line of the code": line.letters == of.code,
                  "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text}
-        yield from self.rows(kinds, {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": [
-            {"i": i, "letter": of.code[i]} for i in (1, 3)]}, **fields)
+        ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
+        yield from self.rows(kinds, {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends}, **fields)
         yield from self.along("line along an axis", line.letters, **fields)
 
     def of_node(self, node, twin):

@@ -37,7 +37,7 @@ class Diagnosis(NamedTuple):
             return "no mistake: every output and gradient agrees"
         every = "output" if "forward differs" in self.verdict else "answer"
         end = f"; explains every {every} to {self.fit:.2g} of what is allowed" if self.named else ""
-        others = ["or: " * x.startswith("line (") + x for x in self.sentences[1:]]
+        others = [f"or: {x}" if x.startswith("line (") else x for x in self.sentences[1:]]
         return "\n".join((self.verdict, *self.sentences[:1], *others)) + end
 
 
@@ -87,14 +87,18 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     if misshapen:
         words = f"{misshapen.name} has {misshapen.where}"
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen.name]
-        return report(searches[0], worst, verdict, made, False, np.inf) if made else \
-            Diagnosis(worst.comparison, verdict, (), (words,), False, np.inf)
-    verdict += f"; lines of {call.of.name} are not searched" * (not forms)
+        if not made:
+            return Diagnosis(worst.comparison, verdict, (), (words,), False, np.inf)
+        return report(searches[0], worst, verdict, made, False, np.inf)
+    verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     found = diagnosed(searches, worst, verdict, names)
-    for other in (n for n in PAGES if not (part or found.named) and subject(n).arrays == call.of.arrays):
+    if part or found.named:
+        return found
+    for other in [n for n in PAGES if subject(n).arrays == call.of.arrays]:
         call = Call(theirs, other, dtype, layout, bias, keep, dropout, causal, naive)
         said = call.report(*call(call.draw(sizes, seed)))
-        if (right := [entry for entry in said.entries if entry.ok]) and (said.ok or right[0].name == "o"):
+        right = [entry for entry in said.entries if entry.ok]
+        if right and (said.ok or right[0].name == "o"):
             fit = max(entry.error / max(entry.allowed, 1e-300) for entry in right)
             words = f"{'every answer' if said.ok else 'the output'} is that of {other}"     # another page altogether
             return found._replace(sentences=(words, *found.sentences), named=True, fit=fit)

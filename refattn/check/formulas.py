@@ -89,12 +89,14 @@ def _page(of, fused):
     if of not in PAGES or PAGES[of].file not in WRITTEN:
         return None
     if of.startswith("sliding"):
-        pad = of.endswith("pad")
-        there = {"there": "" if pad else " * reach(at)",
-                 "pad_k": " + dot('qw,hd->qwhd', before, pad_k)[None]" * pad,
-                 "pad_v": " + dot('qw,he->qwhe', before, pad_v)[None]" * pad}
-        text, code = BLOCKS["sliding_dilated"].format(**there) + BLOCKS["pads"] * pad, "bhqw"
-        inputs |= {"at": "qwk", "before": "qw", "r": "bhqw"} | ({"pad_k": "hd", "pad_v": "he"} if pad else {})
+        text, code = BLOCKS["sliding_dilated"], "bhqw"
+        inputs |= {"at": "qwk", "before": "qw", "r": "bhqw"}
+        if of.endswith("pad"):
+            inputs |= {"pad_k": "hd", "pad_v": "he"}
+            text = text.format(there="", pad_k=" + dot('qw,hd->qwhd', before, pad_k)[None]",
+                               pad_v=" + dot('qw,he->qwhe', before, pad_v)[None]") + BLOCKS["pads"]
+        else:
+            text = text.format(there=" * reach(at)", pad_k="", pad_v="")
     elif of.startswith("compositional"):
         code, variant = "bsqk", page(of)
         logits, backward = BLOCKS[f"scoring {of.partition('_')[2] or 'dot'}"].split(PARTED)
@@ -105,7 +107,7 @@ def _page(of, fused):
         text = _multi_head(page(of).knobs, of)
         inputs["wv2"] = "hef"
     if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
-        again = BLOCKS["scores again"] * (fused == 2 and of == "softmax")
+        again = BLOCKS["scores again"] if fused == 2 and of == "softmax" else ""
         delta = f"{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n"
         text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(PARTED, PARTED + again + delta)
     return text, inputs, code, words, 2
@@ -123,17 +125,21 @@ def _layer(case, fused):
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.replace("{phi}", ahead).replace("{slope}", slope)
         return text, {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
-    pads = "pad" in axes
-    of = {"MultiHead": lambda: page(layer.variant).name, "SlidingDilated": lambda: f"sliding_dilated{'_pad' * pads}",
-          "Compositional": lambda: f"compositional_{layer.scoring}".removesuffix("_dot")}.get(kind, lambda: None)()
+    pads, of = "pad" in axes, None
+    if kind == "MultiHead":
+        of = page(layer.variant).name
+    elif kind == "SlidingDilated":
+        of = "sliding_dilated_pad" if pads else "sliding_dilated"
+    elif kind == "Compositional":
+        of = f"compositional_{layer.scoring}".removesuffix("_dot")
     inner = _page(of, fused) if of and getattr(layer, "position", None) is None and "read" not in case.name else None
     if inner is None:
         return None
     text, inputs, code, _, _ = inner
     ahead, back = re.sub(r"\bx\b", "ex", re.sub(r"\b(d?)o\b", r"\1heads", text)).split(PARTED)
     first, last = _maps(axes, "context" in case.axes)
-    last += ["in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)"] * pads
-    last += ["in dbr c = 0.0 * br"] * ("br" in axes and "dbr" not in text)      # the softmax drops it
+    last += ["in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)"] if pads else []
+    last += ["in dbr c = 0.0 * br"] if "br" in axes and "dbr" not in text else []       # the softmax drops it
     h, bo = axes["wo"][:2], "bo" in axes
     out = [f"out o bqm = dot('bq{h},{h}m->bqm', heads, wo){' + bo' * bo}"]
     undo = [f"out dheads bq{h} = dot('bqm,{h}m->bq{h}', do, wo)", f"out dwo {h}m = dot('bq{h},bqm->{h}m', heads, do)",
@@ -151,11 +157,13 @@ def _maps(axes, across):
         if f"w{w}" not in axes:
             continue
         form, bias, pad = axes[f"w{w}"][1:], f"b{w}" in axes, "pad" in axes and p == "k"
-        first.append(f"in {n} b{p}{form} = dot('b{p}m,m{form}->b{p}{form}', {x}, w{w}){f' + b{w}' * bias}")
-        first += [f"in pad_{n} {form} = dot('m,m{form}->{form}', pad, w{w}){f' + b{w}' * bias}"] * pad
-        dpad = f" + dot('m,{form}->m{form}', pad, dpad_{n})" * pad
+        plus = f" + b{w}" if bias else ""
+        first.append(f"in {n} b{p}{form} = dot('b{p}m,m{form}->b{p}{form}', {x}, w{w}){plus}")
+        first += [f"in pad_{n} {form} = dot('m,m{form}->{form}', pad, w{w}){plus}"] if pad else []
+        dpad = f" + dot('m,{form}->m{form}', pad, dpad_{n})" if pad else ""
         last.append(f"in dw{w} m{form} = dot('b{p}m,b{p}{form}->m{form}', {x}, d{n}){dpad}")
-        last += [f"in db{w} {form} = total(d{n}, 'b{p}'){f' + dpad_{n}' * pad}"] * bias
+        dpad = f" + dpad_{n}" if pad else ""
+        last += [f"in db{w} {form} = total(d{n}, 'b{p}'){dpad}"] if bias else []
         last.append(f"in dx{w} b{p}m = dot('b{p}{form},m{form}->b{p}m', d{n}, w{w})")
         dx[p].append(f"dx{w}")
     ends = [("dx", "bqm", dx["q"]), ("dcontext", "bkm", dx["k"])] if across else [("dx", "bqm", dx["q"] + dx["k"])]
@@ -193,9 +201,15 @@ def inverse(x):
     return 1 / np.where(x == 0, 1, x)
 
 
+def erf_of(x):
+    """erf(x), of a complex step too."""
+    if np.iscomplexobj(x):
+        return erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2)
+    return erf(x)
+
+
 KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
-         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs,
-         "erf": lambda x: erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2) if np.iscomplexobj(x) else erf(x)}
+         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf_of}
 
 
 def start(of: Formulas, inputs) -> dict:

@@ -30,10 +30,13 @@ class Writer:
     """The changed trees of one line, as code."""
     def __init__(self, of, line):
         self.tree, self.seen = resolved(of, line), {ast.unparse(resolved(of, line))}
-        self.at = {id(child): partial(setattr, node, field) if child is value else partial(value.__setitem__, i)
-                   for node in ast.walk(self.tree) for field, value in ast.iter_fields(node)
-                   for i, child in enumerate(value if isinstance(value, list) else [value])
-                   if isinstance(child, ast.expr)}
+        self.at = {}                                        # id of a node -> what puts another in its place
+        for node in ast.walk(self.tree):
+            for field, value in ast.iter_fields(node):
+                if isinstance(value, list):
+                    self.at |= {id(child): partial(value.__setitem__, i) for i, child in enumerate(value)}
+                else:
+                    self.at[id(value)] = partial(setattr, node, field)
 
     def put(self, node, new):
         """The code of the line with the text `new` in place of a node; None if that was there before."""

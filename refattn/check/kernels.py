@@ -53,9 +53,10 @@ class Entry(NamedTuple):
     def __str__(self):
         if self.ok:
             return f"agrees  error {self.error:.1e}, allowed {self.allowed:.1e}, at {self.where}"
-        return f"WRONG   {self.where}" if np.isnan(self.ours) else (
-            f"WRONG   at {self.where}: yours {self.theirs:.6g}, refattn {self.ours:.6g}; "
-            f"error {self.error:.1e}, allowed {self.allowed:.1e}")
+        if np.isnan(self.ours):
+            return f"WRONG   {self.where}"
+        return (f"WRONG   at {self.where}: yours {self.theirs:.6g}, refattn {self.ours:.6g}; "
+                f"error {self.error:.1e}, allowed {self.allowed:.1e}")
 
 
 class Comparison(NamedTuple):
@@ -129,8 +130,11 @@ def pytest_params(variant="hyla", **fixed) -> list:
     import pytest
     letters = subject(variant).letters
     one = {n: {n: letters[n]} for n in ("bias", "keep", "dropout") if n in letters and subject(variant).arrays}
-    ways = {"plain": {}, **one, **({"all": {n: x for each in one.values() for n, x in each.items()}} if one else {}),
-            **({"causal": {"causal": True}} if letters.get("keep") == "bhqk" and one else {})}
+    ways: dict[str, dict] = {"plain": {}, **one}
+    if one:
+        ways["all"] = {n: letters[n] for n in one}
+    if one and letters.get("keep") == "bhqk":
+        ways["causal"] = {"causal": True}
     return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
             for name, way in ways.items() for dtype in ("float32", "float64")]
 
@@ -144,8 +148,8 @@ class Call:
         plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
-            raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function"
-                             f"{', or a mapping of arrays' * bool(self.of.arrays)}")
+            mapping = ", or a mapping of arrays" if self.of.arrays else ""
+            raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function{mapping}")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.axes = ["bthd".index(x) for x in layout]
 
@@ -178,11 +182,13 @@ class Call:
     def names(self, inputs) -> list[str]:
         """What a kernel returns, in order."""
         if not self.of.arrays:
-            return ["o", *(f"d{n}" for n, x in inputs.items()
-                           if "do" in inputs and x.dtype.kind == "f" and n not in ("do", *self.of.constants))]
+            fixed = ("do", *self.of.constants)
+            floats = [n for n, x in inputs.items() if x.dtype.kind == "f" and n not in fixed]
+            return ["o", *(f"d{n}" for n in floats)] if "do" in inputs else ["o"]
         extras = [n for n in self.of.arrays if n not in "qkv"]
-        return ["o", *["end"] * ("state" in extras), "dq", "dk", "dv", *["dbias"] * ("bias" in inputs),
-                *(f"d{n}" for n in extras)]
+        outputs = ["o", "end"] if "state" in extras else ["o"]
+        of_bias = ["dbias"] if "bias" in inputs else []
+        return [*outputs, "dq", "dk", "dv", *of_bias, *(f"d{n}" for n in extras)]
 
     def turned(self, name, x, axes):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
@@ -247,8 +253,8 @@ class Call:
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
         for n, x in inputs.items():
             if not np.isfinite(x).all():
-                raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers"
-                                 f"{', and keep for what is not attended to' * (n == 'bias')}")
+                instead = ", and keep for what is not attended to" if n == "bias" else ""
+                raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers{instead}")
         results = {n: x for n, x in arrays.items() if n not in inputs}
         return masked(self.of, inputs) if self.causal else inputs, results
 
@@ -308,6 +314,7 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        what, other = x.flat[0] if x.dtype == object else x.dtype, f", or a mapping without {name}"
-        raise ValueError(f"theirs gave {name} as {what}; allowed: real numbers{other * (what is None)}")
+        what = x.flat[0] if x.dtype == object else x.dtype
+        other = f", or a mapping without {name}" if what is None else ""
+        raise ValueError(f"theirs gave {name} as {what}; allowed: real numbers{other}")
     return x if x.dtype == bool else x.astype(np.float64)

@@ -6,6 +6,9 @@ __all__ = ["MAYBE", "Answer", "consistent", "probes"]
 
 DIRECTIONS = 4                 # gradients that are held against differences of the kernel's own outputs
 MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
+SLOPES = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53),       # lengths of steps, what a slope may be off, unit of rounding
+          "float32": ((1e-2, 1e-3), 0.02, 2.0**-24)}
+OF_HALF = (0.125,), 0.5, 0.0                    # the same of half precision, whose rounding is within what is allowed
 
 
 def probes(call, sizes, seed) -> dict:
@@ -66,8 +69,7 @@ def follows(call, a, n, u) -> bool:
 
     A long step meets kinks, and what bends; a short one rounding.
     """
-    steps, within, unit = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53), "float32": ((1e-2, 1e-3), 0.02, 2.0**-24)}.get(
-        call.dtype, ((0.125,), 0.5, 0.0))
+    steps, within, unit = SLOPES.get(call.dtype, OF_HALF)
     outputs = {y: a.inputs[dy] for y, dy in (("o", "do"), ("end", "dend")) if y in a.theirs and dy in a.inputs}
     size, said = np.linalg.norm(a.theirs[n]) / max(1, u.size) ** 0.5, (a.theirs[n] * u).sum()
     for step in steps:

@@ -95,7 +95,7 @@ def _placed(at, late=0, dilation=2, edge=None):
     """One-hot places of keys at other positions, (q, w, k); before the first stands none, the first, or the last."""
     q, w, k = at.shape
     n = np.arange(q)[:, None] + k - q + int(late) - dilation * np.arange(w)
-    n = np.maximum(n, 0) if edge == "first" else n % k if edge == "wrapped" else n
+    n = {"first": np.maximum(n, 0), "wrapped": n % k}.get(edge, n)
     return 1.0 * (n[..., None] == np.arange(k))
 
 

@@ -129,11 +129,14 @@ class Search:
 
     def factors(self):
         """(rms, largest, mistake) of a value that is off by a factor which one probe gives and the others confirm."""
+        def off(m, factor):
+            values = self.runner.run(self.envs[self.first] | {"FACTOR": factor}, m.codes, self.part)
+            return self.flat(self.asked[self.first], self.found(self.first, values))
+
         for m in scaled(self.of, self.part):
             factor = 1.0
             for _ in range(12):                                        # Gauss and Newton, in one unknown
-                here, there = (self.flat(self.asked[self.first], self.found(self.first, self.runner.run(
-                    self.envs[self.first] | {"FACTOR": f}, m.codes, self.part))) for f in (factor, factor + 1e-4))
+                here, there = off(m, factor), off(m, factor + 1e-4)
                 slope = (there - here) / 1e-4
                 step = (slope @ (self.difference - here)) / ((slope @ slope) or 1)
                 factor += np.clip(step, -0.5, 0.5)

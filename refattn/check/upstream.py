@@ -27,29 +27,40 @@ def first_lines(of, part, env, theirs, bars) -> tuple:
     `env` has the values of the right page.  Of results that are sums over sequences no more is asked than that a line
     leads to those that are wrong.  Empty where nothing is wrong beyond these bars, or values are too large.
     """
-    runner, wrong = Runner(of), {n for n in theirs if theirs[n].size != env[n].size or not (
-        np.abs(theirs[n].ravel() - env[n].ravel()) <= bars[n].ravel()).all()}
+    runner, wrong = Runner(of), {n for n, x in theirs.items() if apart(x, env[n], bars[n])}
     if not wrong or not all(np.isfinite(x).all() for x in theirs.values()):
         return [], False
     env, names = batched(of, env), observed(of, env, theirs)
     known = {n: (theirs[n][:1].ravel(), np.maximum(bars[n][:1].ravel(), 1e-300)) for n in names}
     for source in dict.fromkeys((part, 0)):                     # the backward makes values of the forward again
         leading = [i for i, line in enumerate(of.lines) if line.part == source and runner.reached(i, theirs) >= wrong
-                   and line.name != "o" * part]
+                   and not (part and line.name == "o")]
         if not wrong & set(names):
             return [of.lines[i] for i in leading if runner.reached(i, theirs) == wrong], True
         small = [i for i in leading if of.lines[i].letters[:1] == "b" and of.lines[i].letters != "bias"
                  and env[of.lines[i].name].size <= LARGEST]
         kinds = {i: kind for i in small if (kind := explained(runner, i, part, env, known))}
         left = [i for i, kind in kinds.items() if kind == "surely"]
-        found = [i for i in left if not any(j < i and of.lines[i].name in runner.reached(j, [of.lines[i].name])
-                                            for j in left)] or [i for i in kinds][::-1]
-        for i in found if left and source == part else ():      # a value that one line reads may be misread there
-            users = [j for j, uses in enumerate(runner.uses) if of.lines[i].name in uses and of.lines[j].part == part]
-            found += users if len(users) == 1 and users[0] not in found else []
+        found = foremost(runner, left) or [*kinds][::-1]
+        if left and source == part:                             # a value that one line reads may be misread there
+            for i in found:                                     # which grows
+                name = of.lines[i].name
+                users = [j for j, uses in enumerate(runner.uses) if name in uses and of.lines[j].part == part]
+                if len(users) == 1 and users[0] not in found:
+                    found.append(users[0])
         if found:
             break
     return [of.lines[i] for i in found], bool(left)
+
+
+def apart(x, expected, bar) -> bool:
+    """Whether an array has another size than is expected, or an entry beyond its bar."""
+    return x.size != expected.size or not (np.abs(x.ravel() - expected.ravel()) <= bar.ravel()).all()
+
+
+def foremost(runner, lines) -> list[int]:
+    """Those of the lines, in order, on whose values no line before them among these has an influence."""
+    return [i for i in lines if not any(j < i and runner.reached(j, [runner.of.lines[i].name]) for j in lines)]
 
 
 def batched(of, env) -> dict:

@@ -169,7 +169,7 @@ def status_of(argv) -> int:
     except (Usage, ValueError, OSError) as error:
         line, status = str(error), 2
     except ModuleNotFoundError as error:                    # of an analysis or a picture
-        advice = "; allowed after: pip install 'refattn[plots]'" * ("refattn" not in str(error.name))
+        advice = "" if "refattn" in str(error.name) else "; allowed after: pip install 'refattn[plots]'"
         line, status = f"{error.name} is missing{advice}", 2
     except KeyboardInterrupt as error:
         line, status = str(error) or "stopped", 130

@@ -58,9 +58,12 @@ def fitted(rows, right, limit: int | None, apart=True) -> list[list[str]]:
 
     word = [longest_part(rows, i) for i in places]
 
-    body = [max([longest_part(rows[:1], i), *(len(row[i]) for row in rows[1:])]) if i in right else
-            min(widths[i], max(word[i] + 2, FIRST if i == 0 else 0))
-            for i in places]                                # numbers are not broken, their headings may be
+    def least_of(i):
+        if i in right:                                      # numbers are not broken, their headings may be
+            return max([longest_part(rows[:1], i), *(len(row[i]) for row in rows[1:])])
+        return min(widths[i], max(word[i] + 2, FIRST if i == 0 else 0))
+
+    body = [least_of(i) for i in places]
     gaps = 2 * len(places) - 2
     if apart and limit and right and 0 not in right and widths[0] > LABEL > limit - gaps - sum(body[1:]):
         below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2, apart=False)
@@ -75,8 +78,11 @@ def fitted(rows, right, limit: int | None, apart=True) -> list[list[str]]:
     def aligned(line):
         return "  ".join(text.rjust(width) if i in right else text.ljust(width)
                          for i, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
-    return [[aligned(line) for line in zip_longest(*map(lines, row, widths, hang), fillvalue="")]
-            for row in (rows[0], ["-" * width for width in widths], *rows[1:])]
+
+    def broken(row):
+        return [aligned(line) for line in zip_longest(*map(lines, row, widths, hang), fillvalue="")]
+
+    return [broken(row) for row in (rows[0], ["-" * width for width in widths], *rows[1:])]
 
 
 def columns(rows, right=(), limit: int | None = None) -> str:
@@ -131,11 +137,11 @@ def table(kind, outcomes) -> str:
                       *beside * [shown(figure["mean"], figure["standard_error"], without="-")]])
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
+    clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
+    asked = "all" if fields["evaluation"] == 10**9 else f"{fields['evaluation']:,}"
+    of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}: mean ± standard error"
     notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
-             f"rate {fields['rate']:g}, decay {fields['decay']:g}, "
-             + (f"clipped to norm {fields['clip']:g}, " if fields["clip"] else "")
-             + f"{'all' if fields['evaluation'] == 10**9 else format(fields['evaluation'], ',')} {kind.COUNTED}; seed"
-             + (f" {seeds[0]}" if len(seeds) == 1 else f"s {', '.join(map(str, seeds))}: mean ± standard error")]
+             f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {kind.COUNTED}; {of_seeds}"]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])
     ends = [f"* {theirs.metric}, not measured here. {theirs.source}" if beside else
             f"No paper's figure is set beside: {theirs.source}"]

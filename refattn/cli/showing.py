@@ -52,7 +52,7 @@ def counted(found, damaged) -> str:
     kinds = {"finished": finished, "running": running, "stopped": len(found) - finished - running,
              "damaged": len(damaged)}
     total = len(found) + len(damaged)
-    return f"{total} run{'s' * (total != 1)}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+    return f"{total} run{'s' if total != 1 else ''}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
 
 
 def compiled(one) -> str:
@@ -129,7 +129,9 @@ def run(argv) -> int:
                          indent=1, ensure_ascii=False))
     else:
         print("\n\n".join([counted(found, damaged), *tables(made)]))
-        for text in [*(compiled(one) for one in found if one not in trained),
-                     *(f"{path} is damaged: {words}" for path, words in damaged.items())]:
-            print(wrapped(text))
+        for one in found:
+            if one not in trained:
+                print(wrapped(compiled(one)))
+        for path, words in damaged.items():
+            print(wrapped(f"{path} is damaged: {words}"))
     return 1 if damaged else 0

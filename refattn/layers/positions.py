@@ -36,9 +36,10 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     >>> t5_buckets(1, 3, 4, 8, bidirectional=True).tolist()
     [[0, 3, 3]]
     """
-    if buckets < (4 if bidirectional else 2) or max_distance <= buckets // (4 if bidirectional else 2):
-        raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; allowed: at "
-                         f"least {4 if bidirectional else 2}, and a distance beyond the exact half")
+    least = 4 if bidirectional else 2
+    if buckets < least or max_distance <= buckets // least:
+        raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; allowed: at least {least}, "
+                         f"and a distance beyond the exact half")
     n = start + np.arange(queries)[:, None] - np.arange(keys)
     offset = np.zeros_like(n)
     if bidirectional:

@@ -53,10 +53,11 @@ class RetrievalNetwork:
         fan_in = attention["wo"].fan_in + e
         for name in {"wo", "bo"} & set(attention):
             attention[name] = attention[name]._replace(fan_in=fan_in, fan_out=m)
-        own = {"wv": Parameter("me", (m, e), m, "weight"), "bv": Parameter("e", (e,), m, "bias"),
-               "wo": Parameter("em", (e, m), fan_in, "weight", fan_out=m)}
-        return {"encoder": encoder.parameters(), "attention": attention, **({"own": own} if e else {}),
-                "decoder": decoder.parameters()}
+        names = {"encoder": encoder.parameters(), "attention": attention}
+        if e:
+            names["own"] = {"wv": Parameter("me", (m, e), m, "weight"), "bv": Parameter("e", (e,), m, "bias"),
+                            "wo": Parameter("em", (e, m), fan_in, "weight", fan_out=m)}
+        return {**names, "decoder": decoder.parameters()}
 
     def forward(self, p, x, *, dropout=None, read=None) -> tuple[Any, Saved]:
         """y (b, q, 1), one number for each object, from x (b, t, i); `read`, a slice, gives y[:, read].

@@ -29,8 +29,9 @@ RECIPES: dict[str, type[Recipe]] = {
     "regular_languages": RegularLanguagesRecipe, "sort_of_clevr": SortOfClevrRecipe, "triangles": TrianglesRecipe,
     "multitask_images": MultitaskImagesRecipe, "esbn": EsbnRecipe, "scan": ScanRecipe,
     "text": TextRecipe}
-SHORT = {name: ("regular_languages", {"language": name}) for name in LANGUAGES} | {     # name -> (task, its fields)
-    name: ("esbn", {"problem": name}) for name in TASKS}
+SHORT = {                      # name -> (task, its fields)
+    **{name: ("regular_languages", {"language": name}) for name in LANGUAGES},
+    **{name: ("esbn", {"problem": name}) for name in TASKS}}
 
 
 def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:

@@ -41,7 +41,7 @@ def check_multiple(made, name: str, of: str, even: bool = False) -> None:
     """Raises ValueError unless the field `name` is a multiple of the field `of`, an even one if that is asked for."""
     value, part = getattr(made, name), getattr(made, of)
     if value % part or (even and value % 2):
-        raise ValueError(f"{name} is {value}; allowed: {'even ' * even}multiples of {of}, {part}")
+        raise ValueError(f"{name} is {value}; allowed: {'even ' if even else ''}multiples of {of}, {part}")
 
 
 def check_fields(made) -> None:

@@ -43,7 +43,8 @@ class DecoderRecipe(Recipe):
 
     @property
     def name(self) -> str:
-        return f"{self.attention}{f'-{self.experts}experts' if self.experts else ''}-seed{self.seed}"
+        experts = f"-{self.experts}experts" if self.experts else ""
+        return f"{self.attention}{experts}-seed{self.seed}"
 
     def sizes(self) -> dict:
         """Width, heads, head_width and hidden of the model."""
@@ -68,7 +69,8 @@ class DecoderRecipe(Recipe):
         return self.data().sample(rng, size or self.batch, split)
 
     def inputs(self, batch):
-        return batch.tokens, {"read": slice(-self.shape()[-1], None)} if self.read else {}
+        options = {"read": slice(-self.shape()[-1], None)} if self.read else {}
+        return batch.tokens, options
 
     def dropouts(self, batch, rng, xp):
         """One matrix of pairs per block and step, shared over batch and heads."""

@@ -75,14 +75,15 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
     @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
         """The steps of the code's epochs, or of a tenth of them (quick), for the problem, hold_out and batch."""
-        problem, m, batch, last = (changes.get(x, cls.__dataclass_fields__[x].default) for x in (
-            "problem", "hold_out", "batch", "last_batch"))
+        known = {x: changes[x] for x in ("problem", "hold_out", "batch", "last_batch") if x in changes}
         try:
-            one_epoch = cls(problem=problem, hold_out=m, batch=batch, last_batch=last).steps_per_epoch
+            made = cls(**known)
+            one_epoch = made.steps_per_epoch
         except (TypeError, ValueError):
             return {}                                       # what is wrong is said where the recipe is made
-        epochs = EPOCHS[problem][m > 85] // (1 if name == "paper" else 10)
-        return {"steps": epochs * one_epoch}
+        few, many = EPOCHS[made.problem]
+        epochs = many if made.hold_out > 85 else few
+        return {"steps": (epochs if name == "paper" else epochs // 10) * one_epoch}
 
     @property
     def name(self) -> str:

@@ -28,6 +28,11 @@ POSITIONS = "none", "learned", *TABLES, "t5", *IN_HEADS
 ATTENTIONS = *VARIANTS, "compositional", "regular_gpt"
 
 
+def positive(most):
+    """Initial values between 0.01 and the greatest."""
+    return lambda rng, p: rng.uniform(0.01, most, p.shape)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LanguageRecipe(Recipe):
     """Beside the methods of Recipe a subclass has length, tokens of a window, and symbols(): how many there are."""
@@ -75,13 +80,13 @@ class LanguageRecipe(Recipe):
         """KERPLE's numbers, from 0.01 to 1 or 2; with scheme pytorch C's maps of attention and embeddings."""
         found: dict[str, Any] = {}
         if self.position.startswith("kerple") and self.attention in VARIANTS:
-            found = {f"*.attention.position.{name}": lambda rng, p, most=most: rng.uniform(0.01, most, p.shape)
-                     for name, most in (("a", 1), ("p", 2))}
+            found = {"*.attention.position.a": positive(1), "*.attention.position.p": positive(2)}
         if self.initialise == "pytorch":
             found |= {"embed.table": Init("normal"), "*.attention.wo": XAVIER_UNIFORM}
-            found |= {"*.attention.bo": 0.0} if self.biases else {}
-            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5)
-                      for name in ("qkvsr" if self.attention == "compositional" else "qkv")}
+            if self.biases:
+                found["*.attention.bo"] = 0.0
+            maps = "qkvsr" if self.attention == "compositional" else "qkv"
+            found |= {f"*.attention.w{name}": Init("uniform", "mean", 0.5 ** 0.5) for name in maps}
         return found
 
     def least_bytes(self) -> int:
@@ -123,7 +128,8 @@ class LanguageRecipe(Recipe):
     def inputs(self, batch):
         """Token ids and targets; of a longer length the last token is asked about."""
         t = batch.tokens.shape[1]
-        return batch.tokens, {"target": batch.target} | ({"read": slice(t - 1, None)} if t > self.length else {})
+        last = {"read": slice(t - 1, None)} if t > self.length else {}
+        return batch.tokens, {"target": batch.target, **last}
 
     def dropouts(self, batch, rng, xp):
         """Of embeddings, sub-layers and pairs, as the fields say."""

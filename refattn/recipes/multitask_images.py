@@ -72,12 +72,12 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
 
     def take(self, split, index):
         """One image of each set for every number; of training images cut out and mirrored anew, as triangles are."""
-        index = np.asarray(index)
-        rng, images, targets = np.random.default_rng([self.seed, split == "train", *index.tolist()]), [], []
+        index, training, images, targets = np.asarray(index), split == "train", [], []
+        rng = np.random.default_rng([self.seed, training, *index.tolist()])
         for each in self.images(split):
             image, label = (x[index % len(each.label)] for x in each)
-            images.append(natural_images.augment(rng, image) if split == "train" else image)
-            targets.append(np.where((split == "train") | (index < len(each.label)), label, -1))
+            images.append(natural_images.augment(rng, image) if training else image)
+            targets.append(np.where(training | (index < len(each.label)), label, -1))
         fresh = Triangles(natural_images.SIZE).sample(rng, len(index))
         images.append(np.repeat(fresh.image, 3, axis=3))
         return Batch(np.stack(images, axis=1), np.stack([*targets, fresh.target.astype(np.int64)], axis=1))

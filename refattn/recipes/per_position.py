@@ -53,8 +53,8 @@ class PerPosition:
     def corpora(self) -> dict:
         """{split: Strings}; of train the first `strings` are trained on: which, depends on how many are asked about."""
         r = self.recipe
-        return {split: strings(np.random.default_rng((r.seed, SPLIT, number)), r.language,
-                               self.asked + (r.strings if split == "train" else 0), *window)
+        many = {**dict.fromkeys(self.windows, self.asked), "train": self.asked + r.strings}
+        return {split: strings(np.random.default_rng((r.seed, SPLIT, number)), r.language, many[split], *window)
                 for number, (split, window) in enumerate(self.windows.items())}
 
     def sample(self, rng, split, size, start=None) -> Strings:

@@ -105,12 +105,15 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
     @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
         """The settings of a scale, which in paper and caption depend on the language."""
-        settings, language = cls.SCALES[name], changes.get("language", "parity")
+        settings, language = dict(cls.SCALES[name]), changes.get("language", "parity")
         if changes.get("protocol") == "per_position":
-            return {**settings, **per_position.SETTINGS, **({} if name == "quick" else per_position.PAPER)}
+            settings |= per_position.SETTINGS
+            return settings if name == "quick" else settings | per_position.PAPER
         if name != "quick":
-            settings = {**settings, **RELEASED.get(language, {})}
-        return {**settings, **(CAPTION.get(language, {}) if name == "caption" else {})}
+            settings |= RELEASED.get(language, {})
+        if name == "caption":
+            settings |= CAPTION.get(language, {})
+        return settings
 
     @property
     def name(self) -> str:

@@ -102,11 +102,14 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
 
     def build(self):
         m, layer = self.width, attention_of(self, self.heads, biases=False, selector_biases=True)
-        embeddings = [Embedding(m, vocabulary=n, table="interleaved") for n in (task.START + 1, task.END + 1)]
-        encoder, decoder = (Stack(Block(layer, FeedForward(m, self.hidden, "relu"), norm="post", cross=cross,
-                                        epsilon=1e-5), self.layers, shared=True) for cross in (None, layer))
-        return EncoderDecoder(embeddings[0], encoder, embeddings[1], decoder,
-                              Readout(m, task.END + 1, tied=True, bias=True, scale=False))
+
+        def stack(cross):
+            block = Block(layer, FeedForward(m, self.hidden, "relu"), norm="post", cross=cross, epsilon=1e-5)
+            return Stack(block, self.layers, shared=True)
+
+        source, target = (Embedding(m, vocabulary=n, table="interleaved") for n in (task.START + 1, task.END + 1))
+        readout = Readout(m, task.END + 1, tied=True, bias=True, scale=False)
+        return EncoderDecoder(source, stack(None), target, stack(layer), readout)
 
     def draw(self, step: int):
         """Drawn with replacement, as the code does: there are no epochs."""

@@ -36,10 +36,10 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     TASK = "sort_of_clevr"
     SOURCE = "Mittal et al. 2022, section 4.2"
     SPLITS = "train", "validation", "test"
-    LABELS = {name: f"accuracy, {name} questions" for name in task.TYPES} | {
-        kind.replace(" ", "_"): kind for kinds in task.KINDS for kind in kinds}
-    TABLE = tuple((name, "chosen", name) for name in task.TYPES) + tuple(
-        (f"train {name}", "train", name) for name in task.TYPES)
+    LABELS = {**{name: f"accuracy, {name} questions" for name in task.TYPES},
+              **{kind.replace(" ", "_"): kind for kinds in task.KINDS for kind in kinds}}
+    TABLE = (*((name, "chosen", name) for name in task.TYPES),
+             *((f"train {name}", "train", name) for name in task.TYPES))
     EPOCHS = {"steps": 153_100, "log_every": 1_531, "evaluate_every": 1_531, "checkpoint_every": 1_531}      # 100
     SMALL = {"width": 32, "heads": 2, "searches": 2, "retrievals": 2, "selector_width": 8}
     SCALES = {
@@ -112,8 +112,8 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     def score(self, y, batch):
         """For every type whether the answer is right, and the kind of the question."""
         right = y[:, 0].argmax(axis=-1).reshape(batch.target.shape) == batch.target
-        return {f"{name}{more}": x[:, t] for t, name in enumerate(self.names)
-                for more, x in (("", right), (" kind", batch.kind))}
+        return {**{name: right[:, t] for t, name in enumerate(self.names)},
+                **{f"{name} kind": batch.kind[:, t] for t, name in enumerate(self.names)}}
 
     def summary(self, scores):
         """Accuracy by type, and by kind within it."""
@@ -128,5 +128,8 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     def read_off(self, lines):
         """Of every type the test's accuracy where the validation's is best, the first of equals."""
         points = [line for line in lines if "validation" in line]
-        return {"chosen": {name: max(points, key=lambda line: line["validation"][name])["test"][name]
-                           for name in self.names}}
+
+        def best(name):
+            return max(points, key=lambda line: line["validation"][name])
+
+        return {"chosen": {name: best(name)["test"][name] for name in self.names}}

@@ -79,8 +79,8 @@ class SravenRecipe(DecoderRecipe):
 
     def sizes(self) -> dict:
         """Sizes of the model, multiplied by `wider`."""
-        return {name: getattr(self, name) * (self.wider if name in WIDER[self.wider_rule] else 1)
-                for name in ("width", "heads", "head_width", "hidden")}
+        return {name: size * (self.wider if name in WIDER[self.wider_rule] else 1)
+                for name, size in super().sizes().items()}
 
     def shape(self):
         return 9 * self.features, self.symbols, self.symbols, self.features

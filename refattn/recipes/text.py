@@ -85,8 +85,9 @@ class TextRecipe(LanguageRecipe):
     @classmethod
     def scale(cls, name: str, changes: dict) -> dict:
         """The settings of a scale; of C's rates 0.004 was the best for compositional attention, 0.002 for softmax."""
-        twice = name == "paper_c" and changes.get("attention") == "compositional"
-        return cls.SCALES[name] | ({"rate": 4e-3} if twice else {})
+        if name == "paper_c" and changes.get("attention") == "compositional":
+            return cls.SCALES[name] | {"rate": 4e-3}
+        return cls.SCALES[name]
 
     def __post_init__(self):
         super().__post_init__()
@@ -102,13 +103,15 @@ class TextRecipe(LanguageRecipe):
     @property
     def lengths(self) -> dict:
         """{split: length} of those in which the last token is scored, as R does: once, twice, ... the length."""
-        many = int(math.log2(self.longest / self.length)) + 1 if self.longest >= self.length else 0
-        return {f"times_{1 << n}": self.length << n for n in range(many)}
+        if self.longest < self.length:
+            return {}
+        doublings = int(math.log2(self.longest / self.length))
+        return {f"times_{1 << n}": self.length << n for n in range(doublings + 1)}
 
     @property
     def name(self) -> str:
         kind = "" if self.unit == "bytes" else f"{self.unit}-"
-        return f"{kind}{'shared-' * self.shared}{super().name}"
+        return f"{kind}{'shared-' if self.shared else ''}{super().name}"
 
     @property
     def ADAM(self) -> dict:                             # type: ignore[override]
@@ -200,12 +203,12 @@ class TextRecipe(LanguageRecipe):
         """Sums over each window: nats, right answers, unknown tokens, tokens."""
         weight, target = (x[:, -y.shape[1]:] for x in (batch.weight, batch.target))
         unknown = (target == 0) & (self.unit in ("characters", "words"))
-        return {name: (x * weight).sum(axis=1) for name, x in (
-            ("nats", y[..., 0]), ("right", y[..., 1]), ("unknown", unknown), ("tokens", 1))}
+        weighed = {"nats": y[..., 0], "right": y[..., 1], "unknown": unknown, "tokens": 1}
+        return {name: (x * weight).sum(axis=1) for name, x in weighed.items()}
 
     def summary(self, scores) -> dict:
-        nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in (
-            "nats", "right", "unknown", "tokens"))
+        names = "nats", "right", "unknown", "tokens"
+        nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in names)
         return {"bits": nats / tokens / math.log(2),
                 "perplexity": math.exp(min(nats / tokens, 700)),            # exp(710) overflows
                 "accuracy": right / tokens, "unknown": unknown / tokens}

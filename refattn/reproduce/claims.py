@@ -70,10 +70,14 @@ def differences(runs, comparison: Comparison, pairs=None) -> dict:
 
 def at_the_papers_scale(runs, comparison: Comparison) -> bool:
     """Whether the runs are meant to be, and were trained with the settings of the paper's scale."""
-    return comparison.scale == comparison.paper and not any(
-        name not in ASKED for pair in comparison.pairs for side in pair for run in runs
-        if matches(run, comparison.task, side.fields)
-        for name, *_ in differing(run["fields"], asdict(recipe(comparison.task, comparison.paper, **side.fields))))
+    if comparison.scale != comparison.paper:
+        return False
+    for side in (side for pair in comparison.pairs for side in pair):
+        reference = asdict(recipe(comparison.task, comparison.paper, **side.fields))
+        mine = [run for run in runs if matches(run, comparison.task, side.fields)]
+        if any(name not in ASKED for run in mine for name, *_ in differing(run["fields"], reference)):
+            return False
+    return True
 
 
 def row_of(words: str, found: dict, runs, seen: bool, margin: float = 0.0) -> dict:
@@ -105,8 +109,9 @@ class Claims:
     def recorded(self) -> list[dict]:
         """All recorded runs that a comparison is made of."""
         wanted = dict.fromkeys(name for one in self.comparisons() for name in one.records if records.exists(name))
-        return [{**run, "record": name, "fixed_before": record.get("fixed_before")} for name in wanted
-                for record in [records.load(name)] for run in record["runs"]]
+        loaded = {name: records.load(name) for name in wanted}
+        return [{**run, "record": name, "fixed_before": record.get("fixed_before")}
+                for name, record in loaded.items() for run in record["runs"]]
 
     def labelled(self) -> dict:
         """{paper, source, words and measure: statement}."""
@@ -171,11 +176,14 @@ class Claims:
         several = len({a.metric for a, _ in pairs}) > 1
         shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
         other = any(apart(run, evidence, side) for pair in pairs for side in pair for run in own(runs, evidence, side))
-        return {**known, **row_of(evidence.measured + " (but at other settings)" * other, *made, seen, evidence.margin),
-                "papers_scale": at_the_papers_scale(made[1], evidence),
-                "pairs": [row_of(f"{a.words(b, pairs)} − {b.words(a, pairs)}"
-                                 + f", {a.metric}" * (several and a.metric == b.metric),
-                                 *self.made(evidence, runs, ((a, b),)), seen) for a, b in shown]}
+        below = []
+        for a, b in shown:
+            words = f"{a.words(b, pairs)} − {b.words(a, pairs)}"
+            words += f", {a.metric}" if several and a.metric == b.metric else ""
+            below.append(row_of(words, *self.made(evidence, runs, ((a, b),)), seen))
+        measured = evidence.measured + (" (but at other settings)" if other else "")
+        return {**known, **row_of(measured, *made, seen, evidence.margin),
+                "papers_scale": at_the_papers_scale(made[1], evidence), "pairs": below}
 
     @staticmethod
     def made(comparison, runs, pairs) -> tuple[dict, list]:
@@ -199,7 +207,7 @@ class Claims:
                 for run in own(runs, one, side):
                     used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
                     others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})
-        told = "; settings that are not the statement's: " * bool(others) + ", ".join(others)
+        told = f"; settings that are not the statement's: {', '.join(others)}" if others else ""
         counted = {name: sum(row["verdict"] == name for row in data) for name in verdicts.ALL}
         notes = ["Verdicts: " + ", ".join(f"{n} {name}" for name, n in counted.items() if n) + ".", verdicts.RULE,
                  "Effect: mean over seeds of the paired difference, positive as claimed, with Student's 95 % interval; "
@@ -215,15 +223,19 @@ class Claims:
 
 
 def texts_of(row: dict) -> list[str]:
-    """One row of the table."""
-    effect, span, adjusted, n = row.get("effect"), row.get("interval_95"), row.get("adjusted_p"), row.get("differences")
-    verdict = row["verdict"]
+    """One row of the table; a dash where there is nothing to say."""
+    verdict, texts = row["verdict"], dict.fromkeys(("effect", "interval", "p", "n", "seconds"), "–")
     if verdict == verdicts.NEVER:
-        verdict += " in full" * any(pair["differences"] for pair in row.get("pairs", ()))
-        verdict += f": {row['cost']}" * bool(row["cost"])
-    return [row["words"], row["source"], verdict,
-            "–" if effect is None else f"{effect:.4f}, at most {row['most']:g}" if "most" in row else f"{effect:+.3f}",
-            "–" if span is None else f"{span[0]:+.3f} to {span[1]:+.3f}",
-            "–" if adjusted is None else f"{adjusted:.2g}" if adjusted >= 1e-3 else "< 0.001",
-            "–" if not n else f"{len(n)}{'*' * row['fixed_before']}",
-            f"{row['seconds_a_run']:,.0f}" if row.get("seconds_a_run") else "–", row.get("measured", "–")]
+        verdict += " in full" if any(pair["differences"] for pair in row.get("pairs", ())) else ""
+        verdict += f": {row['cost']}" if row["cost"] else ""
+    if (effect := row.get("effect")) is not None:
+        texts["effect"] = f"{effect:.4f}, at most {row['most']:g}" if "most" in row else f"{effect:+.3f}"
+    if (span := row.get("interval_95")) is not None:
+        texts["interval"] = f"{span[0]:+.3f} to {span[1]:+.3f}"
+    if (adjusted := row.get("adjusted_p")) is not None:
+        texts["p"] = f"{adjusted:.2g}" if adjusted >= 1e-3 else "< 0.001"
+    if found := row.get("differences"):
+        texts["n"] = f"{len(found)}*" if row["fixed_before"] else f"{len(found)}"
+    if seconds := row.get("seconds_a_run"):
+        texts["seconds"] = f"{seconds:,.0f}"
+    return [row["words"], row["source"], verdict, *texts.values(), row.get("measured", "–")]

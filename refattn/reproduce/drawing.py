@@ -36,11 +36,15 @@ def seeds(ns) -> str:
     return f"n = {min(ns)}" if min(ns) == max(ns) else f"n = {min(ns)} to {max(ns)}"
 
 
+def known(cells, name: str) -> list:
+    """(place, numbers) of the cells that have a mean of that name, ours or the paper's."""
+    return [(place, cell[name]) for place, cell in enumerate(cells) if cell[name] and cell[name]["mean"] is not None]
+
+
 def lines(sheet, axis: str, measure: str):
     """One line for each row over the columns of which something was run, with standard errors, side by side."""
     made, axes = blank(sheet.title, (9.6, 4.4))
-    found = [[(n, cell["ours"]) for n, cell in enumerate(row["cells"])
-              if cell["ours"] and cell["ours"]["mean"] is not None] for row in sheet.data]
+    found = [known(row["cells"], "ours") for row in sheet.data]
     columns = sorted({n for row in found for n, _ in row})
     for at, (row, look) in enumerate(zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True)):
         shift = 0.4 * ((at + 0.5) / len(sheet.data) - 0.5)  # of rows that share a column
@@ -82,15 +86,14 @@ def dots(sheet, units: bool = False):
     for (line, rows), (number, heading) in product(zip(panels, groups, strict=True), enumerate(headings)):
         axes, cells = line[number], [row["cells"][number] for row in rows]
         for name, colour, mark, shift in (("ours", COLOURS[0], "o", -0.12), ("paper", COLOURS[1], "x", 0.12)):
-            found = [(at + shift, x) for at, cell in enumerate(cells) if (x := cell[name]) and x["mean"] is not None]
-            if found:
+            if found := known(cells, name):
                 told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
-                axes.errorbar([x["mean"] for _, x in found], [at for at, _ in found], fmt=mark, color=colour, capsize=2,
-                              xerr=[x["standard_error"] or 0 for _, x in found], markersize=4, label=told)
+                axes.errorbar([x["mean"] for _, x in found], [at + shift for at, _ in found], fmt=mark, color=colour,
+                              xerr=[x["standard_error"] or 0 for _, x in found], markersize=4, capsize=2, label=told)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=7)
         errors = any((cell["ours"] or {}).get("standard_error") for cell in cells)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel(heading + "\nmean ± standard error" * errors, fontsize=8)
+        axes.set_xlabel(heading + ("\nmean ± standard error" if errors else ""), fontsize=8)
         axes.grid(axis="x", alpha=0.3)
         legend(axes, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=axes.transAxes + lower)
     made.suptitle(sheet.title, fontsize=10)
@@ -107,7 +110,7 @@ def forest(sheet):
         axes.errorbar(middle, [at for at, _ in mine], xerr=[middle - low, high - middle], fmt="o", color=colour,
                       markersize=4, capsize=2, label=name)
     words = [row["words"] for row in rows]                  # and, where several rows have them, what was measured
-    told = [x + f", {row['measured']}" * (words.count(x) > 1) for x, row in zip(words, rows, strict=True)]
+    told = [f"{x}, {row['measured']}" if words.count(x) > 1 else x for x, row in zip(words, rows, strict=True)]
     axes.set_yticks(range(len(rows)), [fill(f"{x} ({row['source'][0]};\xa0n\xa0=\xa0{len(row['differences'])})", 90)
                                        for x, row in zip(told, rows, strict=True)], fontsize=6)
     axes.axvline(0, color="0.5", linewidth=1)

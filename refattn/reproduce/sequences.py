@@ -23,9 +23,10 @@ def scan_rows() -> tuple:
     rows = []
     for cutoff in CUTOFFS:
         for r in TABLE_4:
-            fields = {"retrievals": r, "attention": "compositional", "scoring": "linear"} if r else {
-                "attention": "softmax"}
-            words = f"{r} retrieval{'s' * (r > 1)}, linear scoring" if r else "softmax, 8 heads"
+            words, fields = "softmax, 8 heads", ATTENTION["softmax"]
+            if r:
+                words = f"{r} retrieval{'s' if r > 1 else ''}, linear scoring"
+                fields = {"retrievals": r, "attention": "compositional", "scoring": "linear"}
             rows.append(Row(f"cut-off {cutoff}: {words}", {"cutoff": cutoff, **fields},
                             (sequences_accuracy(cutoff, r), None, None)))
     return (*rows, Row("cut-off 26: 2 retrievals, dot scoring", {

@@ -106,7 +106,7 @@ class Table(Exhibit):
                 "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
         headings, texts = [""], [[label] for label in cells]
         for at, column in enumerate(self.columns):
-            headings += [column.heading, *(["paper"] if self.prints(column) else [])]
+            headings += [column.heading, "paper"] if self.prints(column) else [column.heading]
             for text, found in zip(texts, cells.values(), strict=True):
                 text += self.texts(column, found[at])
         made = (f"Ours: mean ± standard error over seeds, number of runs in brackets; {made_of(used.values())}."

@@ -61,9 +61,13 @@ def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, marg
     if adjusted is None or own is None:
         return ONE
     yes = abs(number) < margin if margin else number > 0    # as claimed
+    if adjusted < LEVEL and at_the_papers_scale:
+        return SHOWN if yes else REFUTED
     if adjusted < LEVEL:
-        return (SHOWN if yes else REFUTED) if at_the_papers_scale else SMALLER if yes else AGAINST
-    return OPEN if own >= LEVEL else SUGGESTED if yes else OPPOSITE
+        return SMALLER if yes else AGAINST
+    if own < LEVEL:
+        return SUGGESTED if yes else OPPOSITE
+    return OPEN
 
 
 def limited(number: float, error: float, most: float) -> str:

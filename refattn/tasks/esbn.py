@@ -77,12 +77,12 @@ def pair(same):
 
 def match(same):
     """RMTS: a source pair, and in either order a pair with its relation and one without."""
-    size, source, others = (4, [0, 0], ([1, 1], [2, 3])) if same else (5, [0, 1], ([2, 3], [4, 4]))
+    size, source, right, wrong = (4, [0, 0], [1, 1], [2, 3]) if same else (5, [0, 1], [2, 3], [4, 4])
 
     def unfold(numbers, n, rng):
         target = numbers % 2
         objects = arrangements(numbers // 2, n, size)
-        orders = np.array([[*source, *others[0], *others[1]], [*source, *others[1], *others[0]]])
+        orders = np.array([[*source, *right, *wrong], [*source, *wrong, *right]])
         return np.take_along_axis(objects, orders[target], axis=1), target
 
     return Kind(lambda n: 2 * perm(n, size), unfold)
@@ -198,15 +198,15 @@ def _trials(task) -> dict:
     rng = np.random.default_rng((task.seed, 3))
     objects = rng.permutation(COUNT)
     if m:
-        pools = {"train": _pools(row, COUNT - m, row.listed or m >= LISTED, rng), "held_out": _pools(
-            row, m, row.listed, rng)}
-        return {split: _unfolded(row, pools[split], objects[part], rng) for split, part in (
-            ("train", slice(m, None)), ("held_out", slice(m)))}
+        train, held_out = _pools(row, COUNT - m, row.listed or m >= LISTED, rng), _pools(row, m, row.listed, rng)
+        return {"train": _unfolded(row, train, objects[m:], rng),
+                "held_out": _unfolded(row, held_out, objects[:m], rng)}
     if row.listed:                                                  # 95 % of each kind, then repeated
         kinds = [rng.permutation(kind.count(COUNT)) for kind in row.kinds]
-        parts = [[kind[:round(0.95 * len(kind))] for kind in kinds], [kind[round(0.95 * len(kind)):] for kind in kinds]]
-        return {split: _unfolded(row, _repeated(row, part, rng), objects, rng, None) for split, part in zip(
-            SPLITS, parts, strict=True)}
+        train = [kind[:round(0.95 * len(kind))] for kind in kinds]
+        held_out = [kind[round(0.95 * len(kind)):] for kind in kinds]
+        return {"train": _unfolded(row, _repeated(row, train, rng), objects, rng, None),
+                "held_out": _unfolded(row, _repeated(row, held_out, rng), objects, rng, None)}
     both = _unfolded(row, _pools(row, COUNT, False, rng, 2 * LARGEST), objects, rng, 2 * LARGEST)
     return {"train": Trials(*(x[:LARGEST] for x in both)), "held_out": Trials(*(x[LARGEST:] for x in both))}
 
@@ -224,9 +224,14 @@ def _repeated(row, pools, rng):
     """Pools that are as large as the largest, or half of LARGEST (rmts): what is missing is drawn again."""
     most = max(map(len, pools))
     wanted = min(most, LARGEST // 2) if row.half else most
-    short = [max(0, wanted - len(pool)) for pool in pools]
-    return [pool if not n else rng.choice(pool, wanted) if row.listed else np.concatenate([pool, rng.choice(pool, n)])
-            for pool, n in zip(pools, short, strict=True)]
+
+    def filled(pool):
+        missing = wanted - len(pool)
+        if missing <= 0:
+            return pool
+        return rng.choice(pool, wanted) if row.listed else np.concatenate([pool, rng.choice(pool, missing)])
+
+    return [filled(pool) for pool in pools]
 
 
 def _unfolded(row, pools, objects, rng, size=LARGEST) -> Trials:

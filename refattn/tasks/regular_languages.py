@@ -111,8 +111,8 @@ class RegularLanguages:
         """
         check_integer("batch", batch, 1)
         check_integer("length", length, 1)
-        check_choice(f"split of {self.language} with protocol {self.protocol}", split,
-                     SPLITS[:1 + (self.row.members and self.protocol == "released")])
+        splits = SPLITS if self.row.members and self.protocol == "released" else SPLITS[:1]
+        check_choice(f"split of {self.language} with protocol {self.protocol}", split, splits)
         row, t = self.row, self.tokens_at(length)
         if self.protocol == "per_position":
             if not row.has_members(t):
@@ -125,9 +125,9 @@ class RegularLanguages:
         members = (batch + 1) // 2 if row.has_others(t) else batch
         members = members if row.has_members(t) else 0
         others = self.corrupted if split == "corrupted" and row.has_members(t) else languages.bits
-        tokens = np.concatenate([row.draw(rng, members, t), languages.drawn_until(
-            lambda x: row.answer(x) == 0, others, rng, batch - members, t)])
-        return Batch(tokens, (np.arange(batch) < members).astype(np.int64))
+        right = row.draw(rng, members, t)
+        wrong = languages.drawn_until(lambda x: row.answer(x) == 0, others, rng, batch - members, t)
+        return Batch(np.concatenate([right, wrong]), (np.arange(batch) < members).astype(np.int64))
 
     def corrupted(self, rng, b, t):
         """Members with one symbol changed, which may be members still; position and member are drawn anew each time."""

@@ -162,7 +162,10 @@ def correct(prediction, target):
     """
     prediction, target = np.asarray(prediction), np.asarray(target)
     width = max(prediction.shape[1], target.shape[1] + 1)
-    said, asked = (np.pad(x, ((0, 0), (0, width - x.shape[1])), constant_values=filled)
-                   for x, filled in ((prediction, -1), (target, END)))
+
+    def wide(x, filled):
+        return np.pad(x, ((0, 0), (0, width - x.shape[1])), constant_values=filled)
+
+    said, asked = wide(prediction, -1), wide(target, END)
     beyond = np.arange(width) > (asked == END).argmax(axis=1)[:, None]
     return ((said == asked) | beyond).all(axis=1)

@@ -202,13 +202,13 @@ def answers(scenes, questions, nearest="released"):
     """
     check_choice("nearest", nearest, ("released", "text"))
     type_, kind, first, second = questions
-    scene = np.broadcast_to(np.arange(len(type_)).reshape(-1, *[1] * (type_.ndim - 1)), type_.shape)
+    scene, own = np.indices(type_.shape)[0], FAR if nearest == "released" else np.inf
     found = np.empty(type_.shape, dtype=np.int64)
     for t, rules in enumerate(RULES):
         for k, rule in enumerate(rules):
             here = (type_ == t) & (kind == k)
-            found[here] = rule(Asked(scenes.centre[scene[here]].astype(float), scenes.shape[scene[here]], first[here],
-                                     second[here], FAR if nearest == "released" else np.inf))
+            centre, shape = scenes.centre[scene[here]].astype(float), scenes.shape[scene[here]]
+            found[here] = rule(Asked(centre, shape, first[here], second[here], own))
     return found
 
 

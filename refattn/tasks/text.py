@@ -32,6 +32,7 @@ UNITS = "bytes", "characters", "words", "tokens"
 SPLITS = "train", "validation", "test"
 OWN = "documentation", "library"
 UNKNOWN, END = "<unk>", "<eos>"
+LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3"}        # directories of "library"
 
 
 class Corpus(NamedTuple):
@@ -98,12 +99,12 @@ def documents(text: str) -> dict[str, bytes]:
         return {name: topics[name].encode() for name in sorted(topics)}
     if text == "library":
         root = Path(sysconfig.get_path("stdlib"))
-        paths = [p for p in root.rglob("*.py") if not {"site-packages", "dist-packages", "test", "tests",
-                                                       "idlelib", "lib2to3"} & set(p.relative_to(root).parts)]
+        paths = [p for p in root.rglob("*.py") if not LEFT_OUT & set(p.relative_to(root).parts)]
     else:
         root = found(text)
         paths = [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
-    read = {p.relative_to(root).as_posix() if root.is_dir() else p.name: p.read_bytes() for p in sorted(paths)}
+    base = root if root.is_dir() else root.parent
+    read = {p.relative_to(base).as_posix(): p.read_bytes() for p in sorted(paths)}
     if not any(read.values()):
         raise ValueError(f"text is {text!r}, which is empty; allowed: files with text in them")
     return read
@@ -121,10 +122,17 @@ def divided(files: dict[str, bytes]) -> dict[str, bytes]:
         return {split: b"\n".join(files[name] for name in sorted(names))
                 for split, names in zip(SPLITS, parts, strict=True)}
     whole = b"\n".join(files.values())
-    cuts = [0, *(len(whole) * n // 20 for n in (18, 19)), len(whole)]
-    cuts[1:3] = [whole.find(b"\n", cut, cut + len(whole) // 20 - 4) + 1 or next(    # or before a character of UTF-8
-        (cut - n for n in range(min(4, cut + 1)) if whole[cut - n] & 0xC0 != 0x80), cut) for cut in cuts[1:3]]
+    cuts = [0, *(_cut(whole, len(whole) * n // 20) for n in (18, 19)), len(whole)]
     return {split: whole[start:stop] for split, start, stop in zip(SPLITS, cuts, cuts[1:], strict=False)}
+
+
+def _cut(whole, near):
+    """Where to cut at about `near`: behind the end of a line, or else before a character of UTF-8."""
+    behind = whole.find(b"\n", near, near + len(whole) // 20 - 4) + 1
+    if behind:
+        return behind
+    places = range(near, max(near - 4, -1), -1)
+    return next((place for place in places if whole[place] & 0xC0 != 0x80), near)
 
 
 def _read_text(split, content):
@@ -187,7 +195,7 @@ def _stored(checksum, make):
 
 def _tokens(text, test):
     whole = {}
-    for name, path in {name: found(name) for name in (text, test)[:1 + bool(test)]}.items():
+    for name, path in {name: found(name) for name in ((text, test) if test else (text,))}.items():
         try:
             x = np.lib.format.open_memmap(path, mode="r")
         except (OSError, ValueError) as error:
@@ -196,8 +204,8 @@ def _tokens(text, test):
             raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of 0, 1, ...")
         whole[name] = x
     ids, n = whole[text], len(whole[text])
-    cut = n * 18 // 20, n * 19 // 20 if not test else n
-    parts = {"train": ids[:cut[0]], "validation": ids[cut[0]:cut[1]], "test": whole[test] if test else ids[cut[1]:]}
+    cut, end = n * 18 // 20, n if test else n * 19 // 20    # where validation begins and ends
+    parts = {"train": ids[:cut], "validation": ids[cut:end], "test": whole[test] if test else ids[end:]}
     digest = hashlib.sha256(b"".join(hashlib.sha256(x).digest() for x in parts.values())).hexdigest()
     return Corpus("tokens", parts, (), 1 + max(int(x.max()) for x in whole.values()), {}, digest, f"tokens of {text}")
 

@@ -82,8 +82,10 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
         finished = state.step == recipe.steps
-        metrics = _finish(recipe, model, state, out, _bars(recipe, progress, stop), device=device,
-                          workers=group.size) if finished else {}
+        metrics = {}
+        if finished:
+            metrics = _finish(recipe, model, state, out, _bars(recipe, progress, stop), device=device,
+                              workers=group.size)
     return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 
 

@@ -31,7 +31,9 @@ def shares(runs: int, most: int) -> list[int]:
     ([1, 1, 1, 1, 1, 1], [1, 1, 2], [4, 4])
     """
     last = runs % most
-    return [1] * (runs - last) + [most // last] * last if last else [1] * runs
+    if not last:
+        return [1] * runs
+    return [1] * (runs - last) + [most // last] * last
 
 
 def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = None, resume: bool = False,
@@ -162,7 +164,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
         together = min(len(jobs), most if workers is None else max(1, most // workers))
         executor = ProcessPoolExecutor(together, get_context("spawn"), initializer=_begin_worker)
         counts = sorted(set(each.values()))
-        how = f", {together} at a time, each by {' or '.join(map(str, counts))} worker{'s' * (counts[-1] > 1)}"
+        how = f", {together} at a time, each by {' or '.join(map(str, counts))} worker{'s' if counts[-1] > 1 else ''}"
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
     bars = Bars(list(jobs.items()), progress, how)
 

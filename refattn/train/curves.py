@@ -49,10 +49,12 @@ def probes(curve, split: str, metric: str) -> dict:
 
 def with_mean(axes, series: list[dict], label: str, **style) -> None:
     """Every {step: value} as a thin line, and their mean as a thick one."""
-    for values in series if len(series) > 1 else ():
-        axes.plot(*zip(*sorted(values.items()), strict=True), alpha=0.35, linewidth=0.8, **style)
+    if len(series) > 1:
+        for values in series:
+            axes.plot(*zip(*sorted(values.items()), strict=True), alpha=0.35, linewidth=0.8, **style)
     steps = sorted(set.intersection(*map(set, series)))
-    style = {"marker": "."} | style if len(steps) == 1 else style           # a line of one point is not seen
+    if len(steps) == 1:                                     # a line of one point is not seen
+        style = {"marker": "."} | style
     axes.plot(steps, [sum(values[step] for values in series) / len(series) for step in steps], label=label,
               linewidth=1.8, **style)
 
@@ -63,7 +65,7 @@ def panel(left, right, curves, theirs=None) -> None:
     heading, split, metric = shown_column(recipe, theirs.metric if theirs else "")
     for place, (value, (number, mine)) in enumerate(by_value(curves).items()):
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
-        label = f"{value}, seed{'s' * (len(mine) > 1)} {', '.join(str(curve.recipe.seed) for curve in mine)}"
+        label = f"{value}, seed{'s' if len(mine) > 1 else ''} {', '.join(str(curve.recipe.seed) for curve in mine)}"
         logged = [{line["step"]: line["loss"] for line in curve.lines} for curve in mine]
         if any(logged):
             with_mean(left, list(filter(None, logged)), label, **style)
@@ -77,14 +79,16 @@ def panel(left, right, curves, theirs=None) -> None:
         if theirs and heading == theirs.metric and value in theirs.figures:
             figure, _ = theirs.figures[value]
             right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
-    for other, line in zip((x for x in recipe.SPLITS if x != split), ("--", ":", "-."), strict=False):
-        if len(curves) == 1 and (values := probes(curves[0], other, metric)):
-            right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line,
-                       label=other.replace("_", " "))
+    if len(curves) == 1:
+        others = [x for x in recipe.SPLITS if x != split]
+        for other, line in zip(others, ("--", ":", "-."), strict=False):
+            if values := probes(curves[0], other, metric):
+                right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line,
+                           label=other.replace("_", " "))
     if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
         right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
     name = " ".join((getdoc(recipe.loss) or "").split()).rstrip(".")
-    thick = "; thick: mean over seeds" * (len(curves) > len(by_value(curves)))
+    thick = "; thick: mean over seeds" if len(curves) > len(by_value(curves)) else ""
     left.set(xlabel="steps", ylabel="training loss", xlim=(0, None), title=(
         f"{name}\nn = {recipe.batch:,} a step{thick}"))
     least, most = left.dataLim.intervaly

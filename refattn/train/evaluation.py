@@ -24,7 +24,8 @@ def moved(batch, xp):
     """The same named tuple with its arrays in the module `xp`, all of them in one copy."""
     if xp is np:
         return batch
-    *starts, end = np.cumsum([0, *(-(-x.nbytes // ALIGNED) * ALIGNED for x in batch)]).tolist()
+    rooms = [-(-x.nbytes // ALIGNED) * ALIGNED for x in batch]              # rounded up
+    *starts, end = np.cumsum([0, *rooms]).tolist()
     packed = np.zeros(end, dtype=np.uint8)
     for start, x in zip(starts, batch, strict=True):
         packed[start:start + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)

@@ -26,7 +26,8 @@ END = -1                                            # in place of the number of 
 
 def ranks() -> int:
     """As how many ranks this command was started; 1 where no MPI started it."""
-    return max((int(text) for name in RANKS if (text := os.environ.get(name, "")).isdigit()), default=1)
+    told = [os.environ.get(name, "") for name in RANKS]
+    return max((int(text) for text in told if text.isdigit()), default=1)
 
 
 class Ranks(Alone):

@@ -40,8 +40,10 @@ class Bars:
         self.first: tuple[float, int, int] | None = None    # time and steps when the first line was seen, and whose
         self.said = False                                   # the minutes
         counts = [params.count(recipe.build().parameters()) for _, recipe in jobs]
-        each = " to ".join(f"{n:,}" for n in sorted({min(counts), max(counts)})) + " each" if len(jobs) > MANY else (
-            ", ".join(f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True)))
+        if len(jobs) > MANY:
+            each = " to ".join(f"{n:,}" for n in sorted({min(counts), max(counts)})) + " each"
+        else:
+            each = ", ".join(f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True))
         self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not self.progress, "file": sys.stderr, "dynamic_ncols": True}
         self.single = not sys.stderr.isatty() or len(jobs) > MANY

@@ -106,7 +106,7 @@ class Record:
     def __enter__(self):
         shards = self.recipe.shards
         self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
-                 f"of {self.recipe.batch} samples in {shards} shard{'s' * (shards > 1)}, {self.group}")
+                 f"of {self.recipe.batch} samples in {shards} shard{'s' if shards > 1 else ''}, {self.group}")
         self.begun = self.saved_time = time.monotonic()
         self.saved_cpu = self.group.cpu_seconds()
         return self

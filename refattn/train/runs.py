@@ -125,9 +125,10 @@ def whole_line(text: str) -> dict | None:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(line, dict) and type(line.get("step")) is int and text.endswith("\n") and all(
-        number(x) or name not in ("step", "loss", "rate") and metrics(x) for name, x in line.items()) \
-        and {"loss", "rate"} <= line.keys()
+    if not isinstance(line, dict) or type(line.get("step")) is not int or not text.endswith("\n"):
+        return None
+    whole = (all(number(line.get(name)) for name in ("step", "loss", "rate"))
+             and all(number(x) or metrics(x) for x in line.values()))
     return line if whole else None
 
 
@@ -178,7 +179,8 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{file} has entries of {name} that are not finite; allowed: finite numbers")
     step, theirs = meta.get("step"), meta.get("recipe")
-    if completed(recipe, theirs.get("fields") if isinstance(theirs, dict) else None) != describe(recipe)["fields"]:
+    fields_there = theirs.get("fields") if isinstance(theirs, dict) else None
+    if completed(recipe, fields_there) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
     if type(step) is not int or not 0 <= step <= recipe.steps:
         raise ValueError(f"{file} is of step {step!r}; allowed: steps from 0 to {recipe.steps}")
@@ -188,10 +190,14 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[
     return arrays, meta
 
 
+def of_splits(x) -> bool:
+    """Whether it is what is measured in all splits: {split: metrics}, of one at least, none of them empty."""
+    return isinstance(x, dict) and bool(x) and all(part and metrics(part) for part in x.values())
+
+
 RESULT = {"task": lambda x: isinstance(x, str), "name": lambda x: isinstance(x, str),
           "fields": lambda x: isinstance(x, dict), "step": lambda x: type(x) is int and x >= 0,
-          "seconds": lambda x: number(x) and x >= 0,
-          "metrics": lambda x: isinstance(x, dict) and bool(x) and all(part and metrics(part) for part in x.values())}
+          "seconds": lambda x: number(x) and x >= 0, "metrics": of_splits}
 
 
 def result(path, recipe=None) -> dict | None:

@@ -22,7 +22,9 @@ def mapped(f, x):
     """f of an array, or of every array in tuples and dicts; None stays None."""
     if isinstance(x, dict):
         return {name: mapped(f, value) for name, value in x.items()}
-    return tuple(mapped(f, value) for value in x) if isinstance(x, tuple) else None if x is None else f(x)
+    if isinstance(x, tuple):
+        return tuple(mapped(f, value) for value in x)
+    return None if x is None else f(x)
 
 
 def moved(case, x):

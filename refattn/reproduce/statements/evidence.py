@@ -24,8 +24,10 @@ class Side(NamedTuple):
         """What tells it from the other side of its pair, and from other pairs."""
         others = [other, *(side for pair in pairs for side in pair)]
         fields = [str(self.fields[x]) for x in ("problem", "language", "attention", "chunk") if x in self.fields]
-        fields += [text.format(self.fields[x]).removesuffix("s" * (self.fields[x] == 1)) for x, text in COUNTED.items()
-                   if x in self.fields and any(self.fields[x] != side.fields.get(x) for side in others)]
+        for name, text in COUNTED.items():
+            if name in self.fields and any(self.fields[name] != side.fields.get(name) for side in others):
+                words = text.format(self.fields[name])
+                fields.append(words.removesuffix("s") if self.fields[name] == 1 else words)
         same = (self.split, self.metric) == (other.split, other.metric)
         return ", ".join(fields if same else [*fields, self.split, self.metric])
 
@@ -86,7 +88,7 @@ def sides(pairs, split, metric, **fields) -> tuple:
 
 def text(pair, unit, margin=0.0, record="text_models", **fields) -> Comparison:
     """Bits of the test file under two attentions, per character or word; `margin` (bits) if both should be the same."""
-    measured = f"bits a {unit[:-1]}" + f", the same within {margin}" * (margin > 0)
+    measured = f"bits a {unit[:-1]}" + (f", the same within {margin}" if margin > 0 else "")
     fields = {**CORPORA[unit], "position": "learned", "length": 64, **fields}
     return Comparison(measured, "text", sides((pair,), "test", "bits", **fields), (record,), "small", less=True,
                       margin=margin)

@@ -88,8 +88,8 @@ def state(given) -> Case:
         o, after, saved = linear_state(**inputs)
         return (o, after), saved
 
-    return Case(f"attention/linear_state{' after others' * given}", "H, eq. (1)-(3); Katharopoulos et al. 2020",
-                "attention/linear_state.py", make, forward,
+    return Case(f"attention/linear_state{' after others' if given else ''}",
+                "H, eq. (1)-(3); Katharopoulos et al. 2020", "attention/linear_state.py", make, forward,
                 lambda saved, dy: named(letters, linear_state_backward(saved, *dy)),
                 lambda x: naive_state.linear_state(**x), axes={**letters, "output": ("bthe", "bhde")},
                 independent="bh", symmetric="bhde")

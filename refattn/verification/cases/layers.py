@@ -172,7 +172,7 @@ def block_of(norm, *, cross=False, read=None) -> Case:
         return naive_block.block(p, x, partial(naive_layer.multi_head, keep=keep, dropout=dropout), norm=norm,
                                  cross=other if cross else None, residual=residual, hidden=hidden)
 
-    name = f"layers/Block {norm}{', across' * cross}{', read' * (read is not None)}"
+    name = f"layers/Block {norm}{', across' if cross else ''}{'' if read is None else ', read'}"
     return row(name, layer, "layers/block.py", make, naive, read=read, source="Vaswani et al. 2017, section 3",
                constants=("dropout", "context_dropout", "residual", "hidden"), independent="b", symmetric="b",
                axes={"x": "btm", "output": "btm", **MASKS, "residual": "btm", "hidden": "btf",
