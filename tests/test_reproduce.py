@@ -132,7 +132,7 @@ def test_settings_that_are_not_the_papers_are_said_for_their_rows():
             "warmup 30 (100) for linear." in sheet.notes)
     assert "Settings are those of scale paper." in table.sheet(ours[:2]).notes
     assert "3 runs, seeds 0, 1, 6 core-seconds" in sheet.notes[0]
-    with pytest.raises(ValueError, match="softmax, loss have rate 0.001 and 0.003; allowed: several seeds"):
+    with pytest.raises(ValueError, match="softmax, loss have rate 0.001 and 0.003; allowed: runs that differ"):
         table.sheet([*ours, run("softmax", 2, 1.0, rate=1e-3)])
     with pytest.raises(ValueError, match=r"have a seed twice: \[0, 1, 0\]"):
         table.sheet([*ours, run("softmax", 0, 1.0)])

@@ -87,7 +87,8 @@ def test_runs_of_several_settings_are_several_tables(comparison, tmp_path, capsy
     (["{runs}", "--kind", "shape"], "--kind is 'shape', but there is no --image; allowed: both"),
     (["{runs}", "--image", "x.png"], "DIR holds 4 runs; allowed with --image: one of them"),
     (["{runs}/hyla-seed0", "--image", "x.png"], "--image is given without --kind and --first"),
-    (["{runs}/hyla-seed0", "--image", "x.png", "--kind", "shape", "--first", "red"], "was trained for fuzzy_logic"),
+    (["{runs}/hyla-seed0", "--image", "x.png", "--kind", "shape", "--first", "red"],
+     "task of the recipe is 'fuzzy_logic'; allowed: sort_of_clevr"),
     (["{runs}", "--plot", "{empty}/no/where.png"], "which cannot be written"),
     (["{runs}", "--plot", "{empty}/curves.txt"], "allowed: a file that ends in .png, .svg or .pdf")])
 def test_bad_input_is_one_line(words, message, comparison, tmp_path, capsys):

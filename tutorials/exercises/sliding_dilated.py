@@ -16,10 +16,10 @@ Made by make.py from refattn/attention/sliding_dilated.py.
 from typing import Any, NamedTuple
 
 from refattn import ops
-from refattn.attention.shapes import check_pairs
+from refattn.attention.shapes import check_pairs, check_tokens
 from refattn.attention.windows import mixtures, present, products, scattered, windows
 from refattn.contract import agree, laid_out_like
-from refattn.params import check_integers
+from refattn.params import check_choice, check_integers
 from refattn.xp import check_alike
 
 OUT_OF_RANGE = "mask", "pad"
@@ -87,16 +87,10 @@ def sliding_dilated_backward(saved, do):
     return (dq, dk, dv, dbias, doffset_bias) + ((dpad_k, dpad_v) if pad_k is not None else ())
 
 
-def check_out_of_range(name):
-    """Nothing, or a ValueError listing both semantics."""
-    if name not in OUT_OF_RANGE:
-        raise ValueError(f"out_of_range is {name!r}; allowed: {', '.join(OUT_OF_RANGE)}")
-
-
 def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout):
     """The array module and the queries' positions, if the arguments fit together."""
     named = {"pad_k": (pad_k, "hd"), "pad_v": (pad_v, "he")}
-    check_out_of_range(out_of_range)
+    check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
     for name, (x, _) in named.items():
         if (x is None) != (out_of_range == "mask"):
             raise ValueError(f"{name} is {'missing' if x is None else 'given'}, but out_of_range is {out_of_range!r}; "
@@ -105,6 +99,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
+    check_tokens(0, read)
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
