@@ -9,6 +9,7 @@ THREE = "softmax", "linear", "hyla"
 RELEASED = {**RUN, "released_split": True}
 SHORT = "held-out R² after 3,000 of 50,000 steps"
 AFTER = SHORT.partition(" ")[2]
+COST = "20 to 45 core-minutes a run: refattn reproduce table-a1-released --fresh"
 
 
 def logic(measured, pairs) -> Comparison:
@@ -21,11 +22,18 @@ def long(pairs) -> Comparison:
     return Comparison("held-out R² at the code's 50,000 steps", "fuzzy_logic", pairs, ("fuzzy_logic_paper",), "paper")
 
 
+def again(other: str) -> Statement:
+    """HYLA against another as released, with seeds that were fixed here, once those of `long` had been seen."""
+    pairs = sides([("hyla", other)], "held_out", "r2_per_task", **RELEASED)
+    measured = "held-out R² at the code's 50,000 steps, once more: seeds 3 to 7 alone"
+    return Statement(f"HYLA generalises better than {other} attention", "H, figure 2C, table A1", Comparison(
+        measured, "fuzzy_logic", pairs, ("fuzzy_logic_paper_again",), "paper"), COST)
+
+
 def table_a1(words: str, source: str, *pairs) -> tuple:
     """The statement held against runs of all the released code's steps, and against ones of 6 % of them."""
-    cost = "20 to 45 core-minutes a run: refattn reproduce table-a1-released --fresh"
     released, short = (sides(pairs, "held_out", "r2_per_task", **fields) for fields in (RELEASED, RUN))
-    return Statement(words, source, long(released), cost), Statement(words, source, logic(SHORT, short))
+    return Statement(words, source, long(released), COST), Statement(words, source, logic(SHORT, short))
 
 
 def figure_2c(measured, name: str, *pairs) -> Comparison:
@@ -78,7 +86,9 @@ STATEMENTS = (
     Statement("With one head nothing is composed", "H, section 4.4", Exact(
         "generated weights of one head", ("one_linear_head_only_rescales_one_map", "one_rms_head_is_a_sign"))),
     *table_a1("HYLA generalises better than softmax attention", "H, figure 2C, table A1", ("hyla", "softmax")),
+    again("softmax"),
     *table_a1("HYLA generalises better than linear attention", "H, figure 2C, table A1", ("hyla", "linear")),
+    again("linear"),
     Statement("All models solve fuzzy logic, given enough examples", "H, section 3.1, figure 2C", None,
               "36 runs a seed of 25 to 120 core-minutes and more: refattn reproduce figure-2c --fresh --scale paper"),
     Statement("More examples in the context help", "H, section 3.1, figure 2C", figure_2c(
