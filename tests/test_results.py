@@ -637,12 +637,20 @@ def test_words_on_longer_texts_are_those_of_the_runs():
 
     def bits(of, times):
         own = {"attention": "regular_gpt" if "chunk" in of else "softmax", **of}
-        return np.array([run["metrics"][f"times_{times}"]["bits"] for seed in range(3)
+        return np.array([run["metrics"][f"times_{times}"]["bits"] for seed in range(8)
                          for run in records.load("text_lengths")["runs"]
                          if own.items() | {("seed", seed)} <= run["fields"].items()])
     (kerple, of_kerple), (_, of_alibi) = said("KERPLE holds"), said("ALiBi holds")
     assert (f"costs {of_kerple} bits less than T5's, ALiBi's {of_alibi}: the order of R's table 3, "
             f"{kerple['verdict']}.") in words
+
+    def lost(*steps):
+        return np.mean([bits(of, after) - bits(of, before) for of, before, after in steps], axis=0)
+
+    def less(ours, kerples, digits):
+        effect = mean(ours - kerples)
+        low, high = student(effect)
+        return f"{effect.mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
     kept, _ = said("RegularGPT keeps its perplexity")
     low, high = kept["interval_95"]
     assert (f"({kept['effect']:+.3f} bits, interval {low:.3f} to {high:.3f}, chunk 16; the same "
@@ -652,13 +660,15 @@ def test_words_on_longer_texts_are_those_of_the_runs():
                                                                        strict=True)]
     assert (f"{of_level} bits, mean of the three chunks, {level['verdict']}: {each[0]}, {each[1]} and "
             f"{each[2]}.") in words
-    lost = {model: np.mean([bits(of, after) - bits(of, before) for of, before, after in steps], axis=0)
-            for model, steps in {"ours": [({"chunk": 16}, 2, 4), ({"chunk": 8}, 4, 8), ({"chunk": 32}, 8, 16)],
-                                 "kerple": [({"position": "kerple_log"}, n, 2 * n) for n in (2, 4, 8)]}.items()}
-    more = lost["ours"] - lost["kerple"]
-    half = 4.302653 * more.std(ddof=1) / 3**0.5                                 # Student t, 2 degrees of freedom
-    assert (f"KERPLE loses {lost['kerple'].mean():.2f}, which takes RegularGPT's loss to {more.mean():.2f} "
-            f"({more.mean() - half:.2f} to {more.mean() + half:.2f};") in words
+    clear = [pair["interval_95"][0] > 0 for pair in level["pairs"]]
+    assert clear == [True, False, True] and "Chunk 8 by itself shows no loss." in words
+    kerple = {"position": "kerple_log"}
+    twice, levels = lost((kerple, 1, 2)), lost(*((kerple, n, 2 * n) for n in (2, 4, 8)))
+    assert (f"KERPLE changes by {twice.mean():.3f} on the same ones, and the difference of the two is "
+            f"{less(lost(({'chunk': 16}, 1, 2)), twice, 3)}.") in words
+    ours = lost(({"chunk": 16}, 2, 4), ({"chunk": 8}, 4, 8), ({"chunk": 32}, 8, 16))
+    assert (f"KERPLE loses {levels.mean():.2f}, which takes RegularGPT's loss to "
+            f"{less(ours, levels, 2)}. Both comparisons with KERPLE were chosen afterwards.") in words
     shares = [run["metrics"]["receptive field"] for run in records.load("text_codes")["runs"]
               if (run["fields"]["attention"], run["fields"].get("chunk", 16)) == ("regular_gpt", 16)]
     own, untrained = (np.mean([share[f"{kind}last 32"] for share in shares]) for kind in ("", "untrained "))
