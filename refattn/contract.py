@@ -176,6 +176,11 @@ def multiply_adds(spec: str, *shapes: tuple[int, ...]) -> int:
     return prod(_sizes(spec, p.a, p.b, *shapes).values())
 
 
+def broadcasts(shape, to) -> bool:
+    """Whether an array of this shape broadcasts to the other shape, and does not stretch it."""
+    return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
+
+
 def agree(**arrays) -> dict[str, int]:
     """Letter -> size, from name=(array, letters) pairs.
 

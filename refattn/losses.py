@@ -2,7 +2,7 @@
 
 The value is a 0-d array on the device of its arguments: nothing here waits.  Value and gradient have the dtype of the
 first argument, whatever that of targets and weights.  All raise ValueError for shapes that differ from those named,
-and, in host memory, for classes that there are not.
+for a mean of no terms and, in host memory, for classes that there are not.
 """
 
 from math import prod
@@ -10,16 +10,16 @@ from math import prod
 import numpy as np
 
 from .ops import check_numbers, sigmoid
-from .xp import array_module
+from .xp import array_module, fitted
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
 
 
-def fitted(x, name: str, shape, dtype=None):
-    """x in the dtype; None as it is.  Raises ValueError for another shape, which would be stretched without a word."""
-    if x is not None and x.shape != shape:
-        raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
-    return x if x is None or dtype is None else x.astype(dtype, copy=False)
+def terms(shape) -> int:
+    """How many numbers a mean is over.  Raises ValueError for none: their mean would be 0 / 0."""
+    if 0 in shape:
+        raise ValueError(f"a loss of shape {shape} has no terms; allowed: at least one")
+    return prod(shape)
 
 
 def check_classes(target, shape, classes: int) -> None:
@@ -32,15 +32,15 @@ def check_classes(target, shape, classes: int) -> None:
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
-    error = y - fitted(target, "target", y.shape, y.dtype)
-    return (error * error).sum() / y.size, error * (2 / y.size)
+    error, n = y - fitted(target, "target", y.shape, y.dtype), terms(y.shape)
+    return (error * error).sum() / n, error * (2 / n)
 
 
 def mean_absolute_error(y, target):
     """L = mean |y - target|.  Returns L, dy; dy = 0 where they are equal."""
-    error = y - fitted(target, "target", y.shape, y.dtype)
+    error, n = y - fitted(target, "target", y.shape, y.dtype), terms(y.shape)
     sign = array_module(y).sign(error.real).astype(y.dtype)
-    return (error * sign).sum() / y.size, sign * (1 / y.size)
+    return (error * sign).sum() / n, sign * (1 / n)
 
 
 def sigmoid_mse(logits, target, weight=None):
@@ -55,7 +55,7 @@ def sigmoid_mse(logits, target, weight=None):
     """
     p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype)
     error = p - fitted(target, "target", logits.shape, logits.dtype)
-    share = 1 / prod(logits.shape) if weight is None else weight[..., None] / (weight.sum() * logits.shape[-1])
+    share = 1 / terms(logits.shape) if weight is None else weight[..., None] / (weight.sum() * logits.shape[-1])
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
 
@@ -95,7 +95,7 @@ def cross_entropy(logits, target, weight=None):
     p /= total
     dlogits = p - hit
     if weight is None:
-        n = prod(target.shape)
+        n = terms(target.shape)
         return loss.sum() / n, dlogits * (1 / n)
     share = weight / weight.sum()
     return (loss * share).sum(), dlogits * share[..., None]
@@ -116,5 +116,5 @@ def binary_cross_entropy(logits, target, weight=None):
     xp = array_module(logits)
     up = logits * (logits.real > 0)
     loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
-    share = 1 / prod(logits.shape) if weight is None else weight * (1 / weight.sum())
+    share = 1 / terms(logits.shape) if weight is None else weight * (1 / weight.sum())
     return (loss * share).sum(), (sigmoid(logits) - target) * share

@@ -12,8 +12,8 @@ from math import pi, prod, sqrt
 
 import numpy as np
 
-from .contract import constant, contract, laid_out_like
-from .xp import array_module, check_alike, erf
+from .contract import broadcasts, constant, contract, laid_out_like
+from .xp import array_module, check_alike, erf, fitted
 
 __all__ = ["drop", "dropped_to_zero", "embedding", "embedding_backward", "gelu", "gelu_backward", "gelu_exact",
            "gelu_exact_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "linears",
@@ -92,9 +92,9 @@ def linear(x, w, b=None):
 def linear_backward(x, w, dy):
     """dx[T,m] = sum_O(dy[T,O] * w[m,O]), dw[m,O] = sum_T(x[T,m] * dy[T,O]), db[O] = sum_T(dy[T,O]).
 
-    Returns dx, dw, db.
+    Returns dx, dw, db.  Raises ValueError for dy of another shape, whose rows would be mistaken.
     """
-    dy2 = dy.reshape(-1, prod(w.shape[1:]))
+    dy2 = fitted(dy, "dy", x.shape[:-1] + w.shape[1:]).reshape(-1, prod(w.shape[1:]))
     dx = (dy2 @ w.reshape(w.shape[0], -1).T).reshape(x.shape)
     return dx, (rows_of(x).T @ dy2).reshape(w.shape), column_sums(dy2).reshape(w.shape[1:])
 
@@ -145,7 +145,7 @@ def embedding(table, index):
 
 def embedding_backward(table, index, dy):
     """dtable[v,m] = sum_T(dy[T,m] * (index[T] == v))."""
-    xp, n = array_module(table, dy), table.shape[0]
+    xp, n, dy = array_module(table, dy), table.shape[0], fitted(dy, "dy", index.shape + table.shape[1:])
     if n <= 64:                                             # few rows: a product with one-hot rows is quicker
         hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1) % n
         return hit.astype(dy.dtype) @ rows_of(dy)
@@ -285,7 +285,7 @@ def layer_norm_backward(n, r, scale, dy):
     dscale[m] = sum_T(dy[T,m] * n[T,m]), dshift[m] = sum_T(dy[T,m]).  Returns dx, dscale, dshift.
     """
     xp = array_module(n, dy)
-    n2, dy2 = rows_of(n), rows_of(dy)
+    n2, dy2 = rows_of(n), rows_of(fitted(dy, "dy", n.shape))
     average = scale * (1 / n.shape[-1])
     dx, dscale = xp.empty_like(n2), xp.zeros_like(scale)
 
@@ -385,6 +385,13 @@ def scores_backward(q, k, bias, ds):
     dq *= scale
     dk *= scale
     return dq, dk, None if bias is None else unbroadcast(ds, bias.shape)
+
+
+def check_dropout(x, dropout, name: str = "dropout") -> None:
+    """Nothing, or an error: TypeError where x and a dropout differ in dtype, ValueError where it would stretch x."""
+    check_alike(x=x, **{name: dropout})
+    if dropout is not None and not broadcasts(dropout.shape, x.shape):
+        raise ValueError(f"{name} has shape {dropout.shape}; allowed: what broadcasts to {x.shape}")
 
 
 def drop(a, dropout=None, *, out=None):

@@ -8,7 +8,7 @@ from math import cos, pi
 from typing import Any, NamedTuple
 
 from .params import check_choice, check_integers
-from .xp import array_module, check_alike
+from .xp import array_module, check_alike, fitted
 
 __all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
 
@@ -32,8 +32,10 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes.
+    Raises TypeError for arrays of several dtypes, ValueError for a mask of another shape, a negative rate.
     """
+    if not rate >= 0:
+        raise ValueError(f"rate is {rate}; allowed: numbers of at least 0")
     first, second = state
     xp = check_alike(flat=flat, grads=grads, first=first, second=second)
     first *= beta1
@@ -50,7 +52,7 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     update *= rate / (1 - beta1**step)
     if decay:
         shrink = flat * (rate * decay)
-        update += shrink if mask is None else xp.multiply(shrink, mask, out=shrink)
+        update += shrink if mask is None else xp.multiply(shrink, fitted(mask, "mask", flat.shape), out=shrink)
     flat -= update
 
 
@@ -58,6 +60,7 @@ def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
 
     Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Raises ValueError for a limit below 0.
+    Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0.
     """
     if not limit >= 0:
         raise ValueError(f"limit is {limit}; allowed: numbers of at least 0")

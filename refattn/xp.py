@@ -57,6 +57,13 @@ def check_alike(**arrays) -> ModuleType:
     return array_module(first[1]) if first else np
 
 
+def fitted(x, name: str, shape, dtype=None):
+    """x in the dtype; None as it is.  Raises ValueError for another shape, which would be stretched without a word."""
+    if x is not None and x.shape != shape:
+        raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
+    return x if x is None or dtype is None else x.astype(dtype, copy=False)
+
+
 def to_host(x):
     """The same array as a NumPy array (waits for the device)."""
     return x if isinstance(x, np.ndarray | np.generic) or not hasattr(x, "get") else x.get()

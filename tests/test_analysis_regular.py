@@ -168,6 +168,15 @@ def test_clusters_of_a_run_are_those_of_its_words():
         regular.clusters(recipe("parity", "quick", attention="rnn"), None, None, None)
 
 
+@pytest.mark.parametrize("attention", ["rnn", "softmax"])
+def test_what_is_read_of_a_regular_gpt_is_asked_of_no_other_model(attention):
+    model, tokens = recipe("parity", "quick", attention=attention).build(), np.array([[0, 1, 1]])
+    for call in (lambda: regular.layer_outputs(model, None, LANGUAGES["parity"].automaton, tokens[0]),
+                 lambda: regular.receptive_field(model, None, tokens, np.array([0]))):
+        with pytest.raises(ValueError, match=f"model is '{type(model).__name__}'; allowed: RegularGPT"):
+            call()
+
+
 @pytest.mark.parametrize("answer", [lambda tokens: tokens, lambda tokens: 0, lambda tokens: tokens[:, :1]])
 def test_an_answer_is_not_stretched(answer):
     with pytest.raises(ValueError, match=r"answer has shape .*; allowed: \(8,\)"):

@@ -161,6 +161,8 @@ def test_unknown_symbols_are_refused():
     for word in [-1], [0, 2]:
         with pytest.raises(ValueError, match="allowed: integers from 0 to 1"):
             parity.word_map(word)
+    with pytest.raises(ValueError, match="first has the state -1; allowed: states from 0 on"):
+        compose([[0, 1], [1, -1]], [[1, 0], [1, 0]])                    # it counted from the end
 
 
 # ---------------------------------------------------------------- regular expressions

@@ -28,7 +28,7 @@ from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.context_norm import ContextNorm
 from refattn.layers.convolution import Conv
-from refattn.layers.embedding import Embedding
+from refattn.layers.embedding import Embedding, Readout
 from refattn.layers.feed_forward import FeedForward, SwiGLU
 from refattn.layers.next_token import next_token, next_token_backward
 from refattn.layers.norm import LayerNorm
@@ -39,7 +39,7 @@ from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.language import Language
-from refattn.models.recurrent import Recurrent
+from refattn.models.recurrent import Recurrent, linear_scan
 from refattn.models.regular_gpt import RegularGPT, levels
 from refattn.models.vision import ClassToken, TaskTokens
 from refattn.verification.derivatives import derivative
@@ -283,6 +283,8 @@ def test_a_state_has_no_key_to_leave_out():
     (lambda: T5(2, 8, 4), "8 buckets with max_distance 4 are too few; allowed: at least 2, and a distance beyond the "
                           "exact half"),
     (lambda: T5(0, 8, 16), "heads is 0; allowed: an integer of at least 1"),
+    (lambda: Rotary(base=0.0), "base is 0.0; allowed: numbers above 0"),
+    (lambda: Rotary(base=float("nan")), "base is nan; allowed: numbers above 0"),
 ])
 def test_positions_that_do_not_fit_are_refused_when_they_are_made(make, words):
     with pytest.raises(ValueError) as caught:
@@ -787,11 +789,68 @@ def test_an_activation_keeps_its_dtype_whether_scipy_is_there_or_not(activation,
     np.testing.assert_allclose(layer.forward(p, x)[0], y, rtol=max(4 * float(np.finfo(dtype).eps), 1e-15))
 
 
-def test_a_dropout_of_a_feed_forward_layer_never_stretches_its_input():
-    layer = FeedForward(4, 3)
-    _, p = params.allocate(layer.parameters(), np.float32)
-    with pytest.raises(ValueError, match="broadcast"):
-        layer.forward(p, np.ones((1, 3, 4), np.float32), dropout=np.ones((5, 3, 3), np.float32))
+@pytest.mark.parametrize("layer, x, name", [
+    (FeedForward(4, 5), np.ones((2, 3, 4)), "dropout"), (Embedding(5, 4), np.ones((2, 3, 4)), "dropout"),
+    (Embedding(5, vocabulary=6), np.array([[0, 1, 5], [2, 2, 3]]), "dropout"),
+    (Language(Embedding(5, vocabulary=6), Stack(Block(MultiHead(5, 2, 2), FeedForward(5, 8), epsilon=1e-5), 1)),
+     np.array([[0, 1, 5], [2, 2, 3]]), "embedding_dropout")])
+def test_a_dropout_broadcasts_to_what_it_multiplies_and_is_of_its_dtype(layer, x, name):
+    """A longer batch came out, or float64; of booleans what stays was not divided by 1 - p."""
+    p = filled(layer)
+    y, _ = layer.forward(p, x, **{name: np.array(2.0)})
+    for shape in (5,), (3, 1), (2, 3, 5):
+        np.testing.assert_array_equal(layer.forward(p, x, **{name: np.full(shape, 2.0)})[0], y)
+    for shape in (4, 3, 5), (1, 2, 3, 5), (2, 3, 2):
+        with pytest.raises(ValueError) as caught:
+            layer.forward(p, x, **{name: np.ones(shape)})
+        assert str(caught.value) == f"{name} has shape {shape}; allowed: what broadcasts to (2, 3, 5)"
+    with pytest.raises(TypeError, match=f"x is float64 but {name} is float32; allowed: one dtype"):
+        layer.forward(p, x, **{name: np.ones((2, 3, 5), np.float32)})
+    with pytest.raises(TypeError, match=f"{name} has dtype bool; allowed: floating point"):
+        layer.forward(p, x, **{name: np.ones((2, 3, 5), bool)})
+
+
+@pytest.mark.parametrize("layer", [FeedForward(4, 5), SwiGLU(4, 5), LayerNorm(4), Readout(4, 4), Embedding(4, 4),
+                                   Embedding(4, vocabulary=4)])
+def test_a_gradient_has_the_shape_of_the_output(layer):
+    """With axes exchanged its rows were those of other tokens."""
+    p, (_, grads) = filled(layer), params.allocate(layer.parameters(), np.float64)
+    x = np.ones((2, 3), int) if getattr(layer, "vocabulary", None) else np.ones((2, 3, 4))
+    y, saved = layer.forward(p, x)
+    with pytest.raises(ValueError) as caught:
+        layer.backward(p, saved, y.swapaxes(0, 1), grads)
+    assert str(caught.value) == "dy has shape (3, 2, 4); allowed: (2, 3, 4)"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_refuses_an_upstream_gradient_that_it_would_have_to_stretch(name):
+    row, rng = PAGES[name], np.random.default_rng(0)
+    size = dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 4, 2, 5, 2, 3, 5, 1), strict=True))
+    o, saved = row.forward(*(rng.standard_normal([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)))
+    for do in o[:1], o[:, :1], o[:, :, :1], o[..., :1]:
+        with pytest.raises(ValueError, match="contract .*: axis . is"):
+            row.backward(saved, do)
+
+
+def test_a_tied_readout_asks_for_its_table():
+    layer = Readout(4, 3, tied=True)
+    with pytest.raises(ValueError, match=r"table is None, but tied is True; allowed: the table \(o, m\) of an "):
+        layer.forward(filled(layer), np.ones((2, 3, 4)))
+
+
+def test_a_scan_is_of_one_dtype():
+    with pytest.raises(TypeError, match="a is float64 but u is float32; allowed: one dtype"):
+        linear_scan(np.ones((1, 3, 2, 2)), np.ones((1, 3, 2), np.float32))
+
+
+@pytest.mark.parametrize("loss, shape", [("mse", (0, 3)), ("mean_absolute_error", (2, 0)), ("sigmoid_mse", (0, 3)),
+                                         ("binary_cross_entropy", (0,)), ("cross_entropy", (0,))])
+def test_a_mean_has_terms(loss, shape):
+    """It was a division by zero."""
+    y, target = (np.ones((0, 3)), np.ones(0, int)) if loss == "cross_entropy" else (np.ones(shape),) * 2
+    with pytest.raises(ValueError) as caught:
+        getattr(losses, loss)(y, target)
+    assert str(caught.value) == f"a loss of shape {shape} has no terms; allowed: at least one"
 
 
 @pytest.mark.parametrize("layer, shape", [(Conv(3, 4, 2), (2, 4, 4, 3)), (ContextNorm(6), (2, 4, 6))])

@@ -120,3 +120,4 @@ def test_other_refusals():
             "rtms")
     refused("split is 'test'; allowed: 'train', 'held_out'", Esbn().size, "test")
     refused("seed is -1; allowed: whole numbers of at least 0", Esbn, seed=-1)
+    refused("chosen has -1 to 479; allowed: 0 to 479", Esbn("rmts", 95).take, "train", np.array([479, -1]))

@@ -82,6 +82,25 @@ def test_a_limit_below_zero_is_refused(limit):
     assert optim.clip_by_global_norm(grads, float("inf")) == 5 and grads.tolist() == [3, 4]
 
 
+@pytest.mark.parametrize("change, words", [
+    ({"mask": np.ones(1)}, "mask has shape (1,); allowed: (3,)"),
+    ({"rate": -0.1}, "rate is -0.1; allowed: numbers of at least 0"),
+    ({"rate": float("nan")}, "rate is nan; allowed: numbers of at least 0")])
+def test_an_update_stretches_no_mask_and_climbs_no_hill(change, words):
+    flat = np.ones(3)
+    with pytest.raises(ValueError) as caught:
+        optim.adamw_step(flat, flat * 2, optim.moments(flat), **{"step": 1, "rate": 0.1, "decay": 0.5, **change})
+    assert str(caught.value) == words and (flat == 1).all()
+
+
+def test_a_gradient_whose_squares_overflow_is_no_update():
+    """The limit of the sum of squares, as documented: 1.8e19 in float32."""
+    right, over = np.array([1.8e19, 1], "f"), np.array([1.9e19, 1], "f")
+    with np.errstate(over="ignore"):
+        assert optim.clip_by_global_norm(right, 1.0) == np.float32(1.8e19) and right[0] == pytest.approx(1)
+        assert optim.clip_by_global_norm(over, 1.0) == np.inf and not over.any()
+
+
 @pytest.mark.parametrize("change", [{"warmup": -5}, {"count": -1}, {"warmup": 2.5}])
 def test_steps_are_whole_numbers_from_zero_on(change):
     """A negative number gave a rate: below 0 for a count."""

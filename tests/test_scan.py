@@ -107,6 +107,8 @@ def test_other_refusals():
     refused("the command has 0 words; allowed: 1 to 9", scan.tokens, "")
     refused("the command has 10 words; allowed: 1 to 9", scan.tokens, "walk " * 10)
     assert len(scan.tokens("walk " * 9)) == 11
+    refused("chosen has -1 to 3; allowed: 0 to 16457", Scan(26).take, "train", [3, -1])
+    refused("chosen has 16458 to 16458; allowed: 0 to 16457", Scan(26).take, "train", [16_458])
     refused("batch is 0; allowed: whole numbers of at least 1", Scan().sample, np.random.default_rng(0), 0)
 
 

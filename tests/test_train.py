@@ -257,6 +257,12 @@ def test_without_a_directory_it_says_that_nothing_was_saved():
         fit(disturbed(poison(0)), progress=False)
 
 
+def test_nothing_is_resumed_without_a_directory():
+    """It began anew, and said nothing."""
+    with pytest.raises(ValueError, match="resume is True, but out is None; allowed: the directory of a run, or "):
+        fit(tiny(), resume=True, progress=False)
+
+
 def test_a_bad_gradient_under_a_good_loss_is_found_and_named():
     class Steep(Disturbed):
         def loss(self, y, batch):

@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..losses import fitted
 from ..params import check_choice
-from ..xp import to_host
+from ..xp import fitted, to_host
 
 __all__ = ["Codes", "decode", "decode_terms", "embed", "macro_f1", "observe", "probe", "report", "similarity"]
 

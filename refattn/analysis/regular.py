@@ -17,11 +17,11 @@ import numpy as np
 from .. import params
 from ..attention.sliding_dilated import OUT_OF_RANGE
 from ..automata.finite import Automaton, compose
-from ..losses import cross_entropy, fitted
+from ..losses import cross_entropy
 from ..models.regular_gpt import levels
 from ..ops import embedding
 from ..tasks.regular_languages import RegularLanguages
-from ..xp import array_module, to_device, to_host
+from ..xp import array_module, fitted, to_device, to_host
 
 __all__ = ["Outputs", "cluster_count", "clusters", "crossing", "layer_outputs", "pairs", "principal",
            "probability_shift", "purity", "receptive_field", "window_maps"]
@@ -58,8 +58,9 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
     """What the levels of the tree pass on for one word (t), and the true map of each vector's window.
 
     With T = 500 and C = 2 these are the 501 vectors of R's figure 3; under norm "pre" they are taken before the last
-    LayerNorm.
+    LayerNorm.  Raises ValueError for another model than RegularGPT.
     """
+    params.check_choice("model", type(model).__name__, ("RegularGPT",))
     xp, chunk = array_module(p.readout.w), model.attention.chunk
     h, _ = model.embedding.forward(p.embed, to_device(tokens[None], xp))
     position = np.arange(len(tokens))
@@ -134,7 +135,9 @@ def receptive_field(model, p, tokens, target):
 
     The gradient is that of the loss at the last position (cross-entropy) by each embedding before it is scaled; its
     2-norm over features is averaged over words (b, t), divided by the sum over positions, and cumulated backwards.
+    Raises ValueError for another model than RegularGPT.
     """
+    params.check_choice("model", type(model).__name__, ("RegularGPT",))
     xp = array_module(p.readout.w)
     x = embedding(p.embed.table, to_device(tokens, xp))
     _, unused = params.allocate(model.parameters(), x.dtype, xp)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..contract import agree
+from ..contract import agree, broadcasts
 from ..params import check_views
 from ..xp import array_module, check_alike
 
@@ -45,8 +45,7 @@ def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
     for name, x in ("bias", bias), ("keep", keep), ("dropout", dropout):
         if x is not None and not hasattr(x, "dtype"):
             raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of {xp.__name__}")
-        if x is not None and (len(x.shape) > 4 or any(n not in (1, m) for n, m in zip(
-                x.shape[::-1], target[::-1], strict=False))):
+        if x is not None and not broadcasts(x.shape, target):
             raise ValueError(f"{name} has shape {x.shape}; allowed: what broadcasts to ({', '.join(axes)}) = {target}")
     if bias is not None and xp is np and not np.isfinite(bias).all():   # on a device this would wait for it
         raise ValueError("bias has entries that are not finite; allowed: finite numbers, and keep for a mask")

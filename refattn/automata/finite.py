@@ -179,7 +179,11 @@ def compose(first, then):
 
     >>> compose([1, 1], [1, 0])
     array([0, 0])
+
+    Raises ValueError for a negative state, which would count from the end.
     """
+    if (least := np.min(first, initial=0)) < 0:
+        raise ValueError(f"first has the state {least}; allowed: states from 0 on")
     return np.take_along_axis(np.asarray(then), np.asarray(first), axis=-1)
 
 

@@ -66,7 +66,8 @@ class Embedding:
     def forward(self, p, x, *, dropout=None, start=0) -> tuple[Any, EmbeddingSaved]:
         """h (b, t, m); ids whose embeddings are given, (b, t, m), are taken as they are.  Returns h and EmbeddingSaved.
 
-        `dropout`, already divided by 1 - p, multiplies the sum; `start` is the position of the first token.
+        `dropout`, already divided by 1 - p, multiplies the sum, to which it broadcasts; `start` is the position of the
+        first token.
         """
         if self.vocabulary is None:
             h = ops.linear(x, p.w, p.b)                                                         # (1)
@@ -82,13 +83,13 @@ class Embedding:
             room = stop if start == 0 else 1 << max(stop - 1, 0).bit_length()                   # few tables are made
             table = position_table(array_module(h), self.table, room, self.width, h.dtype.char.lower())
             h[:, first:] += table[begin:stop]                                                   # (3)
-        return h if dropout is None else h * dropout, EmbeddingSaved(x, dropout)                # (4)
+        ops.check_dropout(h, dropout)
+        return ops.drop(h, dropout), EmbeddingSaved(x, dropout)                                 # (4)
 
     def backward(self, p, saved, dh, grads):
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
         x, dropout = saved
-        if dropout is not None:
-            dh = dh * dropout                                           # (4), (3): the table is constant
+        dh = ops.drop(dh, dropout)                                      # (4), (3): the table is constant
         if self.scale:
             dh = dh * self.width ** 0.5                                                         # (2)
         if self.vocabulary is None:
@@ -127,7 +128,9 @@ class Readout:
         return names | ({"b": Parameter("o", (o,), m, "bias")} if self.bias else {})
 
     def forward(self, p, h, table=None) -> tuple:
-        """y (b, q, o) from h (b, q, m) and, if tied, the table (o, m).  Returns y and h."""
+        """y (b, q, o) from h (b, q, m) and, if tied, the table (o, m), else unused.  Returns y and h."""
+        if self.tied and table is None:
+            raise ValueError("table is None, but tied is True; allowed: the table (o, m) of an embedding")
         y = ops.linear(h, table.T if self.tied else p.w)                                        # (1)
         if self.tied and self.scale:
             y *= self.width ** -0.5                                                             # (2)

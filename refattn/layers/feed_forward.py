@@ -67,6 +67,7 @@ class FeedForward:
         check_views(p)
         hidden = ops.linear(x, p.w1, p.b1)                      # (1)
         active, kept = ACTIVATIONS[self.activation][0](hidden)  # (2)
+        ops.check_dropout(active, dropout)
         active = ops.drop(active, dropout, out=active)          # (3)
         return ops.linear(active, p.w2, p.b2), Saved(x, kept, active, dropout)              # (4)
 

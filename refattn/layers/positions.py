@@ -102,6 +102,8 @@ class Rotary:
 
     def __post_init__(self):
         check_choice("pairing", self.pairing, ("interleaved", "half"))
+        if not 0 < self.base < float("inf"):
+            raise ValueError(f"base is {self.base}; allowed: numbers above 0")
 
     def parameters(self) -> dict:
         """{}: positions turn queries and keys by fixed angles."""

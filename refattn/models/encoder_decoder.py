@@ -47,17 +47,16 @@ class EncoderDecoder:
         """Those of `source`, `encoder`, `target`, `decoder`, `readout`."""
         return {n: getattr(self, n).parameters() for n in ("source", "encoder", "target", "decoder", "readout")}
 
-    def forward(self, p, source, *, target, source_keep=None, target_keep=None, read=None, source_dropout=None,
-                target_dropout=None, encoder=None, decoder=None) -> tuple[Any, Saved]:
+    def forward(self, p, source, *, target, source_keep=None, read=None, source_dropout=None, target_dropout=None,
+                encoder=None, decoder=None) -> tuple[Any, Saved]:
         """y (b, q, o).  Returns y and Saved.
 
-        source_keep : (b, 1, 1, s), False at paddings; target_keep alike, (b, 1, 1, t); `read`: a slice of the target
+        source_keep : (b, 1, 1, s), False at paddings; `read`: a slice of the target
         source_dropout, target_dropout : of the embeddings, (b, s, m) and (b, t, m), already divided by 1 - p
         encoder, decoder : dropout, residual and hidden of each stack, as it takes them, in a dict
         """
         context, source, encoder = self.encode(p, source, source_keep, source_dropout, **encoder or {})      # (1)
         keep = masks.causal(target.shape[1], xp=array_module(context))
-        keep = keep if target_keep is None else keep & target_keep
         h, target = self.target.forward(p.target, target, dropout=target_dropout)                       # (2)
         h, saved = self.decoder.forward(p.decoder, h, context=context, keep=keep, context_keep=source_keep, read=read,
                                         **decoder or {})                                        # (3)

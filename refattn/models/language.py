@@ -105,8 +105,8 @@ class Language:
         at = None
         if self.learned:
             h, at = self.positions.forward(p.positions, h)                                      # (2)
-        if embedding_dropout is not None:
-            h = h * embedding_dropout                                                           # (3)
+        ops.check_dropout(h, embedding_dropout, "embedding_dropout")
+        h = ops.drop(h, embedding_dropout)                                                      # (3)
         keep = {} if self.sliding else {"keep": masks.causal(x.shape[1], xp=array_module(h))}
         h, stack = self.stack.forward(p, h, dropout=dropout, residual=residual,
                                       schedule=self.applications(x.shape[1], read), **keep)     # (4)
@@ -126,8 +126,7 @@ class Language:
             dh, d, _ = ops.linear_backward(saved.stack.h, table.T, dy * self.factor)            # (5)
             dtable += d.T
         dh = self.stack.backward(p, saved.stack, dh, grads).x                                   # (4)
-        if saved.dropout is not None:
-            dh = dh * saved.dropout                                                             # (3)
+        dh = ops.drop(dh, saved.dropout)                                                        # (3)
         if self.learned:
             dh = self.positions.backward(p.positions, saved.at, dh, grads.positions)            # (2)
         return self.embedding.backward(p.embed, saved.embedding, dh, grads.embed)               # (1)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..contract import contract
 from ..params import Parameter, check_integers
-from ..xp import array_module
+from ..xp import array_module, check_alike
 
 __all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
 
@@ -93,7 +93,10 @@ def linear_scan(a, u) -> tuple[Any, ScanSaved]:
     a       : b t n o      (square; A_t acts on rows from the right)
     u       : b t n
     returns : b t n
+
+    Raises TypeError for arrays of several dtypes.
     """
+    check_alike(a=a, u=u)
     h, product, reach = u.copy(), a, 1
     while reach < u.shape[1]:
         h[:, reach:] += contract("btn,btno->bto", h[:, :-reach], product[:, reach:])

@@ -61,14 +61,14 @@ class Transformer:
         """Those of `embed`, of the stack, of `readout`."""
         return {"embed": self.embedding.parameters(), **self.stack.parameters(), "readout": self.readout.parameters()}
 
-    def forward(self, p, x, *, keep=None, embedding_dropout=None, dropout=None, residual=None, read=None):
+    def forward(self, p, x, *, keep=None, dropout=None, residual=None, read=None):
         """y (b, q, o).  Returns y and Saved.
 
         `dropout` and `residual` are None or have one entry for each application of a block; with `read`, a slice of
         positions, y[:, read] is computed, and of the last application nothing else.
         """
         check_views(p)
-        h, embedding = self.embedding.forward(p.embed, x, dropout=embedding_dropout)            # (1)
+        h, embedding = self.embedding.forward(p.embed, x)                                       # (1)
         if self.causal:
             c = masks.causal(x.shape[1], xp=array_module(h))
             keep = c if keep is None else keep & c

@@ -35,6 +35,13 @@ def check_choice(name, value, allowed):
         raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
+def check_numbers(name, x, size):
+    """Nothing, or a ValueError for numbers outside 0 .. size - 1: negative ones would count from the end."""
+    x = np.asarray(x)
+    if x.size and not 0 <= x.min() <= x.max() < size:
+        raise ValueError(f"{name} has {x.min()} to {x.max()}; allowed: 0 to {size - 1}")
+
+
 def check_inputs(name, x, shape):
     """x in float32, or a ValueError unless it has that shape and lies in [0, 1]."""
     x = np.asarray(x, dtype=np.float32)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_integer
+from .checks import check_choice, check_integer, check_numbers
 from .glyphs import COUNT
 
 SPLITS = "train", "held_out"
@@ -185,6 +185,7 @@ class Esbn:
     def take(self, split, chosen) -> Batch:
         """The trials of a split with these numbers, 0 to size(split) - 1, and the different pictures in them."""
         trials = self.trials(split)
+        check_numbers("chosen", chosen, len(trials.target))
         seen = np.zeros(COUNT, dtype=bool)
         shown = trials.pictures[chosen]
         seen[shown] = True

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..refusals import choices
-from .checks import check_choice, check_integer
+from .checks import check_choice, check_integer, check_numbers
 
 WORDS = tuple("after and around jump left look opposite right run thrice turn twice walk".split())
 ACTIONS = tuple("I_JUMP I_LOOK I_RUN I_TURN_LEFT I_TURN_RIGHT I_WALK".split())
@@ -142,7 +142,7 @@ class Scan:
 
     def take(self, split, chosen) -> Batch:
         """The examples of a split with these numbers, 0 to size(split) - 1, as wide as the split's longest and END."""
-        check_choice("split", split, SPLITS)
+        check_numbers("chosen", chosen, self.size(split))
         source, source_length, target, length = (x[indices(self.cutoff)[split][chosen]] for x in examples())
         return Batch(source, source_length, target[:, :self.longest(split) + 1], length)
 

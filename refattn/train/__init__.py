@@ -93,6 +93,8 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
 def _opened(out, recipe, listed, state: State, resume: bool):
     """The run directory begun, or the state restored from its checkpoint; nobody else writes there meanwhile."""
     if out is None:
+        if resume:
+            raise ValueError("resume is True, but out is None; allowed: the directory of a run, or resume=False")
         yield
         return
     runs.begin(out, recipe, resume)

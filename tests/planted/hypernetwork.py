@@ -152,7 +152,7 @@ ROWS = (
     (POSITIONS, "at = range(q.shape[1]) if at is None else at", "at = range(q.shape[1])",
      "rotary counts the positions of the queries that are read from zero"),
     # losses
-    ("losses.py", "error * (2 / y.size)", "error * (1 / y.size)", "the gradient of the mean square lacks its 2"),
+    ("losses.py", "error * (2 / n)", "error * (1 / n)", "the gradient of the mean square lacks its 2"),
     ("losses.py", "dlogits * (1 / n)", "dlogits",
      "the gradient of the cross-entropy is that of a sum, not of a mean"),
     ("losses.py", "weight / weight.sum()", "weight / prod(weight.shape)",

@@ -48,7 +48,7 @@ ROWS = (
     (MODEL, "block.attention.chunk ** (i // n)", "block.attention.chunk ** i",
      "a language model's dilation goes by sub-layer instead of by level"),
     (MODEL, "            dtable += d\n", "            pass\n", "the table gets no gradient as a read-out"),
-    (MODEL, "            dh = dh * saved.dropout  ", "            pass  ", "embeddings lack dropout in their gradient"),
+    (MODEL, "dh = ops.drop(dh, saved.dropout)", "pass", "embeddings lack dropout in their gradient"),
     (MODEL, "self.stack.width ** -0.5 if self.scale else 1.0", "self.stack.width ** -0.5",
      "every language model's scores are over sqrt(m)"),
     (MODEL, "h, _ = self.positions.forward(p.positions, h, start)", "h, _ = self.positions.forward(p.positions, h)",
