@@ -158,7 +158,7 @@ def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: 
                     cpu_seconds: float = 0.0, name: str = CHECKPOINT) -> None:
     """Replace checkpoint.npz (or `name`), or leave the old one as it is when that fails."""
     params.save(Path(path, name), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
-                recipe=describe(recipe))
+                recipe=describe(recipe), data=recipe.data_read())
 
 
 def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[dict, dict]:
@@ -182,6 +182,9 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[
     fields_there = theirs.get("fields") if isinstance(theirs, dict) else None
     if completed(recipe, fields_there) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+    if meta.get("data") not in (None, recipe.data_read()):
+        raise ValueError(f"{file} was trained on {meta['data']}, but now there is {recipe.data_read()}; allowed: "
+                         f"what training began with")
     if type(step) is not int or not 0 <= step <= recipe.steps:
         raise ValueError(f"{file} is of step {step!r}; allowed: steps from 0 to {recipe.steps}")
     for name in "seconds", "cpu_seconds":
