@@ -133,6 +133,16 @@ BAD_LINES = [                                               # words, what the li
     ("vectors", ["--out"]),
     ("train --out {null}", ["--out is", "null byte", "cannot be written"]),
     ("vectors --out={nothing}", ["--out is ''", "name of a directory"]),
+    ("train --out={nothing}", ["--out is ''", "name of a directory"]),
+    ("compile --language parity --out={nothing}", ["--out is ''", "name of a directory"]),
+    ("reproduce table-6 --fresh --out={nothing}", ["--out is ''", "name of a directory"]),
+    ("reproduce --record nowhere/x.json {finished}", ["nowhere/x.json", "in a directory that there is"]),
+    ("train text --test nowhere.txt", ["--test is 'nowhere.txt'; allowed: documentation", "REFATTN_DATA"]),
+    ("train multitask_images --first cifar10 --data {empty}", ["cifar-10-binary.tar.gz cannot", "REFATTN_DATA"]),
+    ("check math:sin --as hyla --dtype int8", ["--dtype is 'int8'; allowed: float64, float32"]),
+    ("check math:sin --as hyla --layout bth", ["--layout 'bth' is unknown; allowed: b, t, h, d in any order"]),
+    ("check math:sin --as hyla --bias={nothing}", ["--bias is ''; allowed: the last axes"]),
+    ("check math:sin --as hyla --seed -1", ["--seed is -1; allowed: whole numbers"]),
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
 ]
 
@@ -741,6 +751,22 @@ def test_a_reader_that_leaves_early_is_no_error(words):
     process.stdout.close()
     assert process.wait(60) == 141 and process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file that is always full")
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "refattn", "list"], env=ENVIRONMENT, cwd=ROOT, stdout=full,
+                              stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "refattn list: [Errno 28] No space left on device\n")
+
+
+def test_closed_streams_are_written_to_by_nobody(tmp_path):
+    """As after `>&- 2>&-`: the run is trained, where nothing can be printed."""
+    code = ("import sys; from refattn import cli; sys.stdout = sys.stderr = None; "
+            f"sys.__stdout__.write(str(cli.main({['train', *FLAGS, '--out', str(tmp_path)]})))")
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0", "") and list(tmp_path.glob("*/result.json"))
 
 
 def test_help_imports_no_numerics():

@@ -302,7 +302,7 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
     (["--table", "setup.py"], "--table: setup.py begins with"),
     (["--regex", "(a"], "--regex: regular expression '(a' cannot be read"),
     (["--regex", "(ab)*"], "it names 'a', 'b', to which no symbol of the alphabet '01' belongs"),
-    (["--regex", "a", "--alphabet", "aa"], "--regex: alphabet is 'aa'"),
+    (["--regex", "a", "--alphabet", "aa"], "compile: --alphabet is 'aa'; allowed: one or more"),
     (["--regex", "a", "--alphabet", "a#"], "--regex: symbol '#' fits no table"),
     (["--langauge", "parity"], "--langauge is not an option, did you mean --language?"),
 ])

@@ -708,6 +708,14 @@ def test_finished_runs_are_collected_once_and_read_back_whole(finished, tmp_path
     assert file.read_bytes() == again
 
 
+def test_reading_many_runs_says_how_far_it_is(finished, tmp_path, monkeypatch):
+    """The codes of a run take seconds."""
+    bars = []
+    monkeypatch.setattr(records, "progress_bar", lambda paths, **options: bars.append((len(paths), options)) or paths)
+    assert records.collect(tmp_path / "record.json", [finished])[0] == 2
+    assert [(n, options["progress"], options["delay"]) for n, options in bars] == [(3, True, 2)]
+
+
 def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path, capsys):
     file = tmp_path / "record.json"
     records.collect(file, [finished])

@@ -104,6 +104,8 @@ def test_all_curves_are_one_figure_with_named_lines(comparison, tmp_path, capsys
     pytest.importorskip("matplotlib")
     show(capsys, comparison, "--plot", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert cli.main(["show", str(comparison), "--plot", str(tmp_path / "bare")]) == 0
+    assert capsys.readouterr().err == f"{(tmp_path / 'bare.png').resolve()} is written\n"
     curves = [Curve(runs.read_recipe(path), runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
               for path in runs.find(comparison)]
     theirs = type("Paper", (), {"metric": "held-out R²", "figures": {"hyla": (0.8113, None)}})

@@ -211,7 +211,8 @@ def test_the_record_is_that_of_its_seed_and_the_results_show_it(tmp_path, monkey
 
 
 @pytest.mark.parametrize("words", [[], ["x.json", "--seed", "-1"], ["x.json", "--seed", "zero"], ["x.txt"],
-                                   ["x.json", "--what", "it"], ["x.json", "runs"], ["x.json", "--codes"]])
+                                   ["nowhere/x.json"], ["x.json", "--what", "it"], ["x.json", "runs"],
+                                   ["x.json", "--codes"]])
 def test_a_record_that_cannot_be_made(words, capsys):
     assert cli.main(["reproduce", "table-a2", "--record", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1

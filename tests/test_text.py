@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from refattn import cli
 from refattn.recipes import recipe
 from refattn.tasks import text, text_windows
+from refattn.train import fit
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +120,9 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus("nowhere.txt"), "text is 'nowhere.txt'; allowed: documentation, library, or a file or"),
     (lambda d: text.corpus(write(d / "a", "")), "which is empty"),
     (lambda d: text.corpus(str(d / "none")), "a file or directory that exists"),
+    (lambda d: text.corpus(write(d / "a"), "bytes", "nowhere.txt"), "test is 'nowhere.txt'; allowed: documentation"),
+    (lambda d: text.corpus(write(d / "a"), "bytes", write(d / "b", "")), "test is '"),
+    (lambda d: text.corpus(saved(d / "a.npy", [3, 1]), "tokens", "none.npy"), "test is 'none.npy'; allowed: docum"),
     (lambda d: text.corpus(write(d / "a", b"\xff\xfe" * 9), "characters"), "not UTF-8 at byte 0; allowed:"),
     (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters'; allowed: 'bytes', 'characters', 'words'"),
     (lambda d: text.corpus(write(d / "a"), "bytes", "", 9), "vocabulary is 9, but unit is 'bytes'"),
@@ -165,3 +170,27 @@ def test_windows_are_numbered_from_zero_on():
     """A negative number gave a window that began at the end of the text and went on at its beginning."""
     with pytest.raises(ValueError, match="first is -1; allowed: whole numbers of at least 0"):
         text_windows.windows(np.arange(9), 4, 2, -1)
+
+
+@pytest.mark.parametrize("unit", ["bytes", "characters", "words"])
+def test_a_run_goes_on_with_the_text_that_it_began_with_or_not_at_all(unit, tmp_path, capsys):
+    """Of a text that has changed, ids of words stand for other words, and no shape of an array says so."""
+    file = write(tmp_path / "a.txt")
+    small = {"width": 4, "heads": 1, "layers": 1, "length": 4, "steps": 2, "warmup": 0, "evaluation": 2, "probe": 2}
+    chosen = recipe("text", attention="softmax", text=file, unit=unit, **small)
+    run = tmp_path / chosen.name
+    fit(chosen, run, progress=False)
+    assert cli.main(["write", str(run), "one two", "--tokens", "2"]) == 0
+    write(tmp_path / "a.txt", "one two\ntwo thyee\n" * 40)
+    text.corpus.cache_clear()
+    (run / "result.json").unlink()
+    capsys.readouterr()
+    if unit == "bytes":                                     # which mean the same in every text
+        assert cli.main(["write", str(run), "one two", "--tokens", "2"]) == 0
+    for words in [["write", str(run), "one two"]][unit == "bytes":] + [["train", "--resume", str(run)]]:
+        assert cli.main(words) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "was trained on text '" in said and "but now there is text '" in said
+    write(tmp_path / "a.txt")
+    text.corpus.cache_clear()
+    assert cli.main(["train", "--resume", str(run)]) == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..refusals import unknown
-from .options import Parser, Usage, whole, writable
+from .options import Parser, Usage, directory, whole, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
 
@@ -122,10 +122,8 @@ def list_all(argv) -> int:
 def vectors(argv) -> int:
     """Write reference vectors."""
     parser = Parser("refattn vectors", "Small float64 cases: inputs, outputs, every gradient, and a manifest.")
-    parser.add_argument("--out", required=True, metavar="DIR", help="where to")
+    parser.add_argument("--out", type=directory, required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
-    if not options["out"]:
-        raise Usage("--out is ''; allowed: the name of a directory")
     writable(Path(options["out"]))
     from ..verification import vectors as module
     module.write(options["out"])
@@ -141,16 +139,18 @@ COMMANDS = {"train": "training", "verify": verify, "list": list_all, "show": "sh
 def main(argv=None) -> int:
     """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w", encoding="utf-8")    # one is closed: `>&-`
+                              for stream in (sys.stdout, sys.stderr))
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")            # a terminal without ± gets a question mark
     try:
         try:
             return status_of(argv)
         finally:
-            print(end="", flush=True)                       # while a broken pipe can still be caught
-    except BrokenPipeError:
+            print(end="", flush=True)                       # while it can still be caught
+    except OSError as error:                                # of standard output: the pipe is broken, the disk full
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # for what the exit flushes
-        return 141
+        return 141 if isinstance(error, BrokenPipeError) else 2
 
 
 def status_of(argv) -> int:
@@ -163,7 +163,9 @@ def status_of(argv) -> int:
         if name not in COMMANDS:
             raise Usage(unknown("command", name, COMMANDS))
         command = COMMANDS[name]
-        return (command if callable(command) else importlib.import_module(f".{command}", __name__).run)(rest)
+        status = (command if callable(command) else importlib.import_module(f".{command}", __name__).run)(rest)
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
         raise
     except (Usage, ValueError, OSError) as error:

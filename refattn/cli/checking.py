@@ -7,7 +7,7 @@ import sys
 
 from ..refusals import choices
 from .comparison import wrapped
-from .options import Parser, Usage, whole
+from .options import Parser, Usage, as_option, whole
 
 __all__ = ["run"]
 
@@ -64,7 +64,7 @@ def run(argv) -> int:
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
                         "arrays; of a file `kernel`, or the pair V(q, k, v, ...) -> o, saved and V_backward(saved, do)")
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
-    parser.add_argument("--dtype", help="float64, float32, float16 or bfloat16 (default: float32)")
+    parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
     for name in ("bias", "keep", "dropout"):
         parser.add_argument(f"--{name}", metavar="AXES", help="axes that it has, such as bhqk or h1k; default: none")
@@ -75,7 +75,10 @@ def run(argv) -> int:
     options = parser.parse(argv)
     name = options.pop("kernel")
     kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
-    report = compare(kernel, **options)
+    try:
+        report = compare(kernel, **options)
+    except ValueError as error:
+        raise Usage(as_option(error, options)) from None
     print(wrapped(str(report)))
     if not report.ok:
         print(wrapped(str(diagnose(kernel, **options))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..refusals import unknown
 from .comparison import columns, room, wrapped
-from .options import Parser, Usage, as_option, flag, whole, writable
+from .options import Parser, Usage, as_option, directory, flag, whole, writable
 
 
 def parser() -> Parser:
@@ -33,7 +33,7 @@ def parser() -> Parser:
     p.add_argument("--max-length", type=whole, metavar="T", help="errors are reported up to here (default: 600)")
     p.add_argument("--words", type=whole, metavar="N", help="of each length that are read (default: 4)")
     p.add_argument("--seed", type=whole, metavar="S", help="of these words (default: 0)")
-    p.add_argument("--out", metavar="DIR", help="where to (default: a new directory below runs/)")
+    p.add_argument("--out", type=directory, metavar="DIR", help="where to (default: a new directory below runs/)")
     p.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     return p
 
@@ -61,7 +61,8 @@ def source(options):
     except OSError as error:
         raise Usage(f"--table is {options['table']!r}, which cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise Usage(f"--{given[0]}: {error}") from None
+        words = as_option(error, {"alphabet"})
+        raise Usage(words if words.startswith("--") else f"--{given[0]}: {words}") from None
 
 
 def number(options, name, default, least, most):

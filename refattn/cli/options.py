@@ -62,6 +62,7 @@ def reader(kind, words: str, fits=lambda found: True):
 
 
 whole, number = reader(int, "whole numbers"), reader(float, "numbers")
+directory = reader(str, "the name of a directory", bool)
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
 
 
@@ -118,7 +119,7 @@ def train_parser(kind, fixed: dict) -> Parser:
     parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
         f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
-    parser.add_argument("--out", metavar="DIR", help="where the runs go (default: a new directory below runs/)")
+    parser.add_argument("--out", type=directory, metavar="DIR", help="where the runs go (default: new, below runs/)")
     parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
                         f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
     parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
@@ -152,7 +153,7 @@ def writable(out: Path) -> None:
 
 def save(file: str, draw) -> None:
     """Write the figure that `draw` makes.  Raises Usage where the file cannot be written."""
-    figure = draw()
+    figure, file = draw(), file if Path(file).suffix else f"{file}.png"       # which savefig appends
     try:
         figure.savefig(file, dpi=120)
         print(f"{Path(file).resolve()} is written", file=sys.stderr)

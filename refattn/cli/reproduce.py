@@ -10,7 +10,7 @@ from ..refusals import unknown
 from ..train.json_files import write_json
 from .comparison import columns, room
 from .formats import FORMATS
-from .options import SEVERAL, Parser, Usage, answers, as_option, flag, positive, save, whole, writable
+from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, positive, save, whole, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -32,7 +32,7 @@ def parser() -> Parser:
     group.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="default: 0 1 2; the first of them for a "
                        "picture of a network, or what is counted")
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
-    group.add_argument("--out", metavar="DIR", help="where the runs are or go (default: runs/NAME-SCALE)")
+    group.add_argument("--out", type=directory, metavar="DIR", help="where the runs are (default: runs/NAME-SCALE)")
     group.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
     group.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     group.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT of a Dask scheduler whose workers share "
@@ -96,9 +96,9 @@ def record(options) -> int:
     if odd := [name for name in options if name != allowed]:
         raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' if of_codes else ''}; allowed: {flag(allowed)}")
     from_what = bool(sources) if counting is None else counting == "table-a2" and not sources
-    if not from_what or not file.endswith(".json"):
+    if not from_what or not file.endswith(".json") or not Path(file).parent.is_dir():
         raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' if counting else ''}; "
-                    f"allowed: a file that ends in .json and directories of runs, or with NAME table-a2 the file alone")
+                    f"allowed: a .json in a directory that there is, and directories of runs; with table-a2 it alone")
     try:
         if counting:
             write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))

@@ -127,6 +127,13 @@ class Recipe:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
         return 5 * 4 * count(self.build().parameters())
 
+    def data_read(self, resuming: bool = True) -> str | None:
+        """What is read from files, with a checksum, so that a run goes on with nothing else; None: nothing.
+
+        resuming : False asks for what gives the tokens of a trained network their meaning
+        """
+        return None
+
     def chance(self) -> float | None:
         """What answers that ignore the question get, in the metric of TABLE's first column; None where nobody says."""
         return None

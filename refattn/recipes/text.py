@@ -129,6 +129,10 @@ class TextRecipe(LanguageRecipe):
         """How many different tokens there are."""
         return self.corpus().vocabulary
 
+    def data_read(self, resuming=True):
+        needed = resuming or self.unit in ("characters", "words")
+        return f"text {self.text!r} of checksum {self.corpus().checksum[:16]}" if needed else None
+
     def chance(self):
         """Bits of a token when all are equally likely."""
         return math.log2(self.symbols())

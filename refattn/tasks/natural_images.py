@@ -55,18 +55,17 @@ ARCHIVES = {
 
 def checked(directory, name):
     """The bytes of an archive.  Raises ValueError, one line with where it comes from, if it is missing or another."""
-    path, wanted = os.path.join(directory, name), ARCHIVES[name]
-    should = f"allowed: the file of {wanted.size:,} bytes and MD5 {wanted.md5} from {wanted.source}"
+    path, (size, md5, source) = os.path.join(directory, name), ARCHIVES[name]
+    should = f"allowed: the file of {size:,} bytes and MD5 {md5} from {source}, in directory data or REFATTN_DATA"
     try:
         with open(path, "rb") as file:
-            content = file.read(wanted.size + 1)
+            content = file.read(size + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}); {should}") from None
-    if len(content) != wanted.size:
-        size = os.path.getsize(path)
-        raise ValueError(f"{path} has {size:,} bytes; {should}")
+    if len(content) != size:
+        raise ValueError(f"{path} has {os.path.getsize(path):,} bytes; {should}")
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != wanted.md5:
+    if found != md5:
         raise ValueError(f"{path} has MD5 {found}; {should}")
     return content
 

@@ -83,16 +83,16 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "refattn")
 
 
-def found(text: str) -> Path:
+def found(text: str, option: str = "text") -> Path:
     """The file or directory of that name, here or in the directory REFATTN_DATA.  Raises ValueError without one."""
     for path in Path(text), Path(os.environ.get("REFATTN_DATA", "."), text):
         if text and path.exists():
             return path
-    raise ValueError(f"text is {text!r}; allowed: {', '.join(OWN)}, or a file or directory that exists, here or in "
+    raise ValueError(f"{option} is {text!r}; allowed: {', '.join(OWN)}, or a file or directory that exists, here or in "
                      f"the directory REFATTN_DATA")
 
 
-def documents(text: str) -> dict[str, bytes]:
+def documents(text: str, option: str = "text") -> dict[str, bytes]:
     """{name: content} of the files of a text, in order of name.  Raises ValueError for an empty one."""
     if text == "documentation":
         from pydoc_data.topics import topics
@@ -101,12 +101,12 @@ def documents(text: str) -> dict[str, bytes]:
         root = Path(sysconfig.get_path("stdlib"))
         paths = [p for p in root.rglob("*.py") if not LEFT_OUT & set(p.relative_to(root).parts)]
     else:
-        root = found(text)
+        root = found(text, option)
         paths = [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
     base = root if root.is_dir() else root.parent
     read = {p.relative_to(base).as_posix(): p.read_bytes() for p in sorted(paths)}
     if not any(read.values()):
-        raise ValueError(f"text is {text!r}, which is empty; allowed: files with text in them")
+        raise ValueError(f"{option} is {text!r}, which is empty; allowed: files with text in them")
     return read
 
 
@@ -195,7 +195,7 @@ def _stored(checksum, make):
 
 def _tokens(text, test):
     whole = {}
-    for name, path in {name: found(name) for name in ((text, test) if test else (text,))}.items():
+    for name, path in ({text: found(text)} | ({test: found(test, "test")} if test else {})).items():
         try:
             x = np.lib.format.open_memmap(path, mode="r")
         except (OSError, ValueError) as error:
@@ -227,7 +227,7 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
         raise ValueError(f"vocabulary is {vocabulary:,}, but unit is {unit!r}; allowed: 0, or unit words")
     if unit == "tokens":
         return _tokens(text, test)
-    tested = documents(test) if test else {}
+    tested = documents(test, "test") if test else {}
     files = {name: content for name, content in documents(text).items() if content not in tested.values()}
     if not files:
         raise ValueError(f"test is {test!r}, which has all that text {text!r} has; allowed: another text")

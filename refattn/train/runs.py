@@ -158,13 +158,14 @@ def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: 
                     cpu_seconds: float = 0.0, name: str = CHECKPOINT) -> None:
     """Replace checkpoint.npz (or `name`), or leave the old one as it is when that fails."""
     params.save(Path(path, name), parameters, arrays, step=step, seconds=seconds, cpu_seconds=cpu_seconds,
-                recipe=describe(recipe))
+                recipe=describe(recipe), data=recipe.data_read())
 
 
-def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[dict, dict]:
+def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming: bool = True) -> tuple[dict, dict]:
     """(arrays, meta): the arrays of `ARRAYS` (parameters alone for 0 steps, and in best.npz), and step and seconds.
 
-    Raises ValueError, one line, when it is truncated, foreign, or of another recipe; FileNotFoundError without one.
+    Raises ValueError, one line, when it is truncated, foreign, of another recipe, or of other data than are there now
+    (`resuming` False: data without which its numbers mean nothing); FileNotFoundError without one.
     """
     file = Path(path, which)
     with open(file, "rb") as opened:                        # np.load would leave a broken archive open
@@ -182,6 +183,8 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT) -> tuple[
     fields_there = theirs.get("fields") if isinstance(theirs, dict) else None
     if completed(recipe, fields_there) != describe(recipe)["fields"]:
         raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+    if (now := recipe.data_read(resuming)) and meta.get("data") not in (None, now):
+        raise ValueError(f"{file} was trained on {meta['data']}, but now there is {now}; allowed: the former")
     if type(step) is not int or not 0 <= step <= recipe.steps:
         raise ValueError(f"{file} is of step {step!r}; allowed: steps from 0 to {recipe.steps}")
     for name in "seconds", "cpu_seconds":
@@ -249,7 +252,7 @@ def load(path, *, best: bool = False):
     model = recipe.build()
     listed = model.parameters()
     try:
-        arrays, _ = load_checkpoint(path, recipe, listed, BEST if best else CHECKPOINT)
+        arrays, _ = load_checkpoint(path, recipe, listed, BEST if best else CHECKPOINT, resuming=False)
     except FileNotFoundError:
         why = f"{BEST}; none of its evaluations was kept" if best else f"{CHECKPOINT}; the run has not started"
         raise ValueError(f"{str(path)!r} has no {why}") from None

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ... import params
 from ...recipes import RECIPES, Recipe
-from ...train import runs
+from ...train import progress_bar, runs
 from ...train.json_files import plain, read_json
 
 __all__ = ["collect", "load", "names"]
@@ -159,7 +159,7 @@ def collect(file, sources, what: str | None = None, read=read_run) -> tuple[int,
     file = Path(file)
     record = load(file) if file.exists() else {}
     paths = [path for source in sources for path in runs.find(source)]
-    found = {path: read(path) for path in paths}
+    found = {path: read(path) for path in progress_bar(paths, progress=True, unit="run", delay=2, leave=False)}
     done = [run for run in found.values() if run is not None]
     if what is not None:
         record["what"] = what
