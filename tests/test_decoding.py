@@ -87,6 +87,19 @@ def test_pieces_of_the_target_equal_the_whole(model):
             assert check.deviation("y", y, whole[:, start:stop]) <= 1e-12
 
 
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_a_target_token_is_seen_from_then_on_unless_it_is_masked(model):
+    """Another token at position 4: what is before it stays, and with the mask so does what is after it."""
+    p, source, _ = asked(model)
+    target = np.random.default_rng(1).integers(5, size=(5, 9))
+    other = target.copy()
+    other[:, 4] = (other[:, 4] + 1) % 5
+    for keep, same in (None, [0, 1, 2, 3]), (np.arange(9)[None, None, None] != 4, [0, 1, 2, 3, 5, 6, 7, 8]):
+        one, two = (model.forward(p, source, target=x, target_keep=keep)[0] for x in (target, other))
+        moved = np.abs(one - two).max(axis=(0, 2)) > 1e-6
+        assert moved.tolist() == [n not in same for n in range(9)]
+
+
 @pytest.mark.parametrize("model", DECODERS.values(), ids=DECODERS)
 def test_pieces_of_a_text_equal_the_whole(model):
     p, tokens = filled(model, np.random.default_rng(0)), np.random.default_rng(1).integers(5, size=(3, 9))

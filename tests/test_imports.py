@@ -9,6 +9,7 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import is_dataclass
 
 import numpy as np
 import pytest
@@ -51,6 +52,12 @@ def place(name):
     """The entry of LEVELS that a dotted name belongs to: its own, or that of its folder."""
     own = ".".join(name.split(".")[:2])
     return own if own in LEVEL else name.split(".")[0]
+
+
+def test_what_describes_a_layer_a_task_or_a_run_never_changes():
+    made = {x for name in MODULES for x in vars(importlib.import_module(name)).values()
+            if isinstance(x, type) and is_dataclass(x)}
+    assert len(made) > 50 and [x for x in made if not x.__dataclass_params__.frozen] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

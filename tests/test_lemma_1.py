@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refattn.automata.lemma_1 import chain, lemma_1, weights
+from refattn.automata.lemma_1 import chain, lemma_1, lemma_1_backward, weights
 
 
 def test_the_weights_are_those_of_appendix_d():
@@ -23,6 +23,22 @@ def test_an_example_by_hand():
     y, saved = lemma_1(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
     assert y.ravel().tolist() == [0, 1, 0, 1]
     assert saved.hidden.tolist() == [[0, 0, 1, -1, 0, 0, 1, -1]]
+
+
+@pytest.mark.parametrize("axes", [(), (5,), (2, 5), (2, 4, 5)])
+def test_any_number_of_axes_stands_before_the_matrices(axes):
+    """Gradients matrix by matrix: those of a[i, k] and b[k, j] get dy[i, j] where the two are above 1 together."""
+    n, rng = 3, np.random.default_rng(0)
+    a, b, dy = rng.random((3, *axes, n, n))
+    _, saved = lemma_1(a, b)
+    da, db = np.zeros_like(a), np.zeros_like(b)
+    for place in np.ndindex(axes):
+        for i, j, k in np.ndindex(n, n, n):
+            if a[place][i, k] + b[place][k, j] > 1:
+                da[place][i, k] += dy[place][i, j]
+                db[place][k, j] += dy[place][i, j]
+    for ours, expected in zip(lemma_1_backward(saved, dy), (da, db), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("t", [1, 2, 3, 7, 8, 9])

@@ -19,13 +19,17 @@ from refattn.layers.context_norm import ContextNorm
 from refattn.layers.embedding import Embedding
 from refattn.models.recurrent import Recurrent
 from refattn.recipes import RECIPES as ALL
-from refattn.recipes import recipe
+from refattn.recipes import base, recipe
 from refattn.reproduce.published import figures_for
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
 from refattn.tasks.esbn import Esbn
 from refattn.tasks.fuzzy_logic import FuzzyLogic
+from refattn.tasks.scan import Scan
+from refattn.tasks.sort_of_clevr import SortOfClevr
 from refattn.tasks.sraven import Sraven
 from refattn.tasks.text_windows import windows
+from refattn.tasks.triangles import Triangles
+from refattn.train.writing import drawn
 from refattn.verification.theorems.statement import filled
 from tests import recipe_settings
 
@@ -40,7 +44,9 @@ DEFAULTS = [
     (Sraven, {"features": 4, "symbols": 8, "held_out": 0.25}),
     (ContextualRetrieval, {"searches": 2, "retrievals": 4, "objects": 10, "share": 0.8}),
     (latent_code.probe, {"penalty": 1.0, "steps": 10}), (latent_code.conjugate_gradient, {"tolerance": 1e-5}),
-    (latent_code.embed, {"perplexity": 30.0}),
+    (latent_code.embed, {"perplexity": 30.0}), (latent_code.binned, {"bins": 16}), (Scan, {"cutoff": 26}),
+    (SortOfClevr, {"test": 200, "validation": 200, "train": 9_800, "questions": 10, "nearest": "released"}),
+    (Triangles, {"size": 64}), (drawn, {"temperature": 1.0, "top_k": 0}),
 ]
 DECODER = {"batch": 128, "rate": 1e-3, "decay": 0.1, "decay_rule": "released", "schedule_length": "released", "clip": 0,
            "initialise": "lecun_normal", "width": 128, "hidden": 256, "attention_dropout": 0.1, "experts": 0}
@@ -194,6 +200,13 @@ def test_class_tokens_have_no_position():
     np.testing.assert_allclose(found[:, :2], plain[:, :2], rtol=1e-12)
     np.testing.assert_allclose(found[:, 2:], plain[:, 2:] + table, rtol=1e-12)
     np.testing.assert_allclose(placed.forward(p, x)[0], plain + positions.image_table(6, 8), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_number_without_ends_is_finite(value):
+    with pytest.raises(ValueError, match=f"slope is {value}; allowed: numbers from -inf to inf"):
+        base.check("slope", value, float)
+    base.check("slope", -1e300, float)
 
 
 @pytest.mark.parametrize("name", ["evaluation", "probe", "batch", "steps", "log_every"])

@@ -167,6 +167,14 @@ def test_rule_free_answers_against_enumeration():
     found = rule_free(task, np.random.default_rng(8), 40_000)
     assert abs(found["last row"]["panel_accuracy"] - best) < 5 * math.sqrt(best * (1 - best) / 40_000)
     assert found["copy"]["panel_accuracy"] <= best + 0.01 and found["majority"]["panel_accuracy"] <= best + 0.01
+    panels = np.zeros((16, 3, 3, 1), dtype=np.int64)
+    panels[:, 2, :2, 0] = list(product(range(4), repeat=2))
+    found = posterior(panels, 4, task.combinations("train"), last_row_only=True)
+    for n, (x, y) in enumerate(panels[:, 2, :2, 0].tolist()):
+        mine = found.instance == n
+        answers = dict(zip(found.answer[mine, 0].tolist(), found.probability[mine], strict=True))
+        whole = sum(counts[x, y, z] for z in range(4))
+        assert all(abs(answers.get(z, 0) - counts[x, y, z] / whole) < 1e-12 for z in range(4))
 
 
 def test_the_best_answer_beats_what_infers_no_rule():

@@ -1,6 +1,7 @@
 """Training: the same numbers every time, whatever stops it; and what it says when it must stop."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -306,6 +307,14 @@ def test_health_waits_for_the_device_only_when_asked():
         health.check()
 
 
+@pytest.mark.parametrize(("at", "step"), [(6, 7), (8, 9)], ids=["seen before a checkpoint", "seen before a log line"])
+def test_a_device_that_is_not_asked_at_every_step_names_the_step_that_was_bad(at, step, monkeypatch, tmp_path):
+    """Steps 8, where a checkpoint is due, and 10, a log line, are the first to look."""
+    monkeypatch.setattr(train, "find_device", lambda name: strict_cupy)
+    with pytest.raises(NonFinite, match=rf"step {step}: the gradient of embed\.w is not finite"):
+        fit(disturbed(poison(at)), tmp_path / "run", device="gpu", progress=False)
+
+
 def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
     """`fit` on the strict stand-in for CuPy: between two log points it uploads, and never waits or downloads."""
     monkeypatch.setattr(train, "find_device", lambda name: strict_cupy)
@@ -447,7 +456,10 @@ def test_processes_and_threads_train_what_fit_trains(whole, tmp_path, capsys):
     chosen = [tiny(), tiny(attention="softmax"), tiny(seed=1)]
     with ThreadPoolExecutor(2) as threads:
         in_threads = compare(chosen, tmp_path / "threads", executor=threads, progress=False)
+        assert threads.submit(len, chosen).result() == 3        # an executor that is given is left open, our own is not
+    before = multiprocessing.active_children()
     in_processes = compare(chosen, tmp_path / "processes", progress=True)
+    assert multiprocessing.active_children() == before
     for one, two, settings in zip(in_threads, in_processes, chosen, strict=True):
         assert one["finished"] and two["finished"] and one["metrics"] == two["metrics"]
         assert final(tmp_path / "threads" / settings.name) == final(tmp_path / "processes" / settings.name)
