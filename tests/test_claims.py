@@ -232,14 +232,15 @@ def finished(tmp_path_factory):
 @sklearn
 def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
     file = tmp_path / "codes.json"
-    assert codes.collect(file, [finished], count=200) == 1                  # the other run is not finished
+    assert codes.collect(file, [finished], "few codes", count=200) == (1, [str(finished / "linear-seed0")])
+    assert records.load(file)["what"] == "few codes"
     run, = records.load(file)["runs"]
     assert set(run["metrics"]) == {f"fixed {what}, layer {layer}" for what in ("context", "query") for layer in (1, 2)
                                    } | {"all layers"}
     assert set(run["metrics"]["fixed query, layer 2"]) == {
         f"{kind}{name}" for kind in ("", "shuffled ", "answer ") for name in ("term 1", "term 2", "any term")}
     again = tmp_path / "again.json"
-    codes.collect(again, [finished], count=200)
+    codes.collect(again, [finished], "few codes", count=200)
     assert again.read_bytes() == file.read_bytes()
     for words in [], ["x.json"], [str(file), str(tmp_path / "nowhere")]:
         assert cli.main(["reproduce", "--codes", "--record", *words]) == 2

@@ -339,6 +339,8 @@ def test_a_damaged_run_is_refused_and_left_alone(damage, pieces, finished, tmp_p
     before = snapshot(run)
     with pytest.raises(ValueError) as caught:
         refattn.load(run)
+    assert cli.main(["train", "--resume", str(run), "--out", str(tmp_path / "copy")]) == 2
+    assert "refattn train: " in capsys.readouterr().err and not (tmp_path / "copy").exists()
     assert cli.main(["train", "--resume", str(run)]) == 2
     said = capsys.readouterr().err
     lines = [line for line in said.splitlines() if line.startswith("refattn")]
@@ -362,6 +364,8 @@ def test_a_damaged_result_is_refused_and_left_alone(change, words, finished, tmp
     before = snapshot(run)
     assert cli.main(["train", "--resume", str(run)]) == 2
     assert cli.main(["train", "--resume", str(run), "--json"]) == 2
+    assert cli.main(["train", "--resume", str(run), "--out", str(tmp_path / "copy")]) == 2
+    assert not (tmp_path / "copy").exists()
     for line in capsys.readouterr().err.splitlines():
         assert line.startswith("refattn train:") and "result.json" in line and words in line
     assert snapshot(run) == before

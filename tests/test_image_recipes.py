@@ -1,5 +1,7 @@
 """Recipes of the image tasks: orders, turns, rates, choices, losses of several sets, and what they refuse."""
 
+import shutil
+import zipfile
 from math import cos, pi
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from refattn.train import fit, runs
 from refattn.train.record import State
 from tests.refusals import refused
 from tests.steps import never_waits_nor_transfers_nor_widens
+from tests.test_natural_images import folder
 
 TINY = {"scenes": 26, "batch": 64, "evaluation": 40, "probe": 40, "log_every": 2, "evaluate_every": 2,
         "checkpoint_every": 2}
@@ -196,6 +199,20 @@ def test_settings_are_refused(name, change, message):
 def test_a_missing_archive_is_refused_before_training(tmp_path):
     r = recipe("multitask_images", first="cifar10", data=str(tmp_path))
     refused("cifar-10-binary.tar.gz cannot be read (No such file or directory); allowed:", fit, r, progress=False)
+
+
+def test_what_is_read_is_the_zip_alone_and_an_archive_that_is_missing_is_refused(tmp_path):
+    assert recipe("multitask_images", **MULTI).data_read() is None          # drawn here, to the last bit or nearly
+    folder(tmp_path / "a.zip")
+    for name in "bc":
+        shutil.copy(tmp_path / "a.zip", tmp_path / f"{name}.zip")
+    with zipfile.ZipFile(tmp_path / "c.zip", "a") as archive:
+        archive.writestr("test/class0/two.png", archive.read("test/class1/one.png"))
+    a, b, c = (recipe("multitask_images", third="folders", data=str(tmp_path / f"{name}.zip")) for name in "abc")
+    assert a.data_read() == b.data_read() != c.data_read() and a.data_read().startswith("a zip of checksum ")
+    missing = recipe("multitask_images", first="cifar10", data=str(tmp_path))
+    refused("cifar-10-binary.tar.gz cannot be read", missing.data_read)
+    assert missing.data_read(resuming=False) is None                        # a trained network is looked at without it
 
 
 @pytest.mark.parametrize("name", ["sort_of_clevr", "triangles", "multitask_images"])

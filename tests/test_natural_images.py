@@ -81,6 +81,7 @@ def folder(path, classes=10, empty=()):
             pillow.fromarray(PICTURES[n % 6]).save(stream, "png")
             archive.writestr(f"test/class{n}/" + ("readme.txt" if n in empty else "one.png"), stream.getvalue())
     images.load.cache_clear()
+    images.checksum.cache_clear()
     return str(path)
 
 

@@ -206,6 +206,7 @@ BAD = [
     (["claims", "--row", "Cycle", "PARITY", "--steps", "5"], ["--steps is 5, but some of these rows say their own"]),
     (["table-6", "--executor", "ray://x:1"], ["executor is 'ray://x:1'", "dask://127.0.0.1:8786"]),
     (["table-6", "--format", "xml"], ["--format", "'xml'", "markdown"]),
+    (["table-6", "--json", "--format", "markdown"], ["--json cannot go with --format markdown; allowed: one of them"]),
     (["table-6", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
     (["table-a2", "--row", "nothing"], ["--row is 'nothing'", "M = 4, K = 4; M = 4, K = 8"]),
     (["table-a2", "--steps", "3"], ["--steps cannot go with table-a2", "--seed"]),

@@ -49,6 +49,8 @@ def run(argv) -> int:
     """Print a published table beside ours; 1 if a fresh run met a bad number."""
     from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
+    if "json" in options and options.setdefault("format", "json") != "json":
+        raise Usage(f"--json cannot go with --format {options['format']}; allowed: one of them")
     if "record" in options:
         return record(options)
     for other in "what", "codes":
@@ -58,7 +60,7 @@ def run(argv) -> int:
     if name is None:
         if set(options) - {"format", "json", "all"}:
             raise Usage(f"NAME is missing; allowed: {', '.join(TABLES)}")
-        return listing(TABLES.values(), "all" in options, "json" in options or options.get("format") == "json")
+        return listing(TABLES.values(), "all" in options, options.get("format") == "json")
     if name not in TABLES:
         raise Usage(unknown("NAME", name, list(TABLES)))
     table, failed = TABLES[name], []
@@ -75,7 +77,7 @@ def run(argv) -> int:
         print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
         return 1
-    form = "json" if "json" in options else options.get("format", "text")
+    form = options.get("format", "text")
     whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
     shown = sheet if whole else sheet.without_empty_rows()
     print(FORMATS[form](shown))
@@ -91,10 +93,9 @@ def record(options) -> int:
     from ..reproduce import ambiguity, codes, records
     file, *sources = options.pop("record")
     counting = options.pop("name", None)
-    of_codes = "codes" in options
-    allowed = "seed" if counting else "codes" if of_codes else "what"
-    if odd := [name for name in options if name != allowed]:
-        raise Usage(f"{flag(odd[0])} cannot go with --record{' --codes' if of_codes else ''}; allowed: {flag(allowed)}")
+    allowed = ("seed",) if counting else ("what", "codes")
+    if odd := [name for name in options if name not in allowed]:
+        raise Usage(f"{flag(odd[0])} cannot go with --record; allowed: {', '.join(map(flag, allowed))}")
     from_what = bool(sources) if counting is None else counting == "table-a2" and not sources
     if not from_what or not file.endswith(".json") or not Path(file).parent.is_dir():
         raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' if counting else ''}; "
@@ -103,11 +104,10 @@ def record(options) -> int:
         if counting:
             write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))
             print(f"table A2 is recorded in {file}")
-        elif of_codes:
-            print(f"the codes of {codes.collect(file, sources)} runs are recorded in {file}")
         else:
-            done, rest = records.collect(file, sources, options.get("what"))
-            print(f"{done} runs recorded in {file}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
+            collect, of = (codes.collect, "the codes of ") if "codes" in options else (records.collect, "")
+            done, rest = collect(file, sources, options.get("what"))
+            print(f"{of}{done} runs recorded in {file}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
     except ValueError as error:
         raise Usage(f"--record: {error}") from None
     return 0

@@ -42,8 +42,9 @@ def plan(argv):
     seeds = dict.fromkeys(options.pop("seed", [0]))
     try:
         chosen = [recipe(name, scale, **{kind.COMPARES: value}, seed=s, **options) for value in values for s in seeds]
-        if rest.get("device") != "gpu":
-            for one in chosen:
+        for one in chosen:
+            one.data_read()                                 # refuses what is missing
+            if rest.get("device") != "gpu":
                 fits(one)
     except ValueError as error:
         raise Usage(as_option(error, kind.__dataclass_fields__)) from None
@@ -64,6 +65,7 @@ def resumed(source: str, out: str | None):
             raise Usage(f"--resume {str(path)!r} holds the run {one.name}; allowed: a directory of that name")
     if out is None:
         return recipes, found[0].resolve().parent
+    compare.unfinished(dict(zip(found, recipes, strict=True)))              # refuses a damaged one before it is copied
     writable(Path(out))
     for one in recipes:
         if Path(out, one.name).exists():

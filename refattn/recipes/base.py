@@ -131,6 +131,7 @@ class Recipe:
         """What is read from files, with a checksum, so that a run goes on with nothing else; None: nothing.
 
         resuming : False asks for what gives the tokens of a trained network their meaning
+        Raises ValueError where it is not there.
         """
         return None
 

@@ -58,18 +58,29 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     third: str = setting("digits", "set of images; C: svhn", choices=tuple(natural_images.SETS))
     data: str = setting("", "directory of the archives, for folders a zip; REFATTN_DATA where it is not given")
 
+    @property
+    def where(self) -> str:
+        """The directory of the archives, or the zip."""
+        return self.data or os.environ.get("REFATTN_DATA", "")
+
     def images(self, split: str) -> list:
         """The Images of the three sets."""
-        where = self.data or os.environ.get("REFATTN_DATA", "")
-        return [natural_images.load(getattr(self, name), split, where) for name in SETS]
+        return [natural_images.load(getattr(self, name), split, self.where) for name in SETS]
 
     def size(self, split):
         """Images of the largest set in a split."""
         return max(len(each.label) for each in self.images(split))
 
     def least_bytes(self):
-        # refuses archives that are missing before a run is begun
         return super().least_bytes() + sum(each.image.nbytes for each in self.images("test"))
+
+    def data_read(self, resuming=True):
+        """Of a zip, which may hold anything; archives are known by theirs.  Raises ValueError where one is missing."""
+        if not resuming:
+            return None
+        self.images("test")
+        zipped = "folders" in (self.first, self.second, self.third)
+        return f"a zip of checksum {natural_images.checksum(self.where)[:16]}" if zipped else None
 
     def build(self):
         return TaskTokens(4, 3, self.stack(), len(COLUMNS), COLUMNS["triangles"].stop)

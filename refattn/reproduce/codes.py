@@ -1,6 +1,6 @@
 """What the latent codes of finished runs say about terms or rules, recorded like the runs themselves.
 
-    refattn reproduce --codes --record FILE DIR...
+    refattn reproduce --codes --record FILE DIR... [--what TEXT]
 
 adds one entry for each finished run at or right below each DIR: as in `records`, but its metrics are
 {"fixed context, layer 1": {"term 1": macro-F1, "shuffled term 1": ..., "answer term 1": ...}, ...}, as
@@ -19,8 +19,6 @@ Contextual retrieval: {"specialisation": {"trained"}}, the value score of the re
 "untrained" stands before the same number of the network as it was initialised.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from .. import params
@@ -32,8 +30,6 @@ from ..train import load, stream
 from . import records
 
 COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
-WHAT = (f"logistic regression from {COUNT:,} latent codes of training tasks, scored on {COUNT:,} of held-out tasks by "
-        "macro-F1")
 POWERS = 16, 32, 64, 128, 256, 512
 LAST = 1, 2, 4, 8, 16, 32, 64, 128
 
@@ -163,11 +159,10 @@ def with_codes(outcomes) -> list[dict]:
     return [{**run, "metrics": read_codes(run["path"]), "history": {}} for run in outcomes]
 
 
-def collect(file, sources, count: int = COUNT) -> int:
-    """Add the finished runs at or right below each source to a record of codes; returns how many."""
+def collect(file, sources, what: str | None = None, count: int = COUNT) -> tuple[int, list[str]]:
+    """`records.collect` of codes."""
     def read(path):
         run = records.read_run(path)
         return run and {**run, "metrics": read_codes(path, count), "history": {}}
 
-    done, _ = records.collect(file, sources, None if Path(file).exists() else WHAT, read)
-    return done
+    return records.collect(file, sources, what, read)

@@ -132,6 +132,13 @@ def folders(path, split):
     return images, np.array([classes.index(name.split("/")[1]) for name in pictures])
 
 
+@lru_cache(maxsize=8)
+def checksum(path):
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
 # ---------------------------------------------------------------- without an archive
 
 def digits(directory, split):

@@ -65,12 +65,9 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
                              f"directory, or resuming it")
     for path, recipe in paths.items():
         runs.begin(path, recipe, resume)
-    jobs = {path: recipe for path, recipe in paths.items() if runs.result(path, recipe) is None}
+    jobs = unfinished(paths)                                # a damaged one is refused before any run goes on
     for path in paths.keys() - jobs.keys():                 # killed, perhaps, before it was drawn
         curves.draw(path, paths[path])
-    for path, recipe in jobs.items():                       # a damaged one is refused before any run goes on
-        with suppress(FileNotFoundError):
-            runs.load_checkpoint(path, recipe, recipe.build().parameters())
     deadline = None if max_seconds is None else time.time() + max_seconds
     failed = {}
     if workers is None and (executor is not None or device != "cpu"):
@@ -81,6 +78,15 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
     elif jobs:
         failed = _through(executor, jobs, Path(out), device, deadline, progress, workers)
     return [outcome(path, recipe, failed.get(path)) for path, recipe in paths.items()]
+
+
+def unfinished(paths: dict) -> dict:
+    """Those of {run directory: recipe} that are not complete.  Raises ValueError for a damaged result or checkpoint."""
+    left = {path: recipe for path, recipe in paths.items() if runs.result(path, recipe) is None}
+    for path, recipe in left.items():
+        with suppress(FileNotFoundError):
+            runs.load_checkpoint(path, recipe, recipe.build().parameters())
+    return left
 
 
 def outcome(path, recipe, error: str | None = None) -> dict:
