@@ -1,5 +1,5 @@
 """What of the documents is computed: tables between a comment that is a command and one that ends it, the tables of
-variants and of what is public, and the numbers of planted bugs and of theorems.
+variants, of verdicts and of what is public, and the numbers of planted bugs and of theorems.
 
 `python -m tests.readme_tables` writes all of it anew.
 """
@@ -8,6 +8,7 @@ import contextlib
 import io
 import re
 import shlex
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -16,13 +17,15 @@ import refattn
 from refattn import cli
 from refattn.attention.pages import PAGES
 from refattn.recipes import RECIPES, SHORT
+from refattn.reproduce.all_tables import TABLES
+from refattn.reproduce.verdicts import ALL
 from refattn.verification import theorems
 from tests import planted
 
 ROOT = Path(__file__).parents[1]
 README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
 DOCUMENTS = README, *sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|public) -->\n)(.*?)(<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|public) -->\n)(.*?)(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
              "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
@@ -55,6 +58,17 @@ def recipes() -> str:
     return "\n".join(["| name | source | files | scales, with their steps |", "|---|---|---|---|", *rows]) + "\n"
 
 
+def verdicts() -> str:
+    """How many lines of each paper have which verdict."""
+    claims = TABLES["claims"]
+    judged = claims.judged(claims.recorded())
+    found = Counter((label.split(";")[0].removeprefix("paper "), row["verdict"]) for label, row in judged.items())
+    papers, names = dict.fromkeys(paper for paper, _ in found), [x for x in ALL if any(x == name for _, name in found)]
+    rows = [(paper, *(str(found[paper, name] or "–") for name in names)) for paper in papers]
+    head = f"| paper | {' | '.join(names)} |", "|---|" + "---:|" * len(names)
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
 def public_modules() -> dict:
     """{dotted name: module} of every module that says what of it is public."""
     names = ["refattn", *sorted(found.name for found in walk_packages(refattn.__path__, "refattn."))]
@@ -70,7 +84,7 @@ def public() -> str:
 
 def printed(command: str) -> str:
     """What a command line prints on standard output, or one of the tables."""
-    if own := {"variants": variants, "recipes": recipes, "public": public}.get(command):
+    if own := {"variants": variants, "recipes": recipes, "verdicts": verdicts, "public": public}.get(command):
         return own()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert cli.main(shlex.split(command)[1:]) == 0
