@@ -129,9 +129,9 @@ def test_words_on_scan_are_those_of_the_runs():
     assert f"seeds is {both['interval_95'][0]:.3f} to {both['interval_95'][1]:.3f} all the same" in words
 
 
-def held_out(record, attention):
-    """Held-out R² of fuzzy logic, 70 % held out and no experts, by seed."""
-    return {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"] for run in records.load(record)["runs"]
+def held_out(record, attention, split="held_out"):
+    """Held-out R² of fuzzy logic, or that of another split, 70 % held out and no experts, by seed."""
+    return {run["fields"]["seed"]: run["metrics"][split]["r2_per_task"] for run in records.load(record)["runs"]
             if run["fields"]["attention"] == attention and not run["fields"].get("experts")}
 
 
@@ -159,17 +159,23 @@ def test_words_on_other_probabilities_of_a_1_are_those_of_the_runs():
 
 
 def test_words_on_table_a1_once_more_are_those_of_the_runs():
-    again = leads("hyla", "softmax", "fuzzy_logic_paper_again")
-    first = leads("hyla", "softmax")
-    assert len(again) == 2 and min(again) > max(first) > min(first) > 0
-    seeds = " and ".join(f"{x:+.3f}" for x in again)
-    assert f"with the seeds 3 and 4 of our own splits HYLA is {seeds} ahead of softmax attention" in words_of(
-        "docs/results.md")
-    line, = (row for row in judged() if "once more" in row.get("measured", "") and row["differences"])
-    assert list(line["differences"]) == ["3", "4"]
-    wide = "make a wide interval ({:+.3f} to {:+.3f})".format(*line["interval_95"])
-    assert f'{wide}, and the verdict of that line, "{line["verdict"]}", says' in words_of("docs/results.md")
-    assert f"two further seeds give {seeds} over softmax attention" in words_of("README.md")
+    words, record = words_of("docs/results.md"), "fuzzy_logic_paper_again"
+    again, first = leads("hyla", "softmax", record), leads("hyla", "softmax")
+    assert min(again) > max(first) > min(first) > 0
+    line, = (row for row in judged() if "once more" in row.get("measured", "") and "softmax" in row["words"])
+    seeds, leading = list(line["differences"]), [f"{x:+.3f}" for x in again]
+    leading = f"{', '.join(leading[:-1])} and {leading[-1]}"
+    assert f"with the seeds {seeds[0]} to {seeds[-1]} HYLA is {leading} ahead of softmax attention" in words
+    effect, (low, high), p = line["effect"], line["interval_95"], line["adjusted_p"]
+    assert f"{effect:+.3f} ({low:+.3f} to {high:+.3f}, adjusted p {p:.2g}): **{line['verdict']}**." in words
+    assert f"{effect:+.3f} [{low:+.3f}, {high:+.3f}] ahead of softmax attention (n = {len(seeds)}): shown." in words_of(
+        "README.md")
+    known = {name: (mean(held_out(record, name).values()), mean(held_out(record, name, "train").values()))
+             for name in ("hyla", "softmax")}
+    told = [f"{x.mean:.3f} ± {x.standard_error:.3f}" for x, _ in known.values()]
+    trained = [f"{x.mean:.3f}" for _, x in known.values()]
+    assert (f"HYLA has {told[0]} of the held-out combinations and {trained[0]} of those trained on, softmax attention "
+            f"{told[1]} and {trained[1]}.") in words
 
 
 def test_words_on_table_a1_are_those_of_the_runs():
