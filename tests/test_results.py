@@ -170,6 +170,8 @@ def test_words_on_table_a1_once_more_are_those_of_the_runs():
     assert f"{effect:+.3f} ({low:+.3f} to {high:+.3f}, adjusted p {p:.2g}): **{line['verdict']}**." in words
     assert f"{effect:+.3f} [{low:+.3f}, {high:+.3f}] ahead of softmax attention (n = {len(seeds)}): shown." in words_of(
         "README.md")
+    assert (f"with five further seeds, fixed before they were run, it is {effect:.3f} ahead ({low:.3f} to {high:.3f}: "
+            "shown)") in words_of("tutorials/03_hyla.py") and len(seeds) == 5
     known = {name: (mean(held_out(record, name).values()), mean(held_out(record, name, "train").values()))
              for name in ("hyla", "softmax")}
     told = [f"{x.mean:.3f} ± {x.standard_error:.3f}" for x, _ in known.values()]
