@@ -49,6 +49,9 @@ def test_differences_are_paired_by_seed_and_averaged_over_pairs():
     assert differences(found, PAIRED) == {0: 2.0, 1: 2.0, 2: 2.0}
     assert differences(found[1:], PAIRED) == {1: 2.0, 2: 2.0}               # seed 0 lacks a side
     assert differences(found, PAIRED._replace(less=True)) == {0: -2.0, 1: -2.0, 2: -2.0}
+    assert differences(found, PAIRED._replace(gaps=True)) == {0: 4.0, 1: 2.0, 2: 0.0}
+    assert differences(found, compared(("softmax", "hyla"), ("hyla_deep", "linear"), gaps=True)) == {
+        0: 4.0, 1: 2.0, 2: 0.0}                                             # whichever is ahead
     with pytest.raises(ValueError, match="have steps 9 and 3000; allowed: runs that differ in the seed"):
         differences([run | {"record": "a"} for run in (*found, made("hyla", 3, 0.0, steps=9, warmup=1))], PAIRED)
 
@@ -194,9 +197,11 @@ def by_hand(one: Comparison, pairs) -> list[float]:
                             number = history[f"{side.split}.{side.metric}"][ahead[0]] if len(ahead) else None
                         if number is not None:
                             numbers.setdefault(fields["seed"], {})[at, sign] = sign * number
-    sign = -1 if one.less else 1
-    return [sign * sum(part.values()) / len(pairs) for _, part in sorted(numbers.items())
-            if len(part) == 2 * len(pairs)]
+    sign, whole = -1 if one.less else 1, [part for _, part in sorted(numbers.items()) if len(part) == 2 * len(pairs)]
+    if one.gaps and len(pairs) > 1:
+        apart = np.abs([[part[at, 1] + part[at, -1] for at in range(len(pairs))] for part in whole])
+        return list(apart[:, :len(pairs) // 2].mean(axis=1) - apart[:, len(pairs) // 2:].mean(axis=1))
+    return [sign * sum(part.values()) / len(pairs) for part in whole]
 
 
 def test_every_number_is_recomputed_from_its_record(capsys):
@@ -238,7 +243,8 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
     assert set(run["metrics"]) == {f"fixed {what}, layer {layer}" for what in ("context", "query") for layer in (1, 2)
                                    } | {"all layers"}
     assert set(run["metrics"]["fixed query, layer 2"]) == {
-        f"{kind}{name}" for kind in ("", "shuffled ", "answer ") for name in ("term 1", "term 2", "any term")}
+        f"{kind}{name}" for kind in ("", "shuffled ", "answer ") for name in ("term 1", "term 2", "any term")} | {
+        "task explains", "answer explains"}
     again = tmp_path / "again.json"
     codes.collect(again, [finished], "few codes", count=200)
     assert again.read_bytes() == file.read_bytes()

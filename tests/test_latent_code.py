@@ -4,6 +4,8 @@ import importlib.util
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refattn import params
 from refattn.analysis import latent_code, latent_code_figures
@@ -91,6 +93,7 @@ def test_what_a_code_says_is_read_and_what_it_does_not_say_is_not():
         chance = found["layer 2"][f"shuffled {name}"]
         assert found["layer 2"][name] > 0.95 > 0.6 > chance
         assert abs(found["layer 1"][name] - found["layer 1"][f"shuffled {name}"]) < 0.1
+    assert found["layer 2"]["task explains"] > 0.5 > 0.1 > abs(found["layer 1"]["task explains"])
     nothing = latent_code.report(made(says=False, seed=2), made(says=False, seed=3))["layer 2"]
     assert all(abs(nothing[name] - nothing[f"shuffled {name}"]) < 0.1 for name in ("term 1", "any term"))
 
@@ -105,10 +108,37 @@ def test_a_code_that_says_the_answer_alone_scores_what_the_answer_scores():
         codes.code[:, 1, 2:, 0] = 0
         codes.target[:] = answer + 1e-9 * rng.random(len(answer))
     found = latent_code.report(train, test)["layer 2"]
+    assert found["answer explains"] > 0.85                                  # ranges mix answers a little
+    for codes in train, test:
+        codes.target[:] = codes.target.round()
+    assert latent_code.report(train, test)["layer 2"]["answer explains"] > 1 - 1e-6
     for name in "term 1", "any term":
         assert abs(found[name] - found[f"answer {name}"]) < 0.05 and found[name] > found[f"shuffled {name}"] + 0.1
     says = latent_code.report(made(seed=0), made(seed=1))["layer 2"]
     assert says["any term"] > says["answer any term"] + 0.3
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 12), columns=st.integers(0, 2))
+def test_what_a_grouping_explains_is_the_variance_between_its_groups(seed, n, columns):
+    rng = np.random.default_rng(seed)
+    code, groups = rng.standard_normal((n, 3)), rng.integers(0, 3, (n, columns) if columns else n)
+    members: dict = {}
+    for i in range(n):
+        members.setdefault(str(groups[i]), []).append(i)
+    within = sum(np.sum((code[i] - np.mean([code[j] for j in mine], axis=0)) ** 2)
+                 for mine in members.values() for i in mine)
+    free = n - len(members)
+    expected = 1 - within / free / (np.var(code, axis=0, ddof=1).sum()) if free else 0.0
+    np.testing.assert_allclose(latent_code.explained(code, groups), expected, atol=1e-12)
+
+
+def test_what_chance_explains_is_nothing_and_neither_is_a_constant_code_explained():
+    rng = np.random.default_rng(0)
+    found = [latent_code.explained(rng.standard_normal((300, 4)), rng.integers(0, 60, 300)) for _ in range(200)]
+    assert abs(np.mean(found)) < 3 * np.std(found) / 200**0.5 and np.std(found) < 0.05
+    assert latent_code.explained(np.ones((4, 2)), np.arange(4) % 2) == 0
+    with pytest.raises(ValueError, match="groups has shape"):
+        latent_code.explained(np.ones((4, 2)), np.arange(3))
 
 
 def test_an_answer_is_one_of_some_ranges():

@@ -3,6 +3,7 @@
     observe     codes of fresh samples by layer, with the labels that the task gives them        H, sections 3.2, 4.4
     decode      logistic regression from code to label, scored on other codes by macro-F1         H, figures 2B, 5F
     probe       the released code's ridge regression from codes to literals of the terms
+    explained   share of the codes' variance that lies between groups: functions, rules, answers  H, figures 2D, 5A, 5B
     similarity  cosine of the mean codes of two labels                                            H, figures 5E, A8
     embed       t-SNE in two dimensions                                                       H, figures 2D, A2, 5A, 5B
 
@@ -20,7 +21,8 @@ import numpy as np
 from ..params import check_choice
 from ..xp import fitted, to_host
 
-__all__ = ["Codes", "decode", "decode_terms", "embed", "macro_f1", "observe", "probe", "report", "similarity"]
+__all__ = ["Codes", "decode", "decode_terms", "embed", "explained", "macro_f1", "observe", "probe", "report",
+           "similarity"]
 
 
 class Codes(NamedTuple):
@@ -136,21 +138,44 @@ def binned(target, *others, bins: int = 16):
     return [np.eye(len(edges) + 1)[np.searchsorted(edges, x)] for x in (target, *others)]
 
 
+def explained(code, groups) -> float:
+    """1 - (W / (n - g)) / (S / (n - 1)): the share of the variance of codes (n, h) between g groups, less chance.
+
+    W and S are the sums of squared distances from the mean of the own group, and of all; a row of `groups`, (n) or
+    (n, k), names the group.  Groups that say nothing have 0 on average, 1 is a code that the group fixes; 0 too are
+    codes that are all the same, and groups of one code each.
+
+    >>> explained(np.array([[0.0], [0.0], [2.0], [2.0]]), np.array([3, 3, 5, 5]))
+    1.0
+    """
+    names, group = np.unique(fitted(np.asarray(groups), "groups", (len(code), *np.shape(groups)[1:])), axis=0,
+                             return_inverse=True)
+    member = np.eye(len(names))[group.ravel()]
+    within = code - member @ ((member.T @ code) / member.sum(axis=0)[:, None])
+    free, spread = len(code) - len(names), np.sum((code - code.mean(axis=0)) ** 2)
+    return float(1 - np.sum(within**2) / free / (spread / (len(code) - 1))) if free and spread else 0.0
+
+
 def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
-    """{"layer 1": {label: macro-F1, "shuffled LABEL": ..., "answer LABEL": ...}, ...}.
+    """{"layer 1": {label: macro-F1, "shuffled LABEL": ..., "answer LABEL": ..., "task explains": share, ...}, ...}.
 
     Regressions are fitted on `train` (in-distribution tasks) and scored on `test` (held-out tasks).  Labels are those
     of the codes, and "any term" for `decode_terms`.  Two scores to compare with: after the labels were shuffled, and
-    from the true answer in place of the code, as a code that said the answer alone would have it.
+    from the true answer in place of the code, as a code that said the answer alone would have it.  "task explains"
+    and "answer explains" are shares of variance, `explained`, of the codes of `test`: between functions or rules, and
+    between answers, or 16 ranges where there are more.
     """
     labelled: list = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
     if train.terms is not None:
         labelled.append(("any term", decode_terms, train.terms, test.terms))
     answer, answered = binned(train.target, test.target)
+    task = np.stack(list(test.labels.values()), axis=1)
+    ranges = test.target if len(np.unique(test.target)) <= 16 else binned(test.target)[0].argmax(axis=1)
     alone, found = {name: score(answer, labels, answered, truth) for name, score, labels, truth in labelled}, {}
     for layer in range(train.code.shape[1]):
         x, other = train.at(layer, pair), test.at(layer, pair)
-        scores = found[f"layer {layer + 1}"] = {}
+        scores = found[f"layer {layer + 1}"] = {"task explains": explained(other, task),
+                                                "answer explains": explained(other, ranges)}
         for name, score, labels, truth in labelled:
             scores[name] = score(x, labels, other, truth)
             scores[f"shuffled {name}"] = score(x, labels, other, truth, seed=seed)

@@ -60,12 +60,18 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
 
 
 def differences(runs, comparison: Comparison, pairs=None) -> dict:
-    """{seed: mean over the pairs of better minus worse}, of the seeds that every side has; positive is as claimed."""
-    sides = [[value(runs, side, comparison) for side in pair] for pair in pairs or comparison.pairs]
+    """{seed: mean over the pairs of better minus worse}, of the seeds that every side has; positive is as claimed.
+
+    Of `gaps`, the mean of |better - worse| over the first half of the pairs, minus that over the second half.
+    """
+    pairs = pairs or comparison.pairs
+    sides = [[value(runs, side, comparison) for side in pair] for pair in pairs]
     seeds = set.intersection(*(set(side) for pair in sides for side in pair))
-    sign = -1 if comparison.less else 1
-    return {seed: sign * sum(better[seed] - worse[seed] for better, worse in sides) / len(sides)
-            for seed in sorted(seeds)}
+    sign, half = -1 if comparison.less else 1, len(pairs) // 2
+    found = {seed: [better[seed] - worse[seed] for better, worse in sides] for seed in sorted(seeds)}
+    if comparison.gaps and half:
+        return {seed: (sum(map(abs, row[:half])) - sum(map(abs, row[half:]))) / half for seed, row in found.items()}
+    return {seed: sign * sum(row) / len(row) for seed, row in found.items()}
 
 
 def at_the_papers_scale(runs, comparison: Comparison) -> bool:
@@ -173,13 +179,13 @@ class Claims:
             return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
                     "verdict": verdicts.limited(number, error, evidence.most)}
         pairs, seen, made = evidence.pairs, evidence.seen, self.made(evidence, runs, evidence.pairs)
-        several = len({a.metric for a, _ in pairs}) > 1
+        several = [name for name in ("split", "metric") if len({getattr(a, name) for a, _ in pairs}) > 1]
         shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
         other = any(apart(run, evidence, side) for pair in pairs for side in pair for run in own(runs, evidence, side))
         below = []
         for a, b in shown:
             words = f"{a.words(b, pairs)} − {b.words(a, pairs)}"
-            words += f", {a.metric}" if several and a.metric == b.metric else ""
+            words += "".join(f", {getattr(a, x)}" for x in several if (a.split, a.metric) == (b.split, b.metric))
             below.append(row_of(words, *self.made(evidence, runs, ((a, b),)), seen))
         measured = evidence.measured + (" (but at other settings)" if other else "")
         return {**known, **row_of(measured, *made, seen, evidence.margin),

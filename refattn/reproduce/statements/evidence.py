@@ -44,6 +44,7 @@ class Comparison(NamedTuple):
     margin: float = 0.0        # of a claim that two numbers are the same: they differ by less
     paper: str = "paper"       # the scale with the paper's settings
     seen: bool = False         # whether some of the pairs were listed after their runs had been seen: no star
+    gaps: bool = False         # whether |differences| count: mean of the first half of the pairs minus of the second
 
 
 class Exact(NamedTuple):
