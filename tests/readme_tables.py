@@ -1,5 +1,5 @@
 """What of the documents is computed: tables between a comment that is a command and one that ends it, the tables of
-variants, of verdicts and of what is public, and the numbers of planted bugs and of theorems.
+variants, of verdicts, of quotations and of what is public, and the numbers of planted bugs and of theorems.
 
 `python -m tests.readme_tables` writes all of it anew.
 """
@@ -18,6 +18,7 @@ from refattn import cli
 from refattn.attention.pages import PAGES
 from refattn.recipes import RECIPES, SHORT
 from refattn.reproduce.all_tables import TABLES
+from refattn.reproduce.statements import QUOTES, STATEMENTS
 from refattn.reproduce.verdicts import ALL
 from refattn.verification import theorems
 from tests import planted
@@ -25,7 +26,8 @@ from tests import planted
 ROOT = Path(__file__).parents[1]
 README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
 DOCUMENTS = README, *sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|public) -->\n)(.*?)(<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|quotes [HCR]|public) -->\n)(.*?)"
+                   r"(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
              "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
@@ -69,6 +71,15 @@ def verdicts() -> str:
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
+def quotes(paper: str) -> str:
+    """The table of a paper's statements in its own words."""
+    rows = dict.fromkeys((one.words, one.source) for one in STATEMENTS if one.paper == paper)
+    said = {words: quote for words, quote in QUOTES.items() if quote}
+    lines = [f"| {words} | {source.partition(', ')[2]} | {f'“{said[words]}”' if words in said else '–'} |"
+             for words, source in rows]
+    return "\n".join(["| line | where | in the paper's words |", "|---|---|---|", *lines]) + "\n"
+
+
 def public_modules() -> dict:
     """{dotted name: module} of every module that says what of it is public."""
     names = ["refattn", *sorted(found.name for found in walk_packages(refattn.__path__, "refattn."))]
@@ -84,8 +95,10 @@ def public() -> str:
 
 def printed(command: str) -> str:
     """What a command line prints on standard output, or one of the tables."""
-    if own := {"variants": variants, "recipes": recipes, "verdicts": verdicts, "public": public}.get(command):
-        return own()
+    name, *paper = command.split()
+    own = {"variants": variants, "recipes": recipes, "verdicts": verdicts, "quotes": quotes, "public": public}
+    if name in own:
+        return own[name](*paper)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert cli.main(shlex.split(command)[1:]) == 0
     return said.getvalue()

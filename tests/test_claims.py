@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import claims, codes, records, verdicts
 from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.claims import Claims, differences
-from refattn.reproduce.statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
+from refattn.reproduce.statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
 from refattn.reproduce.statements.evidence import sides
 from refattn.reproduce.statistics import mean, quantile
 from refattn.reproduce.table import differing, matches
@@ -49,9 +51,11 @@ def test_differences_are_paired_by_seed_and_averaged_over_pairs():
     assert differences(found, PAIRED) == {0: 2.0, 1: 2.0, 2: 2.0}
     assert differences(found[1:], PAIRED) == {1: 2.0, 2: 2.0}               # seed 0 lacks a side
     assert differences(found, PAIRED._replace(less=True)) == {0: -2.0, 1: -2.0, 2: -2.0}
-    assert differences(found, PAIRED._replace(gaps=True)) == {0: 4.0, 1: 2.0, 2: 0.0}
-    assert differences(found, compared(("softmax", "hyla"), ("hyla_deep", "linear"), gaps=True)) == {
+    assert differences(found, ONE._replace(beside=PAIRED.pairs[1:])) == {0: 4.0, 1: 2.0, 2: 0.0}
+    assert differences(found, compared(("softmax", "hyla"), sizes=True, beside=PAIRED.pairs[1:])) == {
         0: 4.0, 1: 2.0, 2: 0.0}                                             # whichever is ahead
+    assert differences(found, compared(("softmax", "hyla"), sizes=True), PAIRED.pairs[0][::-1]) == {
+        0: -4.0, 1: -3.0, 2: -2.0}                                          # a pair alone has its sign
     with pytest.raises(ValueError, match="have steps 9 and 3000; allowed: runs that differ in the seed"):
         differences([run | {"record": "a"} for run in (*found, made("hyla", 3, 0.0, steps=9, warmup=1))], PAIRED)
 
@@ -166,15 +170,15 @@ def test_comparisons_differ_in_what_they_are_about():
     for one in Claims().comparisons():
         assert one.scale in RECIPES[one.task].SCALES and one.pairs
         assert not one.margin or f"the same within {one.margin:g}" in one.measured
-        for better, worse in one.pairs:
+        for better, worse in one.all_pairs:
             others = {"states", "layers", "heads", "retrievals"}
             assert better != worse and better.fields.keys() >= worse.fields.keys() - others
             for side in better, worse:
                 recipe(one.task, one.scale, **side.fields)
     jobs = Claims().recipes(None, [0, 1])
     assert {made for made in jobs.values()} == {recipe(one.task, one.scale, **side.fields, seed=seed)
-                                                for one in Claims().comparisons() for pair in one.pairs
-                                                for side in pair for seed in (0, 1)}
+                                                for one in Claims().comparisons() for side in one.every_side
+                                                for seed in (0, 1)}
 
 
 def by_hand(one: Comparison, pairs) -> list[float]:
@@ -198,10 +202,11 @@ def by_hand(one: Comparison, pairs) -> list[float]:
                         if number is not None:
                             numbers.setdefault(fields["seed"], {})[at, sign] = sign * number
     sign, whole = -1 if one.less else 1, [part for _, part in sorted(numbers.items()) if len(part) == 2 * len(pairs)]
-    if one.gaps and len(pairs) > 1:
-        apart = np.abs([[part[at, 1] + part[at, -1] for at in range(len(pairs))] for part in whole])
-        return list(apart[:, :len(pairs) // 2].mean(axis=1) - apart[:, len(pairs) // 2:].mean(axis=1))
-    return [sign * sum(part.values()) / len(pairs) for part in whole]
+    apart = np.array([[sign * (part[at, 1] + part[at, -1]) for at in range(len(pairs))] for part in whole])
+    if len(pairs) < 2 or not whole:
+        return [] if not whole else list(apart[:, 0])
+    apart, own = abs(apart) if one.sizes else apart, len(one.pairs)
+    return list(apart[:, :own].mean(axis=1) - (apart[:, own:].mean(axis=1) if one.beside else 0))
 
 
 def test_every_number_is_recomputed_from_its_record(capsys):
@@ -214,9 +219,9 @@ def test_every_number_is_recomputed_from_its_record(capsys):
             assert row["effect"] == one.evidence.number()
         if not isinstance(one.evidence, Comparison):
             continue
-        lines = [(row, one.evidence.pairs)]
-        if len(one.evidence.pairs) > 1:
-            lines += zip(row["pairs"], ((pair,) for pair in one.evidence.pairs), strict=True)
+        lines = [(row, one.evidence.all_pairs)]
+        if len(one.evidence.all_pairs) > 1:
+            lines += zip(row["pairs"], ((pair,) for pair in one.evidence.all_pairs), strict=True)
         for line, pairs in lines:
             whole = by_hand(one.evidence, pairs)
             np.testing.assert_allclose(list(line["differences"].values()), whole, rtol=1e-9, atol=1e-12)
@@ -274,7 +279,7 @@ def test_fresh_runs_have_the_settings_of_those_recorded():
     table = Claims()
     runs, compared = table.recorded(), 0
     for one in table.comparisons():
-        for side in (side for pair in one.pairs for side in pair):
+        for side in one.every_side:
             for run in runs:
                 if run["record"] in one.records and matches(run, one.task, side.fields):
                     fresh = asdict(recipe(one.task, one.scale, **side.fields, seed=run["fields"]["seed"]))
@@ -291,7 +296,7 @@ def test_fresh_runs_of_each_comparison_are_those_that_it_is_made_of(changes):
     for only in [*([label] for label in labels[::5 if changes else 1]), ["HYLA generalises"], ["table 6"], ["PARITY"]]:
         made = table.recipes(None, (0, 1), only, **changes)
         wanted = table.comparisons(table.chosen(only).values())
-        numbers = {(side.split, side.metric) for one in wanted for pair in one.pairs for side in pair}
+        numbers = {(side.split, side.metric) for one in wanted for side in one.every_side}
         found = []
         for one in made.values():
             metrics = {split: {m: 0.9 + 0.1 * rng.random() for at, m in numbers if at == split} for split, _ in numbers}
@@ -339,3 +344,15 @@ def test_a_run_and_what_its_codes_say_are_one_run():
                               for run in claims.recorded() if run["record"].startswith("fuzzy_logic")
                               and run["record"] != "fuzzy_logic_grid" and run["fields"]["experts"] == 0
                               and run["fields"]["attention"] in ("hyla", "softmax")})
+
+
+def test_what_papers_say_is_said_in_their_words():
+    """Every statement has a quotation, or none where figures alone say it; all stand in the papers, where these are."""
+    assert set(QUOTES) == {one.words for one in STATEMENTS} and sum(quote is None for quote in QUOTES.values()) == 4
+    folder = Path(os.environ.get("REFATTN_DATA", ".")).parent / "papers"
+    if not (files := {file.name[0]: file for file in folder.glob("[HCR]_*.txt")}):
+        pytest.skip("the papers' texts are not beside the data")
+    texts = {name: " ".join(file.read_text(encoding="utf-8").translate({ord("*"): None, ord("$"): None}).split())
+             for name, file in files.items()}
+    for one in STATEMENTS:
+        assert (QUOTES[one.words] or "") in texts[one.paper], one.words

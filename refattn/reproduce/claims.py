@@ -1,8 +1,8 @@
 """What the papers say, each statement with a verdict that follows from our records: `refattn reproduce claims`.
 
 A comparison is a list of pairs of runs that differ in nothing but what the statement is about; the difference of a seed
-is the mean over the pairs, and the interval is Student's t over seeds.  `statements` lists them, `verdicts` has the
-rule.
+is the mean over the pairs, less that over pairs `beside` them, and the interval is Student's t over seeds.
+`statements` lists them, `verdicts` has the rule.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from ..train.json_files import read_json
 from . import drawing, records, verdicts
 from .codes import with_codes
 from .sheet import Sheet, chosen
-from .statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side
+from .statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
 from .table import differing, homogeneous, made_of, matches, put
 
@@ -59,26 +59,28 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
     return {seed: number for seed, number in found.items() if number is not None}
 
 
-def differences(runs, comparison: Comparison, pairs=None) -> dict:
-    """{seed: mean over the pairs of better minus worse}, of the seeds that every side has; positive is as claimed.
+def differences(runs, comparison: Comparison, pair=None) -> dict:
+    """{seed: mean over the pairs of better minus worse, less that over the pairs `beside`}; positive is as claimed.
 
-    Of `gaps`, the mean of |better - worse| over the first half of the pairs, minus that over the second half.
+    Of the seeds that every side has; of one pair alone where it is given, with its sign.
     """
-    pairs = pairs or comparison.pairs
-    sides = [[value(runs, side, comparison) for side in pair] for pair in pairs]
-    seeds = set.intersection(*(set(side) for pair in sides for side in pair))
-    sign, half = -1 if comparison.less else 1, len(pairs) // 2
-    found = {seed: [better[seed] - worse[seed] for better, worse in sides] for seed in sorted(seeds)}
-    if comparison.gaps and half:
-        return {seed: (sum(map(abs, row[:half])) - sum(map(abs, row[half:]))) / half for seed, row in found.items()}
-    return {seed: sign * sum(row) / len(row) for seed, row in found.items()}
+    wanted = [pair] if pair else comparison.all_pairs
+    sides = [[value(runs, side, comparison) for side in each] for each in wanted]
+    sign, sizes = -1 if comparison.less else 1, comparison.sizes and not pair
+    found = {}
+    for seed in sorted(set.intersection(*(set(side) for each in sides for side in each))):
+        row = [sign * (better[seed] - worse[seed]) for better, worse in sides]
+        row = [abs(x) for x in row] if sizes else row
+        own, beside = row[:len(comparison.pairs)], row[len(comparison.pairs):]
+        found[seed] = sum(own) / len(own) - (sum(beside) / len(beside) if beside else 0)
+    return found
 
 
 def at_the_papers_scale(runs, comparison: Comparison) -> bool:
     """Whether the runs are meant to be, and were trained with the settings of the paper's scale."""
     if comparison.scale != comparison.paper:
         return False
-    for side in (side for pair in comparison.pairs for side in pair):
+    for side in comparison.every_side:
         reference = asdict(recipe(comparison.task, comparison.paper, **side.fields))
         mine = [run for run in runs if matches(run, comparison.task, side.fields)]
         if any(name not in ASKED for run in mine for name, *_ in differing(run["fields"], reference)):
@@ -132,7 +134,7 @@ class Claims:
         """{directory below OUT: recipe} of all runs; each comparison has a scale of its own unless one is given."""
         jobs: dict = {}
         for one in self.comparisons(self.chosen(only).values()):
-            for side in (side for pair in one.pairs for side in pair):
+            for side in one.every_side:
                 for seed in seeds:
                     made = recipe(one.task, scale or one.scale, **{**changes, **side.fields}, seed=seed)
                     put(jobs, Path(one.task), one.records[0], made)
@@ -142,7 +144,7 @@ class Claims:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
         outcomes = records.with_histories(outcomes)
         about = [(one.task, side.fields) for one in self.comparisons(self.chosen(only).values())
-                 if one.records[0].endswith("_codes") for pair in one.pairs for side in pair]
+                 if one.records[0].endswith("_codes") for side in one.every_side]
         return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))
 
     def judged(self, runs, only=()) -> dict:
@@ -160,7 +162,8 @@ class Claims:
 
     def row(self, one, runs) -> dict:
         """What is known of a statement, without the verdict where that needs all p's."""
-        known, evidence = {"words": one.words, "source": one.source, "cost": one.cost}, one.evidence
+        known = {"words": one.words, "quote": QUOTES.get(one.words), "source": one.source, "cost": one.cost}
+        evidence = one.evidence
         if evidence is None:
             return {**known, "verdict": verdicts.NEVER}
         known["measured"] = evidence.measured
@@ -178,24 +181,26 @@ class Claims:
             half = verdicts.NORMAL * error
             return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
                     "verdict": verdicts.limited(number, error, evidence.most)}
-        pairs, seen, made = evidence.pairs, evidence.seen, self.made(evidence, runs, evidence.pairs)
+        pairs, seen, made = evidence.all_pairs, evidence.seen, self.made(evidence, runs)
         several = [name for name in ("split", "metric") if len({getattr(a, name) for a, _ in pairs}) > 1]
         shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
-        other = any(apart(run, evidence, side) for pair in pairs for side in pair for run in own(runs, evidence, side))
+        other = any(apart(run, evidence, side) for side in evidence.every_side for run in own(runs, evidence, side))
         below = []
-        for a, b in shown:
+        for pair in shown:
+            a, b = pair
             words = f"{a.words(b, pairs)} − {b.words(a, pairs)}"
             words += "".join(f", {getattr(a, x)}" for x in several if (a.split, a.metric) == (b.split, b.metric))
-            below.append(row_of(words, *self.made(evidence, runs, ((a, b),)), seen))
+            below.append(row_of(f"less {words}" if pair in evidence.beside else words,
+                                *self.made(evidence, runs, pair), seen))
         measured = evidence.measured + (" (but at other settings)" if other else "")
         return {**known, **row_of(measured, *made, seen, evidence.margin),
                 "papers_scale": at_the_papers_scale(made[1], evidence), "pairs": below}
 
     @staticmethod
-    def made(comparison, runs, pairs) -> tuple[dict, list]:
-        """The differences of some pairs, and the runs that they are made of."""
-        found = differences(runs, comparison, pairs)
-        made = {id(run): run for pair in pairs for side in pair for run in own(runs, comparison, side)}
+    def made(comparison, runs, pair=None) -> tuple[dict, list]:
+        """The differences of a comparison, or of one of its pairs, and the runs that they are made of."""
+        found = differences(runs, comparison, pair)
+        made = {id(run): run for side in pair or comparison.every_side for run in own(runs, comparison, side)}
         return found, [run for run in made.values() if run["fields"]["seed"] in found]
 
     def sheet(self, runs, only=()) -> Sheet:
@@ -209,7 +214,7 @@ class Claims:
                       if pair["differences"]]
         used, others = {}, {}                               # runs, and what of their settings is not the statement's
         for one in self.comparisons(wanted.values()):
-            for side in (side for pair in one.pairs for side in pair):
+            for side in one.every_side:
                 for run in own(runs, one, side):
                     used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
                     others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})

@@ -15,7 +15,7 @@ half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracie
 which is all that is read off a Transformer or an RNN, at its trained lengths.
 D_n: {"member margin": {"64": ...}}, by how much the right answer leads, of members of so many symbols.
 Contextual retrieval: {"specialisation": {"trained"}}, the value score of the retrieval that is asked for, and
-{"pairing": {"asked", "all"}}, how unequal value scores are given what is asked, and over everything.
+{"pairing": {"asked", "all"}}, how unequal value scores are given what is asked, and over all tuples, held-out ones too.
 "untrained" stands before the same number of the network as it was initialised.
 """
 
@@ -90,13 +90,13 @@ def margins(recipe, model, p) -> dict:
 
 def retrieval_codes(recipe, model, trained, untrained) -> dict:
     """Of compositional attention; spread is the standard deviation over retrievals, mean over the rows."""
-    def own(p):
-        seen = searches.observe(recipe, model, p, stream(recipe.seed, "evaluation", 1_000_000))
-        return seen, searches.diagonality(searches.specialisation(seen))
-    (seen, of_trained), (_, of_untrained) = own(trained), own(untrained)
-    return {"specialisation": {"trained": of_trained, "untrained": of_untrained},
+    def observed(p, split="train"):
+        return searches.observe(recipe, model, p, stream(recipe.seed, "evaluation", 1_000_000), split=split)
+    seen, over_all = observed(trained), observed(trained, "all")
+    return {"specialisation": {name: searches.diagonality(searches.specialisation(each)) for name, each in (
+                ("trained", seen), ("untrained", observed(untrained)))},
             "pairing": {"asked": float(searches.specialisation(seen, aligned=False).std(axis=1).mean()),
-                        "all": float(searches.pairing(seen).std(axis=1).mean())}}
+                        "all": float(searches.pairing(over_all).std(axis=1).mean())}}
 
 
 def text_codes(recipe, model, trained, untrained) -> dict:

@@ -48,17 +48,19 @@ def sizes(measured, *cells) -> Comparison:
                       (*QUICK, "contextual_retrieval_width_64", "contextual_retrieval_sizes"), "quick", less=True)
 
 
-def esbn(m: int, *retrievals, beside=None) -> tuple:
-    """All four tasks, m objects kept for the test: numbers of retrievals beside softmax attention or another number."""
+def esbn(m: int, *retrievals) -> tuple:
+    """All four tasks, m objects kept for the test: numbers of retrievals beside softmax attention."""
     def side(problem, r):
         model = {"attention": "compositional", "retrievals": r} if r else {"attention": "softmax"}
         return Side({"problem": problem, "hold_out": m, **model}, "held_out", "accuracy")
-    return tuple((side(problem, r), side(problem, beside)) for r in retrievals for problem in PROBLEMS)
+    return tuple((side(problem, r), side(problem, None)) for r in retrievals for problem in PROBLEMS)
 
 
-def scan(**fields) -> Side:
-    """Commands beyond the cut-off that are said rightly."""
-    return Side({"cutoff": 26, "attention": "compositional", **fields}, "longer", "accuracy")
+def scan(*models) -> tuple:
+    """Commands beyond the cut-off that are said rightly: models, (scoring, retrievals), beside softmax attention."""
+    theirs = Side({"cutoff": 26, "attention": "softmax"}, "longer", "accuracy")
+    return tuple((theirs._replace(fields={"cutoff": 26, "attention": "compositional", "scoring": scoring,
+                                          "retrievals": r}), theirs) for scoring, r in models)
 
 
 def parameters_apart() -> float:
@@ -71,30 +73,31 @@ def parameters_apart() -> float:
 CLEVR = tuple(pair for kind in ("unary", "binary", "ternary") for pair in sides(OURS, "chosen", kind, width=32))
 FOUR = tuple(pair for name in COLUMNS for pair in sides(OURS, "test", name, first="shapes"))
 
-HELD_OUT = "Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figure 9"
+HELD_OUT = "Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figures 3, 9"
 STATEMENTS = (
-    Statement("Multi-head attention is one rigid pairing of searches and retrievals", "C, section 2.3, figure 1", Exact(
-        "outputs", ("multi_head_attention_is_compositional", "a_fixed_pairing_is_a_multi_head_attention_with_copies"))),
+    Statement("Multi-head attention is one rigid pairing of searches and retrievals", "C, sections 2.2, 2.3, eq. 6",
+              Exact("outputs", (
+                  "multi_head_attention_is_compositional", "a_fixed_pairing_is_a_multi_head_attention_with_copies"))),
     Statement("Retrieval scores depend on the query, with MLP scoring too", "C, appendix B.7", Exact(
-        "with the released code's one linear map the query cancels", ("linear_scoring_cannot_see_the_query",),
-        refutes=True)),
+        "with one linear map, as in B.7 and released, the query cancels in the softmax",
+        ("linear_scoring_cannot_see_the_query",), refutes=True)),
     Statement(*HELD_OUT, released("held-out loss, beside 4 heads", "held_out", True)),
     Statement(*HELD_OUT, retrieval("held-out loss, beside 4 heads, seeds from 10 on", "held_out", True)),
     Statement(*HELD_OUT, retrieval("held-out loss, beside 4 heads, earlier seeds, Haswell kernels", "held_out",
                                    True)._replace(records=("contextual_retrieval_separation",))),
-    Statement(*HELD_OUT, retrieval("held-out loss where the training loss first is 0.57", "held_out", True, (
-        "train.loss", 0.57))),
+    Statement("Compositional attention generalises better, training loss being equal", "C, section 4.1", retrieval(
+        "held-out loss where the training loss first is 0.57", "held_out", True, ("train.loss", 0.57))),
     Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
               released("loss, beside 4 heads", "train", False)),
     Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
               retrieval("loss, beside 4 heads", "train", False)),
-    Statement("Compositional attention converges faster", "C, figure 10", retrieval(
+    Statement("Compositional attention is ahead at half of the steps", "C, appendix C.1, figure 10", retrieval(
         "training loss at half of the steps", "train", False, ("step", 2500))),
-    Statement("Retrievals specialise", "C, section 4.1, figures 5, 11", read(
+    Statement("Retrievals specialise", "C, section 4.1, appendix C.1, figures 5, 11", read(
         "value score of the retrieval asked for, minus that of the untrained network", "specialisation", "trained",
         "untrained")),
     Statement("Pairings are specific to what is asked, and average out over all", "C, section 4.1, figure 4", read(
-        "spread of the pairing over retrievals given what is asked, minus that over everything", "pairing", "asked",
+        "spread of the pairing over retrievals given what is asked, minus that over all tuples", "pairing", "asked",
         "all")),
     Statement("Compositional attention is better, on average over numbers of heads", "C, figures 8, 9, table 6",
               beside_heads("held-out loss, beside 2, 4 and 8 heads", 2, 4, 8)),
@@ -102,36 +105,36 @@ STATEMENTS = (
               sizes("held-out loss, beside 4 heads, mean of four sizes, 5,000 steps of 2 searches and 4 retrievals, "
                     "20,000 of more", (2, 4, 32, 5_000), (2, 4, 64, 5_000), (4, 8, 64, 20_000), (4, 16, 64, 20_000)),
               "7 cells of table 6, 1 to 20 core-hours a run: refattn reproduce table-6"),
-    Statement("Fewer retrievals than searches do as well", "C, section 4, appendix B.7", Comparison(
-        "accuracy, mean of ESBN's four tasks, m = 95: 1 and 4 retrievals minus 8, 8 searches, the same within 0.05",
-        "esbn", esbn(95, 1, 4, beside=8), ("esbn",), "paper", margin=0.05, seen=True)),
-    Statement("Compositional attention is better on Sort-of-CLEVR", "C, section 4.2, tables 1, 7", Comparison(
-        "accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, ("sort_of_clevr",), "small"),
-        "6 runs of 1.6 core-hours: refattn reproduce claims --fresh --row Sort-of-CLEVR"),
+    Statement("Compositional attention is better with fewer retrievals than heads", "C, section 4, appendix B.7",
+              Comparison("accuracy, mean of ESBN's four tasks, m = 95: 1 and 4 retrievals, beside 8 heads", "esbn",
+                         esbn(95, 1, 4), ("esbn",), "paper", seen=True)),
+    Statement("Compositional attention is better on Sort-of-CLEVR, on average over types", "C, section 4.2, table 7",
+              Comparison("accuracy, mean of the three types, width 32", "sort_of_clevr", CLEVR, ("sort_of_clevr",),
+                         "small"), "6 runs of 1.6 core-hours: refattn reproduce claims --fresh --row Sort-of-CLEVR"),
     Statement("Compositional attention is better on equilateral triangles", "C, section 4.3, table 3", Comparison(
         "test accuracy, 32 x 32 pixels", "triangles", sides(OURS, "test", "accuracy"), ("triangles",), "small")),
     Statement("Compositional attention is better on four sets of images at a time", "C, section 4.4, table 2",
-              Comparison("test accuracy, mean of shapes, gratings, digits and triangles, 4,000 steps",
-                         "multitask_images", FOUR, ("multitask_images",), "quick")),
-    *(Statement("Compositional attention is better on objects never seen (ESBN)", "C, section 4.5, figure 6",
-                Comparison(f"accuracy, mean of four tasks and of {words} retrievals, m = {m}", "esbn",
-                           esbn(m, *retrievals), ("esbn",), "paper", seen=True))
+              Comparison("test accuracy, mean of triangles and of shapes, gratings and digits in place of CIFAR-10, "
+                         "Fashion-MNIST and SVHN, 4,000 steps", "multitask_images", FOUR, ("multitask_images",),
+                         "quick")),
+    *(Statement("Compositional attention is better on objects never seen (ESBN), on average over tasks",
+                "C, section 4.5, figure 6", Comparison(
+                    f"accuracy, mean of four tasks and of {words} retrievals, m = {m}", "esbn", esbn(m, *retrievals),
+                    ("esbn",), "paper", seen=True))
       for m, words, *retrievals in ((95, "1, 4 and 8", 1, 4, 8), (50, "1 and 4", 1, 4))),
     Statement("The more objects are held out, the larger its lead (ESBN)", "C, section 4.5, figure 6", Comparison(
-        "half of its lead at m = 95 minus that at m = 50, mean of 1 and 4 retrievals", "esbn",
-        (*esbn(95, 1, 4), *(pair[::-1] for pair in esbn(50, 1, 4))), ("esbn",), "paper", seen=True)),
-    Statement("Compositional attention is better on longer commands (SCAN)", "C, section 4.6, table 4", Comparison(
-        "whole commands, cut-off 26, linear scoring with 1 and 2 retrievals, dot with 2, 10,000 steps", "scan", tuple(
-            (scan(scoring=scoring, retrievals=r), scan(attention="softmax")) for scoring, r in (
-                ("linear", 1), ("linear", 2), ("dot", 2))), ("scan_10000",), "fifth", seen=True)),
-    Statement("Dot-product and MLP scoring are both fine", "C, appendix B.7, section 4.6", Comparison(
-        "whole commands, cut-off 26: dot minus linear scoring, 2 retrievals, the same within 0.05", "scan",
-        ((scan(scoring="dot", retrievals=2), scan(scoring="linear", retrievals=2)),), ("scan_10000",),
-        "fifth", margin=0.05)),
-    *(Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", text(OURS[0], unit))
-      for unit in CORPORA),
-    Statement("Compositional attention predicts text better where one block is applied again and again",
-              "C, section 4.7, figure 7", text(OURS[0], "words", record="text_shared", shared=True)),
+        "its lead at m = 95 minus that at m = 50, mean of four tasks and of 1 and 4 retrievals", "esbn", esbn(95, 1, 4),
+        ("esbn",), "paper", seen=True, beside=esbn(50, 1, 4))),
+    Statement("Compositional attention is better on longer commands (SCAN, cut-off 26)", "C, section 4.6, table 4",
+              Comparison("whole commands, linear scoring with 1 and 2 retrievals, dot with 2, 10,000 steps", "scan",
+                         scan(("linear", 1), ("linear", 2), ("dot", 2)), ("scan_10000",), "fifth", seen=True)),
+    Statement("Compositional attention is better with MLP scoring too", "C, appendices B.7, C.3", Comparison(
+        "whole commands of SCAN, cut-off 26, linear scoring with 1 and 2 retrievals, 10,000 steps", "scan",
+        scan(("linear", 1), ("linear", 2)), ("scan_10000",), "fifth", seen=True)),
+    *(Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", text(
+        OURS[0], unit, ", no layers shared")) for unit in CORPORA),
+    Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", text(
+        OURS[0], "words", ", one block again and again, as the paper's", record="text_shared", shared=True)),
     Statement("Compared models have parameters within about 5 %", "C, appendix B.5", Computed(
         "largest difference of the cells of table 6, between compositional attention and 4 heads", parameters_apart,
         0.05)),

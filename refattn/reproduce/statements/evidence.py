@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ..language import CORPORA
 
 COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches", "retrievals": "{} retrievals",
-           "scoring": "{} scoring", "width": "width {}", "length": "{} examples", "held_out": "{:.0%} held out"}
+           "scoring": "{} scoring", "width": "width {}", "length": "{} examples", "held_out": "{:.0%} held out",
+           "position": "{}"}
 
 
 class Side(NamedTuple):
@@ -33,7 +34,7 @@ class Side(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Paired differences over seeds of the mean over pairs, positive as claimed; the interval is Student's t."""
+    """Mean over the pairs of better minus worse, paired by seed, positive as claimed; the interval is Student's t."""
     measured: str              # what the number is, in words
     task: str
     pairs: tuple               # (better, worse) Sides
@@ -44,7 +45,18 @@ class Comparison(NamedTuple):
     margin: float = 0.0        # of a claim that two numbers are the same: they differ by less
     paper: str = "paper"       # the scale with the paper's settings
     seen: bool = False         # whether some of the pairs were listed after their runs had been seen: no star
-    gaps: bool = False         # whether |differences| count: mean of the first half of the pairs minus of the second
+    beside: tuple = ()         # further pairs, whose mean difference is taken off
+    sizes: bool = False        # whether differences count by their size, whichever side is ahead
+
+    @property
+    def all_pairs(self) -> tuple:
+        """Those that are taken off too."""
+        return self.pairs + self.beside
+
+    @property
+    def every_side(self) -> list:
+        """The Sides of all pairs."""
+        return [side for pair in self.all_pairs for side in pair]
 
 
 class Exact(NamedTuple):
@@ -87,9 +99,9 @@ def sides(pairs, split, metric, **fields) -> tuple:
     return tuple(tuple(Side({"attention": name, **fields}, split, metric) for name in pair) for pair in pairs)
 
 
-def text(pair, unit, margin=0.0, record="text_models", **fields) -> Comparison:
+def text(pair, unit, words="", margin=0.0, record="text_models", **fields) -> Comparison:
     """Bits of the test file under two attentions, per character or word; `margin` (bits) if both should be the same."""
-    measured = f"bits a {unit[:-1]}" + (f", the same within {margin}" if margin > 0 else "")
+    measured = f"bits a {unit[:-1]}{words}" + (f", the same within {margin}" if margin > 0 else "")
     fields = {**CORPORA[unit], "position": "learned", "length": 64, **fields}
     return Comparison(measured, "text", sides((pair,), "test", "bits", **fields), (record,), "small", less=True,
                       margin=margin)

@@ -27,7 +27,7 @@ def again(other: str) -> Statement:
     """HYLA against another at the same steps, our own splits; seeds fixed here once those of `long` had been seen."""
     pairs = sides([("hyla", other)], "held_out", "r2_per_task", released_split=False, **RUN)
     measured = "held-out R² at the code's 50,000 steps, once more: our splits, seeds 3 to 7"
-    return Statement(f"HYLA generalises better than {other} attention", "H, figure 2C, table A1", Comparison(
+    return Statement(f"HYLA generalises better than {other} attention", "H, abstract, figure 2C, table A1", Comparison(
         measured, "fuzzy_logic", pairs, ("fuzzy_logic_paper_again",), "paper"),
         "20 to 45 core-minutes a run: refattn reproduce claims --fresh --row 'once more' --seed 3 4 5 6 7")
 
@@ -51,7 +51,8 @@ def figure_2c(measured, name: str, *pairs) -> Comparison:
 def falls_less(other: str) -> Statement:
     """HYLA's held-out R² falls less than another's from 30 to 70 % held out."""
     return Statement(f"HYLA falls less than {other} attention", "H, section 3.1, figure 2C", figure_2c(
-        "half of the difference between the falls from 30 to 70 %", "held_out", ("hyla", 0.7, 0.3), (other, 0.3, 0.7)))
+        "the other's fall from 30 to 70 % held out, less HYLA's", "held_out", (other, 0.3, 0.7))._replace(
+            beside=figure_2c("", "held_out", ("hyla", 0.3, 0.7)).pairs))
 
 
 def across(variants, *splits) -> tuple:
@@ -61,19 +62,20 @@ def across(variants, *splits) -> tuple:
 
 def differ_less(measured: str, scale: str, record: str, **fields) -> Statement:
     """How far the three models are apart on held-out combinations, minus how far on trained ones."""
-    pairs = tuple(pair for split in ("held_out", "train") for pair in sides(
-        tuple(combinations(THREE[::-1], 2)), split, "r2_per_task", **RUN, **fields))
+    held_out, train = (sides(tuple(combinations(THREE[::-1], 2)), split, "r2_per_task", **RUN, **fields)
+                       for split in ("held_out", "train"))
     return Statement("In-distribution the models differ less than on held-out combinations",
                      "H, section 3.1, figure A3B", Comparison(
-        f"mean of three |differences| of two models' R², held out minus trained, {measured}", "fuzzy_logic", pairs,
-        (record,), scale, seen=True, gaps=True))
+        f"mean size of the three differences of two models' R², held out minus trained, {measured}", "fuzzy_logic",
+        held_out, (record,), scale, seen=True, beside=train, sizes=True))
 
 
 def code(measured: str, fixed: str, metric: str, beside: str, record="fuzzy_logic_codes") -> Comparison:
     """Two numbers of the last layer's code, of HYLA and softmax attention, with the context or the query fixed."""
     sides = [Side({"attention": name, **RUN}, f"fixed {fixed}, layer 2", metric) for name in ("hyla", "softmax")]
     pairs = tuple((side, side._replace(metric=beside)) for side in sides)
-    return Comparison(f"{measured}; {fixed} fixed", "fuzzy_logic", pairs, (record,), "short")
+    also = ", as the released code has it too" if fixed == "query" else ""
+    return Comparison(f"{measured}; {fixed} fixed{also}", "fuzzy_logic", pairs, (record,), "short")
 
 
 def raven(measured, pairs, *records) -> Comparison:
@@ -81,30 +83,34 @@ def raven(measured, pairs, *records) -> Comparison:
     return Comparison(measured, "sraven", pairs, records or ("sraven_quick",), "quick")
 
 
-def rule(measured: str, *scores, record="sraven_codes") -> Comparison:
-    """Two numbers, (layer, metric), of the code of the second panel, of HYLA and softmax attention."""
-    return raven(measured, tuple(tuple(
-        Side({"attention": name, **RUN}, f"second panel, layer {layer}", metric) for layer, metric in scores)
-        for name in ("hyla", "softmax")), record)
+def rule(measured: str, *scores, key="second panel", record="sraven_codes", seen=False) -> Comparison:
+    """Two numbers, (layer, metric), of the code with which the last token attends to `key`, HYLA and softmax."""
+    return raven(measured, tuple(tuple(Side({"attention": name, **RUN}, f"{key}, layer {layer}", metric)
+                                       for layer, metric in scores) for name in ("hyla", "softmax")),
+                 record)._replace(seen=seen)
 
 
+KEYS = (("second panel", "of the second panel, as released", False),
+        ("itself", "of the last token itself, as in the text", True))             # listed after the first were seen
 STATEMENTS = (
     Statement("Multi-head attention is a hypernetwork", "H, eq. 2-5", Exact(
         "outputs and generated value networks", ("multi_head_attention_is_a_hypernetwork",
                                                  "the_layer_is_its_value_network"))),
-    Statement("HYLA is what its pseudocode says", "H, figure A1", Exact("outputs", ("hyla_equals_its_pseudocode",))),
+    Statement("Equation (6) is the pseudocode", "H, eq. 6, figure A1", Exact(
+        "outputs", ("hyla_equals_its_pseudocode",))),
     Statement("With one head nothing is composed", "H, section 4.4", Exact(
         "generated weights of one head", ("one_linear_head_only_rescales_one_map", "one_rms_head_is_a_sign"))),
-    *table_a1("HYLA generalises better than softmax attention", "H, figure 2C, table A1", ("hyla", "softmax")),
+    *table_a1("HYLA generalises better than softmax attention", "H, abstract, figure 2C, table A1",
+              ("hyla", "softmax")),
     again("softmax"),
-    *table_a1("HYLA generalises better than linear attention", "H, figure 2C, table A1", ("hyla", "linear")),
+    *table_a1("HYLA generalises better than linear attention", "H, abstract, figure 2C, table A1", ("hyla", "linear")),
     again("linear"),
     Statement("All models solve fuzzy logic, given enough examples", "H, section 3.1, figure 2C", None,
               "36 runs a seed of 25 to 120 core-minutes and more: refattn reproduce figure-2c --fresh --scale paper"),
-    Statement("More examples in the context help", "H, section 3.1, figure 2C", figure_2c(
+    Statement("More examples in the context help, on average over models", "H, section 3.1, figure 2C", figure_2c(
         "32 minus 16, and 64 minus 32 examples, mean of three models", "length",
         *((name, more, less) for name in THREE for less, more in ((16, 32), (32, 64))))),
-    Statement("Held-out R² falls as more combinations are held out", "H, section 3.1, figure 2C", figure_2c(
+    Statement("Held-out R² falls as more are held out, on average over models", "H, section 3.1, figure 2C", figure_2c(
         "30 minus 50 %, and 50 minus 70 % held out, mean of three models", "held_out",
         *((name, less, more) for name in THREE for less, more in ((0.3, 0.5), (0.5, 0.7))))),
     falls_less("softmax"), falls_less("linear"),
@@ -112,27 +118,28 @@ STATEMENTS = (
     *(differ_less(f"at the code's 50,000 steps{words}", "paper", record, released_split=released)
       for words, record, released in (("", "fuzzy_logic_paper", True), (
           ", our splits, seeds 3 to 7", "fuzzy_logic_paper_again", False))),
-    Statement("No model solves combinations of unknown terms: worse than of known ones", "H, section 3.1, figure A3C",
+    Statement("Unknown terms are worse than unseen combinations of known ones, on average over models",
+              "H, section 3.1, figure A3C",
               logic(f"R² of known minus of unknown terms, mean of three models, {AFTER}",
                     across(THREE, "held_out", "unseen_terms"))),
-    *table_a1("Applying the code twice helps, all else equal", "H, section 3.1, table A1",
+    *table_a1("Applying the code twice helps, on average over all pairs that differ in it", "H, appendix A.1, table A1",
               ("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
               (NEITHER, "linear")),
-    *table_a1("RMSHead helps, on average over all recorded pairs that differ in it", "H, appendix A.1, table A1",
+    *table_a1("RMSHead helps, on average over all recorded pairs that differ in it", "H, section 3.1, table A1",
               ("hyla", "hyla_no_rms_head"), ("hyla_no_nonlinearity", NEITHER), ("linear_rms_head", "linear"),
               *((f"hyla_and_softmax{order}", "hyla_softmax_for_rms_head") for order in ("", "_reversed"))),
-    *table_a1("The nonlinearity helps, on average over all pairs that differ in it", "H, appendix A.1, table A1",
+    *table_a1("The nonlinearity helps, on average over all pairs that differ in it", "H, section 3.1, table A1",
               ("hyla", "hyla_no_nonlinearity"), ("hyla_no_rms_head", NEITHER),
               ("linear_rms_head_relu_values", "linear_rms_head")),
-    *table_a1("RMSHead alone helps linear attention", "H, appendix A.1", ("linear_rms_head", "linear")),
-    *table_a1("The full HYLA is better than its ablations", "H, appendix A.1", *(
+    *table_a1("RMSHead alone helps linear attention", "H, appendix A.1, table A1", ("linear_rms_head", "linear")),
+    *table_a1("The full HYLA is better than its ablations, on average", "H, appendix A.1, table A1", *(
         ("hyla", other) for other in ("linear_rms_head", "linear_rms_head_relu_values", "hyla_no_rms_head",
                                       "hyla_no_nonlinearity", NEITHER))),
-    *table_a1("A deeper value network does well: better than softmax attention", "H, appendix A.1, eq. 10",
+    *table_a1("A deeper value network does well: better than softmax attention", "H, appendix A.1, eq. 10, table A1",
               ("hyla_deep", "softmax")),
-    *table_a1("HYLA with softmax in place of RMSHead does poorly: worse than HYLA", "H, appendix A.1",
+    *table_a1("HYLA with softmax in place of RMSHead does poorly: worse than HYLA", "H, appendix A.1, table A1",
               ("hyla", "hyla_softmax_for_rms_head")),
-    Statement("A mixture of experts helps, all else equal", "H, appendix A.1, table A1", logic(
+    Statement("A mixture of experts helps, on average over models", "H, appendix A.1, table A1", logic(
         f"4 experts, 2 for each token, minus none, mean of three models, {SHORT}", tuple(tuple(
             Side({"attention": name, "experts": n}, "held_out", "r2_per_task") for n in (4, 0)) for name in THREE))),
     *(Statement("The code tells the terms of unseen tasks: better than chance", "H, section 3.2, figure 2B", code(
@@ -140,42 +147,47 @@ STATEMENTS = (
         "shuffled any term")) for fixed in ("context", "query")),
     *(Statement("The target explains the code only in part, the function more", "H, section 3.2, figure 2D", code(
         "variance of layer 2's code between held-out functions, minus that between their answers, less chance", fixed,
-        "task explains", "answer explains", "fuzzy_logic_variance_codes")) for fixed in ("context", "query")),
+        "task explains", "answer explains", "fuzzy_logic_variance_codes"),
+        "8 runs of 3 to 10 core-minutes: refattn reproduce claims --fresh --row 'target explains' --seed 0 1 2 3")
+      for fixed in ("context", "query")),
     Statement("All models solve 80 % of held-out SRAVEN, given data and size", "H, section 4.4, figure 4", None,
               "3 runs of 312,500 steps, about 10 core-hours each"),
     Statement("More data and larger models generalise better on SRAVEN", "H, section 4.4, figure 4", None,
               "about 50 runs of 3 to 20 core-hours"),
-    Statement("HYLA beats softmax attention on SRAVEN, most of all when small", "H, section 4.4, figure 4, table A1",
+    Statement("HYLA beats softmax attention on SRAVEN, with little data and a small model", "H, section 4.4, figure 4",
               raven("held-out accuracy, M = 2, K = 4, 12,000 steps",
                     sides((("hyla", "softmax"),), "held_out", "panel_accuracy", **RUN))),
     Statement("One head hurts held-out accuracy on SRAVEN", "H, section 4.4, figure 5C", raven(
         "held-out accuracy, 8 heads minus 1 as wide, M = 2, K = 4, 12,000 steps", tuple(
             tuple(Side({"attention": name, "heads": n, "head_width": 32 // n, **RUN}, "held_out", "panel_accuracy")
                   for n in (8, 1)) for name in ("hyla", "softmax")), "sraven_quick", "sraven_heads")),
-    Statement("SRAVEN is harder with more features", "H, figure 5D", None,
+    Statement("SRAVEN is harder with more features", "H, section 6, figure 5D", None,
               "9 runs a seed of 10 to 60 core-minutes: refattn reproduce figure-5d --fresh"),
     Statement("The more rule combinations are held out, the lower the accuracy on SRAVEN", "H, figure A5", raven(
         "held-out accuracy, 25 minus 50 % held out, softmax attention, M = 2, K = 4, 12,000 steps", (tuple(
             Side({"attention": "softmax", "held_out": x, **RUN}, "held_out", "panel_accuracy") for x in (0.25, 0.5)),),
         "sraven_quick", "sraven_fractions")),
-    Statement("The code tells the rule of unseen combinations: better than chance", "H, section 4.4, figure 5F",
-              rule("macro-F1 of the rule from layer 4's code, minus that of shuffled labels",
-                   (4, "rule"), (4, "shuffled rule"))),
+    *(Statement("The code tells the rule of unseen combinations: better than chance", "H, section 4.4, figure 5F", rule(
+        f"macro-F1 of the rule from layer 4's code, minus that of shuffled labels; {words}", (4, "rule"),
+        (4, "shuffled rule"), key=key, seen=seen)) for key, words, seen in KEYS),
     Statement("The rule explains the last layer's code, its answer's magnitude less", "H, section 4.4, figures 5A, 5B",
               rule("variance of layer 4's code between held-out rules, minus that between answers, less chance",
-                   (4, "task explains"), (4, "answer explains"), record="sraven_variance_codes")),
-    Statement("Later layers' codes tell the rule better", "H, section 4.4, figure 5F",
-              rule("macro-F1 of the rule from the code, layer 4 minus layer 1", (4, "rule"), (1, "rule"))),
-    Statement("Related rules (sum, difference) have similar codes", "H, figure 5E", raven(
+                   (4, "task explains"), (4, "answer explains"), key="itself", record="sraven_variance_codes"),
+              "8 runs of 12 to 25 core-minutes: refattn reproduce claims --fresh --row 'rule explains' --seed 0 1 2 3"),
+    *(Statement("Later layers' codes tell the rule better", "H, section 4.4, figure 5F", rule(
+        f"macro-F1 of the rule from the code, layer 4 minus layer 2; {words}", (4, "rule"), (2, "rule"), key=key,
+        seen=True)) for key, words, _ in KEYS),
+    Statement("Related rules (sum, difference) have similar codes", "H, section 4.4, figure 5E", raven(
         "cosine of the mean codes of addition and subtraction, minus that of all other pairs of rules, HYLA, layer 4",
         (tuple(Side({"attention": "hyla", **RUN}, "itself, layer 4", f"{x} cosine") for x in ("related", "other")),),
         "sraven_rules_codes")),
-    *(Statement("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, table A2", Counted(
-        f"{words} feature has another answer", "sraven_ambiguity",
-        {"features": 4, "symbols": 8, "criterion": criterion}, 0.005))
+    *(Statement("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, appendix B.2, table A2",
+                Counted(f"{words} feature has another answer", "sraven_ambiguity",
+                        {"features": 4, "symbols": 8, "criterion": criterion}, 0.005))
       for criterion, words in (("text", "by the text: some"), ("released", "as the released code counts: every"))),
     *(Statement("HYLA predicts text better than linear attention", "H, section 5, figure 6",
                 text(("hyla", "linear"), unit)) for unit in CORPORA),
     *(Statement("HYLA predicts text about as well as softmax attention", "H, section 5, figure 6",
-                text(("hyla", "softmax"), unit, margin)) for unit, margin in (("characters", 0.03), ("words", 0.1))),
+                text(("hyla", "softmax"), unit, margin=margin))
+      for unit, margin in (("characters", 0.03), ("words", 0.1))),
 )
