@@ -6,6 +6,7 @@ test evaluates: entries `x[b,q]`, sums `sum_d(...)` and means `mean_h(...)` over
 
 A backward takes what its forward returned or was given, and the gradient of the result.  Forwards stay analytic
 (comparisons look at `.real`), so that the complex step f(x + ih).imag / h gives their derivative without cancellation.
+`out=` saves memory and says nothing else: the result is written into that array, whose former numbers are lost.
 """
 
 from math import pi, prod, sqrt

@@ -63,7 +63,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # H writes multi-head attention so ($\mathbf{x}_k$ is the k-th input, h a head, $\mathbf{Q}_h$ has the rows
 # $\mathbf{W}_h^{\mathrm{query}} \mathbf{x}_q$ and $\mathbf{K}_h$ the rows $\mathbf{W}_h^{\mathrm{key}} \mathbf{x}_k$):
 #
-# $$\mathbf{a}_{hqk} = \operatorname{softmax}_k \Big( \frac{(\mathbf{Q}_h \mathbf{K}_h^\top)_{qk}}{\sqrt{D}} \Big) \tag{eq. 1}$$
+# $$\mathbf{a}_{hqk} = \operatorname{softmax}_k \Big( \frac{(\mathbf{Q}_h \mathbf{K}_h^\top)_{qk}}{\sqrt{D^{\mathrm{head}}}} \Big) \tag{eq. 1}$$
 #
 # $$\mathrm{MHA}_q = \mathbf{W}^{\mathrm{out}} \operatorname{concat}_h \Big( \sum_k \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k \Big) \tag{eq. 2}$$
 #
@@ -73,12 +73,12 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # ordinary linear maps; a layer puts them around. What is left is a function of three arrays, and that is what this library
 # calls a **page**:
 #
-# $$\mathbf{s}_{bhqk} = \frac{1}{\sqrt D} \sum_d \mathbf{q}_{bqhd}\, \mathbf{k}_{bkhd} + \mathbf{bias}_{bhqk}, \qquad
+# $$\mathbf{s}_{bhqk} = \frac{1}{\sqrt d} \sum_d \mathbf{q}_{bqhd}\, \mathbf{k}_{bkhd} + \mathbf{bias}_{bhqk}, \qquad
 # \mathbf{a}_{bhqk} = \frac{\exp \mathbf{s}_{bhqk}}{\sum_{j} \exp \mathbf{s}_{bhqj}}, \qquad
 # \mathbf{o}_{bqhe} = \sum_k \mathbf{a}_{bhqk}\, \mathbf{v}_{bkhe}$$
 #
-# Arrays are bold and upright, indices light and slanted, so $\mathbf{q}$ is the array of queries and $q$ one query; D is
-# the number of features d.
+# Arrays are bold and upright, indices light and slanted, so $\mathbf{q}$ is the array of queries and $q$ one query. The root is
+# of the number of features of a head: H writes it D^head, this library d, like the letter of its axis.
 # One letter, one axis, everywhere: `b` batch, `q` query, `k` key, `h` head, `d` query/key feature, `e` value
 # feature. Sizes below are all different, so that no swapped axis can hide. The drawing shows one query of one head.
 
@@ -104,7 +104,8 @@ print(inspect.getsource(naive.softmax))
 #
 # The page does the same with whole arrays. `contract("bhqk,bkhe->bqhe", c, v)` is a sum over the letters that
 # are missing on the right, done as one matrix product. The tags `(1)` to `(4)` number the forward's lines, and the text
-# calls them line (1) to line (4); `eq. 1` behind a tag is the paper's equation 1.
+# calls them line (1) to line (4); `eq. 1` behind a tag is the paper's equation 1. `out=s` saves memory and nothing else: the
+# weights are written where the scores stood, so that s and a are one array from there on, and ds, da and dc below.
 
 # %%
 print(inspect.getsource(softmax))

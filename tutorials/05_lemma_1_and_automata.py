@@ -271,8 +271,9 @@ for name in "parity", "even_pairs", "cycle", "d2", "d4", "tomita3", "tomita4":
 # %% [markdown]
 # ## 5. The ordering trap
 #
-# R (section 7.2) lists the two heads as: the first looks at the position itself, the second at its left neighbour.
-# Joined in that order the feed-forward layer multiplies [later, earlier]. With Even Pairs:
+# R (section 7.2) lists the two heads as: the first looks at the position itself, the second at its left neighbour. It does
+# not say that the factors stand in the order of the heads, and the output map may exchange them; who takes the list for it
+# lets the feed-forward layer multiply [later, earlier]. With Even Pairs:
 
 # %%
 def exchanged(automaton):

@@ -7,6 +7,8 @@
 Source: H, section 2.2, eq. (6)-(7), algorithm 2.  Differs: epsilon 1e-6 inside RMSHead's root (released code); `bias`,
 `keep` and `dropout` as in the released code, where both uses of the code see the dropout.
 Symbols: a = latent code, one vector over heads for each query and key; z has no head axis.
+Its name says linear, its time is quadratic in T: RMSHead and relu act on every pair of query and key, so that no state
+of fixed size stands for the keys (the theorem `which_variants_have_a_state`).
 """
 
 from typing import Any, NamedTuple

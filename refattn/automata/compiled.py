@@ -22,8 +22,8 @@ round, and each level makes that about C times larger.  With them float32 is rig
 symbols) and 12 at C = 3 or 4 (531,441 or more), float64 for twice as many.
 
 Source: R, section 7.2, lemma 1, and this library: the paper multiplies two matrices and leaves out residuals, norms and
-the left edge.  Differs: the order.  The paper lists the head of the position itself first, which, taken for the order
-of the factors, multiplies later by earlier and reads words backwards.
+the left edge.  The paper lists the head of the position itself first; who takes that for the order of the factors
+multiplies later by earlier, and reads words backwards.
 """
 
 from typing import Any, NamedTuple
