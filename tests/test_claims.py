@@ -249,7 +249,7 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
                                    } | {"all layers"}
     assert set(run["metrics"]["fixed query, layer 2"]) == {
         f"{kind}{name}" for kind in ("", "shuffled ", "answer ") for name in ("term 1", "term 2", "any term")} | {
-        "task explains", "answer explains"}
+        "answer explains", "both explain"}
     again = tmp_path / "again.json"
     codes.collect(again, [finished], "few codes", count=200)
     assert again.read_bytes() == file.read_bytes()

@@ -93,7 +93,7 @@ def test_what_a_code_says_is_read_and_what_it_does_not_say_is_not():
         chance = found["layer 2"][f"shuffled {name}"]
         assert found["layer 2"][name] > 0.95 > 0.6 > chance
         assert abs(found["layer 1"][name] - found["layer 1"][f"shuffled {name}"]) < 0.1
-    assert found["layer 2"]["task explains"] > 0.5 > 0.1 > abs(found["layer 1"]["task explains"])
+    assert found["layer 2"]["both explain"] > 0.5 > 0.1 > abs(found["layer 1"]["both explain"])
     nothing = latent_code.report(made(says=False, seed=2), made(says=False, seed=3))["layer 2"]
     assert all(abs(nothing[name] - nothing[f"shuffled {name}"]) < 0.1 for name in ("term 1", "any term"))
 
@@ -112,6 +112,10 @@ def test_a_code_that_says_the_answer_alone_scores_what_the_answer_scores():
     for codes in train, test:
         codes.target[:] = codes.target.round()
     assert latent_code.report(train, test)["layer 2"]["answer explains"] > 1 - 1e-6
+    for codes in train, test:                               # an answer beside noise: functions explain no more
+        codes.code[:, 1, 2:, 0] = 0.2 * rng.standard_normal(codes.code[:, 1, 2:, 0].shape)
+    share = latent_code.report(train, test)["layer 2"]
+    assert abs(share["both explain"] - share["answer explains"]) < 0.03 < 0.1 < share["answer explains"] < 0.9
     for name in "term 1", "any term":
         assert abs(found[name] - found[f"answer {name}"]) < 0.05 and found[name] > found[f"shuffled {name}"] + 0.1
     says = latent_code.report(made(seed=0), made(seed=1))["layer 2"]

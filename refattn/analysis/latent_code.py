@@ -157,25 +157,25 @@ def explained(code, groups) -> float:
 
 
 def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:
-    """{"layer 1": {label: macro-F1, "shuffled LABEL": ..., "answer LABEL": ..., "task explains": share, ...}, ...}.
+    """{"layer 1": {label: macro-F1, "shuffled LABEL": ..., "answer LABEL": ..., "both explain": share, ...}, ...}.
 
     Regressions are fitted on `train` (in-distribution tasks) and scored on `test` (held-out tasks).  Labels are those
     of the codes, and "any term" for `decode_terms`.  Two scores to compare with: after the labels were shuffled, and
-    from the true answer in place of the code, as a code that said the answer alone would have it.  "task explains"
-    and "answer explains" are shares of variance, `explained`, of the codes of `test`: between functions or rules, and
-    between answers, or 16 ranges where there are more.
+    from the true answer in place of the code, as a code that said the answer alone would have it.  "answer explains"
+    and "both explain" are shares of variance, `explained`, of the codes of `test`: between answers, or 16 ranges where
+    there are more, and between functions or rules with such an answer; the same on average where a code says no more.
     """
     labelled: list = [(name, decode, train.labels[name], test.labels[name]) for name in train.labels]
     if train.terms is not None:
         labelled.append(("any term", decode_terms, train.terms, test.terms))
     answer, answered = binned(train.target, test.target)
-    task = np.stack(list(test.labels.values()), axis=1)
     ranges = test.target if len(np.unique(test.target)) <= 16 else binned(test.target)[0].argmax(axis=1)
+    both = np.stack([*test.labels.values(), ranges], axis=1)
     alone, found = {name: score(answer, labels, answered, truth) for name, score, labels, truth in labelled}, {}
     for layer in range(train.code.shape[1]):
         x, other = train.at(layer, pair), test.at(layer, pair)
-        scores = found[f"layer {layer + 1}"] = {"task explains": explained(other, task),
-                                                "answer explains": explained(other, ranges)}
+        scores = found[f"layer {layer + 1}"] = {"answer explains": explained(other, ranges),
+                                                "both explain": explained(other, both)}
         for name, score, labels, truth in labelled:
             scores[name] = score(x, labels, other, truth)
             scores[f"shuffled {name}"] = score(x, labels, other, truth, seed=seed)

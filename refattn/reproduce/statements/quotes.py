@@ -35,10 +35,14 @@ QUOTES = {
         "simply applying RMSHead to linear attention (Linear Attention + RMSHead) and also the attention-weighted "
         "sum operation without nonlinearity (HYLA – nonlinearity) both by themselves can slightly boost "
         "performance",
+    "HYLA needs both RMSHead and the nonlinearity, on average":
+        "showing that both components in combination are required to obtain the observed performance improvements",
     "RMSHead helps, on average over all recorded pairs that differ in it":
-        "showing that both components in combination are required to obtain the observed performance improvements",
+        "model ablations that separate the contributions of the RMSHead normalization and the nonlinearity added to "
+        "the value network",
     "The nonlinearity helps, on average over all pairs that differ in it":
-        "showing that both components in combination are required to obtain the observed performance improvements",
+        "model ablations that separate the contributions of the RMSHead normalization and the nonlinearity added to "
+        "the value network",
     "RMSHead alone helps linear attention":
         "simply applying RMSHead to linear attention (Linear Attention + RMSHead) and also the attention-weighted "
         "sum operation without nonlinearity (HYLA – nonlinearity) both by themselves can slightly boost "
@@ -54,7 +58,7 @@ QUOTES = {
     "The code tells the terms of unseen tasks: better than chance":
         "it is possible to decode the terms underlying each function from the latent code using a logistic "
         "regression classifier",
-    "The target explains the code only in part, the function more":
+    "The target explains the code only in part: the function adds to it":
         "The structure of these clusters is only partially explained by the target value of the function for a "
         "given query value",
     "All models solve 80 % of held-out SRAVEN, given data and size":
@@ -72,8 +76,8 @@ QUOTES = {
     "The more rule combinations are held out, the lower the accuracy on SRAVEN": None,
     "The code tells the rule of unseen combinations: better than chance":
         "evaluated on unseen OOD tasks revealing that the latent code is predictive of the implemented rule",
-    "The rule explains the last layer's code, its answer's magnitude less":
-        "This tends to explain clusters more prominently in early layers",
+    "The rule explains the code beyond what the answer does":
+        "a strikingly structured code for the final layer across models with clusters closely matching the rule",
     "Later layers' codes tell the rule better":
         "This reveals that especially for later layers the latent code is strongly predictive of the subfunctions "
         "performed by the network",
@@ -104,8 +108,7 @@ QUOTES = {
     "Retrievals specialise":
         "the model often specializes its retrievals according to the ground-truth (up to a permutation)",
     "Pairings are specific to what is asked, and average out over all":
-        "The activation statistics switch distinctly between OoD training and testing and stay around the average "
-        "when all possible subsets are shown",
+        "activation statistics average out in (1), as each search features are called on in a uniform i.i.d. manner",
     "Compositional attention is better, on average over numbers of heads":
         "outperforms standard Multi-Head attention (lower is better) on out of distribution (OoD) variant of the "
         "various setups across various model capacities (low and high) and number of heads",
@@ -172,7 +175,7 @@ QUOTES = {
         "Figure 4a",
     "Trained on text, RegularGPT looks at a local window":
         "RegularGPT settles on the local windowed-attention pattern as those enforced manually in prior work",
-    "RegularGPT fails where a new level begins":
+    "RegularGPT loses where a new level begins":
         "it fails to recursively model more than 32^2 = 1024 tokens during inference",
     "RegularGPT keeps its perplexity up to what its trained levels can read":
         "this time it is able to extrapolate until 64^{\\lceil \\log_{64} 512 \\rceil} = 4096",

@@ -84,7 +84,6 @@ STATEMENTS = (
         f"pairs of query and key at T = 512, C = 128, K = 3 of those of one layer, whole levels; {words}", ratio, 1.0))
       for words, ratio in (
         ("C of each query, of T² as in R", lambda: pairs(512, 128, 3) / 512**2),
-        ("keys that exist, of T²", lambda: pairs(512, 128, 3, "mask") / 512**2),
         ("keys that exist, of a causal layer's", lambda: pairs(512, 128, 3, "mask") / (512 * 513 / 2)))),
     Statement("Modular Arithmetic is too hard for a chunk of 3", "R, section 5.3, table 1", None,
               "1,000,000 steps, 20 core-hours a run"),
@@ -113,13 +112,14 @@ STATEMENTS = (
         "the gradient's share of the last 32 of 256 characters, minus that in the untrained network, chunk 16", "text",
         (tuple(Side({**TEXT, **GPT_TEXT}, "receptive field", f"{kind}last 32") for kind in ("", "untrained ")),),
         ("text_codes",), "small")),
-    Statement("RegularGPT fails where a new level begins", "R, section 6, table 3", text(
+    Statement("RegularGPT loses where a new level begins", "R, section 6, table 3", text(
         "bits for the last character, trained to 128: at 512 minus at 256 with chunk 16, 1,024 minus 512 with 8, 2,048 "
         f"minus 1,024 with 32, {SAME}", *(({**GPT_TEXT, "chunk": chunk}, n, 2 * n) for chunk, n in NEW_LEVEL),
         beside=tuple((fields, n, 2 * n) for fields in (KERPLE, ALIBI) for _, n in NEW_LEVEL))),
     Statement("RegularGPT keeps its perplexity up to what its trained levels can read", "R, section 6, table 3", text(
-        f"bits for the last character, 2 minus 1 trained lengths, chunk 16, {SAME}, the same within 0.05",
-        (GPT_TEXT, 1, 2), beside=((KERPLE, 1, 2), (ALIBI, 1, 2)), margin=0.05)),
+        "bits for the last character, trained to 128: at 256 minus at 128 with chunk 16, 512 minus 128 with 8, 1,024 "
+        f"minus 128 with 32, {SAME}, the same within 0.05", *(({**GPT_TEXT, "chunk": chunk}, 1, n) for chunk, n in
+        NEW_LEVEL), beside=tuple((fields, 1, n) for fields in (KERPLE, ALIBI) for _, n in NEW_LEVEL), margin=0.05)),
     *(Statement(f"{name} loses less than T5 where texts are longer", "R, table 3", text(
         "bits for the last character, 16 minus 1 trained lengths, T5's less its own", (T5, 1, 16),
         beside=((fields, 1, 16),))) for name, fields in (("KERPLE", KERPLE), ("ALiBi", ALIBI))),
