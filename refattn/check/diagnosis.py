@@ -20,6 +20,7 @@ __all__ = ["Diagnosis", "diagnose"]
 
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
 LIKE = 0.5                     # and beyond this like one,
+SECOND = "the second answer to the same inputs is wrong, the first is right: a race, or a buffer that is not cleared?"
 SMALL = 0.01                   # unless it is a small part of it; errors below this part of the entries are said
 
 
@@ -57,7 +58,11 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     asked = {}
     for name, inputs in probes(call, sizes, seed).items():
         try:
-            asked[name] = Answer(call, inputs, twice=name == "all")
+            answers = [Answer(call, *x) for x in (call.twice(inputs) if name == "all" else [call(inputs)])]
+            asked[name], again = answers[0], answers[-1]
+            if again.wrong and not asked[name].wrong:
+                return Diagnosis(again.comparison._replace(again=True), SECOND, (),
+                                 tuple(pattern(again, n) for n in again.wrong), False, np.inf)
             if name == "stretched bias" and asked[name].misshapen:      # a kernel of whole ones need not know it
                 del asked[name]
         except ValueError:
