@@ -277,9 +277,26 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
         check.diagnose(lambda q, k, v, do: do, "hyla", mask="qk")
 
 
+def test_a_forward_alone_need_not_take_do():
+    def right(query, key, value, bias):
+        return VARIANTS["hyla"].forward(query, key, value, bias=bias)[0]
+    assert [entry.name for entry in check.compare(right, "hyla", bias="hqk").entries] == ["o"]
+    assert check.diagnose(right, "hyla", bias="hqk").comparison.ok
+    said = check.diagnose(lambda q, k, v, bias: right(q, k, v, 0 * bias), "hyla", bias="hqk")
+    assert said.verdict == "forward differs, no gradients given" and said.named, said
+    row = Call(None, "layers/MultiHead softmax", "float32").of.run
+
+    def layer(x, wq, bq, wk, bk, wv, bv, wo, bo, dropout=None):
+        given = dict(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo)
+        return row(given if dropout is None or ignored else given | {"dropout": dropout})["o"]
+    for ignored in False, True:                                 # dropout shows in a later draw
+        assert check.compare(layer, "layers/MultiHead softmax", seed=2).ok != ignored
+        assert check.diagnose(layer, "layers/MultiHead softmax", seed=2).comparison.ok != ignored
+
+
 @pytest.mark.parametrize("spoil, words", [
     (lambda q, k, v, do: 1 / 0, f"theirs raised ZeroDivisionError: division by zero, {__file__}:"),
-    (lambda q, k, v: q,
+    (lambda q, k, v, dout: q,
      "TypeError: <lambda>() got an unexpected keyword argument 'do'; it is called as theirs(q, k, v, do=do)"),
     (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; allowed: o alone, or o, dq, dk, dv"),
     (lambda q, k, v, do: {"out": do}, "theirs returned out; allowed: o, dq, dk, dv"),

@@ -83,9 +83,10 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
             sizes=None, seed=0, naive=False) -> Comparison:
     """Hold a kernel, or arrays that it has computed, against `variant` in float64.
 
-    theirs  : a function of NumPy arrays, theirs(q, k, v, do=do) -> o, dq, dk, dv or o alone; with `bias`, `keep`,
-              `dropout` it is called with these keywords too, and a bias's gradient comes next, those of further inputs
-              last.  It may return a mapping by these names instead, with softmax's `lse` (b, h, q), log sum exp, too.
+    theirs  : a function of NumPy arrays, theirs(q, k, v, do=do) -> o, dq, dk, dv or o alone (then it need not take
+              do); with `bias`, `keep`, `dropout` it is called with these keywords too, and a bias's gradient comes
+              next, those of further inputs last.  It may return a mapping by these names instead, with softmax's
+              `lse` (b, h, q), log sum exp, too.
               Or a mapping with q, k, v, do (bias, keep, dropout) and what they gave, as far as there.
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
     variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
@@ -161,11 +162,11 @@ class Call:
         inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
         return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
 
-    def takes(self, names, some=False) -> bool:
+    def takes(self, names, arrays=(), some=False) -> bool:
         """Whether the kernel can be called with these keywords, or with these beside others, as far as it tells."""
         try:
             of = signature(self.theirs) if callable(self.theirs) else signature(lambda **inputs: None)
-            return bool((of.bind_partial if some else of.bind)(**dict.fromkeys(names)))
+            return bool((of.bind_partial if some else of.bind)(*arrays, **dict.fromkeys(names)))
         except (TypeError, ValueError):                         # it does not, or does not tell
             return False
 
@@ -178,7 +179,7 @@ class Call:
         for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
             inputs = self.draw(sizes, s)
             shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
-            if shown - seen and (self.of.arrays or self.takes(inputs)):
+            if shown - seen and (self.of.arrays or self.takes(self.hand(inputs)[1])):
                 found, seen = [*found, s], seen | shown
         return found or [seed]
 
@@ -205,7 +206,9 @@ class Call:
                   for n, x in inputs.items()}
         if self.causal and self.forms["keep"] is None:
             del handed["keep"]
-        return [handed.pop(n) for n in self.of.arrays], handed
+        arrays = [handed.pop(n) for n in self.of.arrays]
+        less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
+        return arrays, less if self.takes(less, arrays) and not self.takes(handed, arrays) else handed
 
     def __call__(self, inputs) -> tuple[dict, dict]:
         """(inputs, results)."""
