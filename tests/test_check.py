@@ -12,6 +12,7 @@ import pytest
 
 from refattn import check, ops
 from refattn.attention import VARIANTS, masks
+from refattn.attention.pages import PAGES
 from refattn.automata.lemma_1 import lemma_1, lemma_1_backward
 from refattn.check.kernels import EXAMPLE, Call
 from refattn.verification import plain_formulas
@@ -108,6 +109,38 @@ def test_every_layout(layout):
         return [*(x.transpose(axes) for x in arrays), dbias]
 
     assert check.compare(run, "hyla", layout=layout, bias="1hqk").ok
+
+
+@pytest.mark.parametrize("page", ["compositional", "linear_state"])
+def test_a_selector_has_the_layout_too_and_a_state_has_none(page):
+    of = Call(None, page, "float32").of
+
+    def run(*arrays, **options):
+        inputs = dict(zip(of.arrays, arrays, strict=True)) | options
+        found = of.run({n: x.swapaxes(1, 2) if n in turned else x for n, x in inputs.items()})
+        return {n: x.swapaxes(1, 2) if n.removeprefix("d") in turned else x for n, x in found.items()}
+    turned = "q", "k", "v", "o", "do", "selector"
+    assert check.compare(run, page, layout="bhtd").ok
+
+
+def test_the_guide_lists_what_each_page_is_handed():
+    guide = (Path(check.__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
+    for name in [*PAGES, "linear_state"]:
+        of = Call(None, name, "float32").of
+        extras = ", ".join(f"{n} ({', '.join(of.letters[n])})" for n in of.arrays[3:])
+        assert not extras or f"| `{name}` | {extras}" in guide, extras
+
+
+def test_ready_cases_leave_out_what_a_kernel_does_not_take():
+    def ways(*words, **options):
+        return {case.id.split("-")[1] for case in check.pytest_params(*words, **options)}
+    assert ways("softmax") == {"plain", "bias", "keep", "dropout", "all", "causal"}
+    assert ways("softmax", ("keep", "bias")) == {"plain", "bias", "keep", "all"}
+    assert ways("softmax", options=["causal"]) == {"plain", "causal"}
+    assert ways("softmax", options=["keep"]) == {"plain", "keep"}
+    assert ways("linear_state") == ways("layers/MultiHead hyla") == {"plain"}
+    with pytest.raises(ValueError, match="option 'biass' is unknown, did you mean bias. allowed: bias, keep"):
+        check.pytest_params("softmax", options=("biass",))
 
 
 def test_a_wrong_entry_is_named_with_both_values():

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..refusals import unknown
 from ..verification import plain_formulas, rounding
 from ..verification.rounding import UNIT
 from .formulas import formulas
@@ -34,6 +35,7 @@ from .subjects import Subject, drawn, masked, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 
+OPTIONS = "bias", "keep", "dropout"
 FURTHER = 8                    # draws of a row among which each option is looked for
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
 
@@ -96,7 +98,8 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
               NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.  In half precision sums and
               elementwise steps are expected in float32, as in fused kernels, unless `naive`.
-    layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do and their gradients, "bhtd" say
+    layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do, a selector, and their gradients,
+              "bhtd" say
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
     causal  : whether query i sees the keys up to i + k - q only; a mask of the kernel's own, not handed over
@@ -123,21 +126,27 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     return next((report for report in reports if not report.ok), reports[0])
 
 
-def pytest_params(variant="hyla", **fixed) -> list:
+def pytest_params(variant="hyla", options=(*OPTIONS, "causal"), **fixed) -> list:
     """Settings for `compare` as pytest parameters: each option, all of them, a causal mask; in two precisions.
+
+    options : those that the kernel takes
 
         @pytest.mark.parametrize("settings", check.pytest_params("hyla", layout="bhtd"))
         def test_kernel(settings):
             report = check.compare(kernel, **settings)
             assert report.ok, str(report)
+
+    Raises ValueError for unknown names.
     """
     import pytest
-    letters = subject(variant).letters
-    one = {n: {n: letters[n]} for n in ("bias", "keep", "dropout") if n in letters and subject(variant).arrays}
+    if off := [n for n in options if n not in (*OPTIONS, "causal")]:
+        raise ValueError(unknown("option", off[0], (*OPTIONS, "causal")))
+    of = subject(variant)
+    one = {n: {n: of.letters[n]} for n in OPTIONS if n in options and n in of.letters and of.arrays}
     ways: dict[str, dict] = {"plain": {}, **one}
-    if one:
-        ways["all"] = {n: letters[n] for n in one}
-    if one and letters.get("keep") == "bhqk":
+    if len(one) > 1:
+        ways["all"] = {n: of.letters[n] for n in one}
+    if "causal" in options and of.letters.get("keep") == "bhqk" and of.arrays:
         ways["causal"] = {"causal": True}
     return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
             for name, way in ways.items() for dtype in ("float32", "float64")]
@@ -196,8 +205,8 @@ class Call:
 
     def turned(self, name, x, axes):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
-        page = self.of.arrays and name.removeprefix("d") in ("q", "k", "v", "o")
-        return x.transpose(axes) if page and x.ndim == 4 else x
+        letters = self.of.letters.get(name.removeprefix("d"), "") if self.of.arrays else ""
+        return x.transpose(axes) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
 
     def hand(self, inputs) -> tuple[list, dict]:
         """Positional arguments and keywords, fresh copies in their layout and dtype."""
@@ -258,7 +267,7 @@ class Call:
             raise ValueError(f"theirs has {', '.join(theirs)}; allowed: {', '.join((*self.of.arrays, *ends))} and at "
                              f"least one of o, dq, dk, dv")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
-        inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
+        inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
         for n, x in inputs.items():
             if not np.isfinite(x).all():
                 instead = ", and keep for what is not attended to" if n == "bias" else ""
