@@ -4,6 +4,7 @@ import re
 import sys
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from refattn import check, ops
 from refattn.attention import VARIANTS, masks
+from refattn.attention.pages import PAGES
 from refattn.automata.lemma_1 import lemma_1, lemma_1_backward
 from refattn.check.kernels import EXAMPLE, Call
 from refattn.verification import plain_formulas
@@ -109,6 +111,38 @@ def test_every_layout(layout):
     assert check.compare(run, "hyla", layout=layout, bias="1hqk").ok
 
 
+@pytest.mark.parametrize("page", ["compositional", "linear_state"])
+def test_a_selector_has_the_layout_too_and_a_state_has_none(page):
+    of = Call(None, page, "float32").of
+
+    def run(*arrays, **options):
+        inputs = dict(zip(of.arrays, arrays, strict=True)) | options
+        found = of.run({n: x.swapaxes(1, 2) if n in turned else x for n, x in inputs.items()})
+        return {n: x.swapaxes(1, 2) if n.removeprefix("d") in turned else x for n, x in found.items()}
+    turned = "q", "k", "v", "o", "do", "selector"
+    assert check.compare(run, page, layout="bhtd").ok
+
+
+def test_the_guide_lists_what_each_page_is_handed():
+    guide = (Path(check.__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
+    for name in [*PAGES, "linear_state"]:
+        of = Call(None, name, "float32").of
+        extras = ", ".join(f"{n} ({', '.join(of.letters[n])})" for n in of.arrays[3:])
+        assert not extras or f"| `{name}` | {extras}" in guide, extras
+
+
+def test_ready_cases_leave_out_what_a_kernel_does_not_take():
+    def ways(*words, **options):
+        return {case.id.split("-")[1] for case in check.pytest_params(*words, **options)}
+    assert ways("softmax") == {"plain", "bias", "keep", "dropout", "all", "causal"}
+    assert ways("softmax", ("keep", "bias")) == {"plain", "bias", "keep", "all"}
+    assert ways("softmax", options=["causal"]) == {"plain", "causal"}
+    assert ways("softmax", options=["keep"]) == {"plain", "keep"}
+    assert ways("linear_state") == ways("layers/MultiHead hyla") == {"plain"}
+    with pytest.raises(ValueError, match="option 'biass' is unknown, did you mean bias. allowed: bias, keep"):
+        check.pytest_params("softmax", options=("biass",))
+
+
 def test_a_wrong_entry_is_named_with_both_values():
     def change(results, inputs):
         results[1][1, 3, 2, 0] += 0.5
@@ -135,6 +169,26 @@ def test_a_row_without_a_folder_is_a_row_too():
         y, saved = lemma_1(a, b)
         return y, *lemma_1_backward(saved, do)
     assert check.compare(kernel, "lemma_1").ok
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_second_answer_is_judged_too(dtype):
+    """As of a race, or a buffer that is not cleared; sums in another order may differ."""
+    def later(factor):
+        calls = count()
+
+        def change(results, inputs):
+            return [results[0], results[1] * (factor if next(calls) else 1), *results[2:]]
+        return kernel(VARIANTS["softmax"], change)
+    report = check.compare(later(1.009), "softmax", dtype=dtype)
+    assert [entry.name for entry in report.entries if not entry.ok] == ["dq"]
+    assert str(report).startswith(f"softmax, {dtype}, against refattn in float64: the second answer to the same inputs")
+    said = str(check.diagnose(later(1.009), "softmax", dtype=dtype))
+    assert said.startswith("the second answer to the same inputs is wrong, the first is right: a race, or a buffer")
+    assert "\ndq: 990 of 990 entries are wrong, by 9e-03 of their size" in said
+    report = check.compare(later(1 + 4 * np.finfo(dtype).eps), "softmax", dtype=dtype)
+    assert report.ok and str(report).startswith(f"softmax, {dtype}, against refattn in float64\n")
+    assert check.diagnose(later(1 + 4 * np.finfo(dtype).eps), "softmax", dtype=dtype).comparison.ok
 
 
 def test_nan_and_a_wrong_shape_are_errors():
@@ -256,9 +310,26 @@ def test_a_wrong_number_of_results_and_an_unknown_option():
         check.diagnose(lambda q, k, v, do: do, "hyla", mask="qk")
 
 
+def test_a_forward_alone_need_not_take_do():
+    def right(query, key, value, bias):
+        return VARIANTS["hyla"].forward(query, key, value, bias=bias)[0]
+    assert [entry.name for entry in check.compare(right, "hyla", bias="hqk").entries] == ["o"]
+    assert check.diagnose(right, "hyla", bias="hqk").comparison.ok
+    said = check.diagnose(lambda q, k, v, bias: right(q, k, v, 0 * bias), "hyla", bias="hqk")
+    assert said.verdict == "forward differs, no gradients given" and said.named, said
+    row = Call(None, "layers/MultiHead softmax", "float32").of.run
+
+    def layer(x, wq, bq, wk, bk, wv, bv, wo, bo, dropout=None):
+        given = dict(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo)
+        return row(given if dropout is None or ignored else given | {"dropout": dropout})["o"]
+    for ignored in False, True:                                 # dropout shows in a later draw
+        assert check.compare(layer, "layers/MultiHead softmax", seed=2).ok != ignored
+        assert check.diagnose(layer, "layers/MultiHead softmax", seed=2).comparison.ok != ignored
+
+
 @pytest.mark.parametrize("spoil, words", [
     (lambda q, k, v, do: 1 / 0, f"theirs raised ZeroDivisionError: division by zero, {__file__}:"),
-    (lambda q, k, v: q,
+    (lambda q, k, v, dout: q,
      "TypeError: <lambda>() got an unexpected keyword argument 'do'; it is called as theirs(q, k, v, do=do)"),
     (lambda q, k, v, do: (do, q, k), "theirs returned 3 arrays; allowed: o alone, or o, dq, dk, dv"),
     (lambda q, k, v, do: {"out": do}, "theirs returned out; allowed: o, dq, dk, dv"),

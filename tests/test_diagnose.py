@@ -366,6 +366,21 @@ def test_a_right_causal_kernel_is_told_that_it_is_one(page):
         assert not check.compare(kernel, page, **options).ok and check.compare(kernel, page, causal=True, **options).ok
         said = check.diagnose(kernel, page, **options)
         assert str(said) == "right if queries see no later key: causal=True" and not said.lines
+        assert str(check.diagnose(kernel, page, sizes={"k": 6}, **options)) == str(said)
+
+    def first(q, k, v, do, **options):                      # np.tril of whole ones
+        seen = np.tri(q.shape[1], k.shape[1], dtype=bool)
+        o, saved = forward(q, k, v, **options | {"keep": seen & options.get("keep", True)})
+        return o, *(x for x in backward(saved, do) if x is not None)
+    for options in {}, {"bias": "bhqk", "keep": "b11k"}:
+        said = str(check.diagnose(first, page, **options))
+        assert said.startswith("right if query i sees keys 0 to i: its causal mask counts from the first key, ")
+        assert check.compare(first, page, causal=True, sizes={"k": 6}, **options).ok
+
+    def lost(q, k, v, do, keep):                            # the last key, which a mask from the first never shows
+        o, saved = forward(q, k, v, keep=keep & (np.arange(k.shape[1]) < k.shape[1] - 1))
+        return o, *(x for x in backward(saved, do) if x is not None)
+    assert check.diagnose(lost, page, keep="b11k").verdict.startswith("forward differs")
 
     def wrong(q, k, v, do):                                 # causal, and its values are doubled
         return kernel(q, k, 2 * v, do)

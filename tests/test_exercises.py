@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,31 @@ def test_a_forgotten_use_is_named_by_its_line(tmp_path, capsys):
     said = capsys.readouterr().out
     assert re.search(r"^dq +WRONG", said, re.M) and re.search(r"^dv +agrees", said, re.M)
     assert re.search(r"^line \(5\) of hyla_backward", said, re.M)
+
+
+def test_a_file_may_import_its_neighbour_and_have_any_function(tmp_path, capsys):
+    (tmp_path / "my_neighbour.py").write_text("from refattn.attention.softmax import *", encoding="utf-8")
+    path = tmp_path / "mine.py"
+    path.write_text("import sys; sys.path.insert(0, 'own'); import my_neighbour\n"
+                    "def kernel(q, k, v, do):\n    return my_neighbour.softmax(q, k, v)[0]\n"
+                    "def wrong(q, k, v, do):\n    return -kernel(q, k, v, do)\n", encoding="utf-8")
+    before = [*sys.path]
+    for name, status in ("", 0), (":kernel", 0), (":wrong", 1):
+        assert main(["check", f"{path}{name}", "--as", "softmax"]) == status, capsys.readouterr().err
+        assert sys.path == ["own", *before]
+        sys.path.remove("own")
+    assert main(["check", f"{path}:wronk", "--as", "softmax"]) == 2
+    assert "mine.py' has no function 'wronk', did you mean wrong?" in capsys.readouterr().err
+
+
+def test_a_variant_has_a_pair_of_its_own_name(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    for name in "hyla_deep", "compositional_linear":
+        path.write_text(f"from refattn.attention.pages import PAGES\n"
+                        f"{name}, {name}_backward = PAGES['{name}'][1:3]\n", encoding="utf-8")
+        assert main(["check", str(path), "--as", name]) == 0, capsys.readouterr().err
+    assert main(["check", str(path), "--as", "hyla_deep"]) == 2
+    assert "neither kernel nor hyla_deep and hyla_deep_backward" in capsys.readouterr().err
 
 
 def test_a_file_that_does_not_fit_is_one_line(tmp_path, capsys):

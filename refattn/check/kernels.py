@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..refusals import unknown
 from ..verification import plain_formulas, rounding
 from ..verification.rounding import UNIT
 from .formulas import formulas
@@ -34,6 +35,7 @@ from .subjects import Subject, drawn, masked, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 
+OPTIONS = "bias", "keep", "dropout"
 FURTHER = 8                    # draws of a row among which each option is looked for
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
 
@@ -65,6 +67,7 @@ class Comparison(NamedTuple):
     dtype: str
     entries: tuple[Entry, ...]
     allowed: str
+    again: bool = False        # whether of the second answer to the same inputs, the first being right
 
     @property
     def ok(self) -> bool:
@@ -73,7 +76,8 @@ class Comparison(NamedTuple):
 
     def __str__(self):
         width = max(6, *(len(entry.name) for entry in self.entries))
-        return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64",
+        second = ": the second answer to the same inputs, the first agrees" * self.again
+        return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64{second}",
                           *(f"{entry.name:{width}} {entry}" for entry in self.entries), self.allowed])
 
 
@@ -81,9 +85,10 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
             sizes=None, seed=0, naive=False) -> Comparison:
     """Hold a kernel, or arrays that it has computed, against `variant` in float64.
 
-    theirs  : a function of NumPy arrays, theirs(q, k, v, do=do) -> o, dq, dk, dv or o alone; with `bias`, `keep`,
-              `dropout` it is called with these keywords too, and a bias's gradient comes next, those of further inputs
-              last.  It may return a mapping by these names instead, with softmax's `lse` (b, h, q), log sum exp, too.
+    theirs  : a function of NumPy arrays, theirs(q, k, v, do=do) -> o, dq, dk, dv or o alone (then it need not take
+              do); with `bias`, `keep`, `dropout` it is called with these keywords too, and a bias's gradient comes
+              next, those of further inputs last.  It may return a mapping by these names instead, with softmax's
+              `lse` (b, h, q), log sum exp, too.
               Or a mapping with q, k, v, do (bias, keep, dropout) and what they gave, as far as there.
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
     variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
@@ -93,7 +98,8 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
               NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.  In half precision sums and
               elementwise steps are expected in float32, as in fused kernels, unless `naive`.
-    layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do and their gradients, "bhtd" say
+    layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do, a selector, and their gradients,
+              "bhtd" say
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
     causal  : whether query i sees the keys up to i + k - q only; a mask of the kernel's own, not handed over
@@ -105,9 +111,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               sizes and axes, whatever sizes and layout say
 
     One query (number 1), or sequence 1 of a row's x, is a hundred times smaller than the others: there an epsilon
-    shows.  The kernel is called twice.  A row draws its options by chance, so it is called with further draws that show
-    those left out, as far as it takes them.  The error bar of each entry is measured (`verification.rounding`); the
-    report's last line says how.
+    shows.  The kernel is called twice, and both answers are judged.  A row draws its options by chance, so it is called
+    with further draws that show those left out, as far as it takes them.  The error bar of each entry is measured
+    (`verification.rounding`); the report's last line says how.
 
     Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
     or answers differently when asked again.
@@ -115,25 +121,32 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if isinstance(theirs, Mapping):
         return call.report(*call.given())
-    reports = [call.report(*call(call.draw(sizes, s), twice=True)) for s in call.seeds(sizes, seed)]
+    reports = [call.report(*answer)._replace(again=i > 0) for s in call.seeds(sizes, seed)
+               for i, answer in enumerate(call.twice(call.draw(sizes, s)))]
     return next((report for report in reports if not report.ok), reports[0])
 
 
-def pytest_params(variant="hyla", **fixed) -> list:
+def pytest_params(variant="hyla", options=(*OPTIONS, "causal"), **fixed) -> list:
     """Settings for `compare` as pytest parameters: each option, all of them, a causal mask; in two precisions.
+
+    options : those that the kernel takes
 
         @pytest.mark.parametrize("settings", check.pytest_params("hyla", layout="bhtd"))
         def test_kernel(settings):
             report = check.compare(kernel, **settings)
             assert report.ok, str(report)
+
+    Raises ValueError for unknown names.
     """
     import pytest
-    letters = subject(variant).letters
-    one = {n: {n: letters[n]} for n in ("bias", "keep", "dropout") if n in letters and subject(variant).arrays}
+    if off := [n for n in options if n not in (*OPTIONS, "causal")]:
+        raise ValueError(unknown("option", off[0], (*OPTIONS, "causal")))
+    of = subject(variant)
+    one = {n: {n: of.letters[n]} for n in OPTIONS if n in options and n in of.letters and of.arrays}
     ways: dict[str, dict] = {"plain": {}, **one}
-    if one:
-        ways["all"] = {n: letters[n] for n in one}
-    if one and letters.get("keep") == "bhqk":
+    if len(one) > 1:
+        ways["all"] = {n: of.letters[n] for n in one}
+    if "causal" in options and of.letters.get("keep") == "bhqk" and of.arrays:
         ways["causal"] = {"causal": True}
     return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
             for name, way in ways.items() for dtype in ("float32", "float64")]
@@ -158,11 +171,11 @@ class Call:
         inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
         return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
 
-    def takes(self, names, some=False) -> bool:
+    def takes(self, names, arrays=(), some=False) -> bool:
         """Whether the kernel can be called with these keywords, or with these beside others, as far as it tells."""
         try:
             of = signature(self.theirs) if callable(self.theirs) else signature(lambda **inputs: None)
-            return bool((of.bind_partial if some else of.bind)(**dict.fromkeys(names)))
+            return bool((of.bind_partial if some else of.bind)(*arrays, **dict.fromkeys(names)))
         except (TypeError, ValueError):                         # it does not, or does not tell
             return False
 
@@ -175,7 +188,7 @@ class Call:
         for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
             inputs = self.draw(sizes, s)
             shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
-            if shown - seen and (self.of.arrays or self.takes(inputs)):
+            if shown - seen and (self.of.arrays or self.takes(self.hand(inputs)[1])):
                 found, seen = [*found, s], seen | shown
         return found or [seed]
 
@@ -192,8 +205,8 @@ class Call:
 
     def turned(self, name, x, axes):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
-        page = self.of.arrays and name.removeprefix("d") in ("q", "k", "v", "o")
-        return x.transpose(axes) if page and x.ndim == 4 else x
+        letters = self.of.letters.get(name.removeprefix("d"), "") if self.of.arrays else ""
+        return x.transpose(axes) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
 
     def hand(self, inputs) -> tuple[list, dict]:
         """Positional arguments and keywords, fresh copies in their layout and dtype."""
@@ -202,30 +215,34 @@ class Call:
                   for n, x in inputs.items()}
         if self.causal and self.forms["keep"] is None:
             del handed["keep"]
-        return [handed.pop(n) for n in self.of.arrays], handed
+        arrays = [handed.pop(n) for n in self.of.arrays]
+        less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
+        return arrays, less if self.takes(less, arrays) and not self.takes(handed, arrays) else handed
 
-    def __call__(self, inputs, twice=False) -> tuple[dict, dict]:
+    def __call__(self, inputs) -> tuple[dict, dict]:
         """(inputs, results)."""
-        found = []
-        for _ in range(1 + twice):
-            arrays, options = self.hand(inputs)
-            before = [np.array(x) for x in (*arrays, *options.values())]
-            try:
-                results = self.theirs(*arrays, **options)
-            except (Exception, SystemExit) as e:
-                at = [x for x in extract_tb(e.__traceback__)[1:] if "-packages" not in x.filename]
-                told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
-                where = f", {at[-1].filename}:{at[-1].lineno}" if at else f"; it is called as theirs({told})"
-                raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}") from e
-            for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
-                if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
-                    raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
-            found.append(self.named(results, inputs))
-        for n, x in found[0].items() if twice else ():
-            y, size = found[1][n], np.abs(x[np.isfinite(x)]).max(initial=0)
+        arrays, options = self.hand(inputs)
+        before = [np.array(x) for x in (*arrays, *options.values())]
+        try:
+            results = self.theirs(*arrays, **options)
+        except (Exception, SystemExit) as e:
+            at = [x for x in extract_tb(e.__traceback__)[1:] if "-packages" not in x.filename]
+            told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
+            where = f", {at[-1].filename}:{at[-1].lineno}" if at else f"; it is called as theirs({told})"
+            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}") from e
+        for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
+            if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+                raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
+        return inputs, self.named(results, inputs)
+
+    def twice(self, inputs) -> list[tuple[dict, dict]]:
+        """(inputs, results) of the first call, and those of a second one unless they are the same bit for bit."""
+        (_, first), (_, second) = found = [self(inputs), self(inputs)]
+        for n, x in first.items():
+            y, size = second[n], np.abs(x[np.isfinite(x)]).max(initial=0)
             if x.shape != y.shape or not np.allclose(x, y, 0.01, 0.01 * size, equal_nan=True):
                 raise ValueError(f"theirs answers differently when asked again with the same inputs: {n}")
-        return inputs, found[0]
+        return found[:1] if all(np.array_equal(x, second[n], equal_nan=True) for n, x in first.items()) else found
 
     def named(self, results, inputs) -> dict:
         """What a kernel returned, by name, in our layout, in float64."""
@@ -250,7 +267,7 @@ class Call:
             raise ValueError(f"theirs has {', '.join(theirs)}; allowed: {', '.join((*self.of.arrays, *ends))} and at "
                              f"least one of o, dq, dk, dv")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
-        inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", "bias", "keep", "dropout")}
+        inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
         for n, x in inputs.items():
             if not np.isfinite(x).all():
                 instead = ", and keep for what is not attended to" if n == "bias" else ""

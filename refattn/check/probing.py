@@ -18,7 +18,7 @@ def probes(call, sizes, seed) -> dict:
     found["all"] = full
     if not call.of.arrays or "q" not in full:
         further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *seeds[1:])}
-        return found | {f"draw {s}": x for s, x in further.items() if call.takes(x)}
+        return found | {f"draw {s}": x for s, x in further.items() if call.takes(call.hand(x)[1])}
     given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     found["one sequence"] = call.draw(one_sequence(sizes), seed + 1)
@@ -40,8 +40,8 @@ def one_sequence(sizes):
 
 class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
-    def __init__(self, call, inputs, twice=False):
-        self.inputs, self.theirs = call(inputs, twice)
+    def __init__(self, call, inputs, theirs):
+        self.inputs, self.theirs = inputs, theirs
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]

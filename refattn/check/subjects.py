@@ -149,9 +149,12 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}
 
 
-def masked(of: Subject, inputs) -> dict:
-    """Inputs whose keep leaves out later keys too.  Raises ValueError for a subject that has no such mask."""
+def masked(of: Subject, inputs, first=False) -> dict:
+    """Inputs whose keep leaves out later keys too, counted from the last one or, if `first`, from the first.
+
+    Raises ValueError for a subject that has no such mask.
+    """
     if of.letters.get("keep") != "bhqk" or not of.arrays:
         raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
     queries, keys = (inputs[n].shape[1] for n in "qk")
-    return inputs | {"keep": np.tri(queries, keys, keys - queries, bool) & inputs.get("keep", True)}
+    return inputs | {"keep": np.tri(queries, keys, (keys - queries) * (not first), bool) & inputs.get("keep", True)}

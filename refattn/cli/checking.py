@@ -12,45 +12,51 @@ from .options import Parser, Usage, as_option, whole
 __all__ = ["run"]
 
 
+def defined(where: str) -> dict:
+    """What a file of Python or a module defines; the file's directory, or the current one, is looked in too."""
+    file = where.endswith(".py")
+    if file and not os.path.isfile(where):
+        raise Usage(f"{where!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
+    place = os.path.dirname(os.path.abspath(where)) if file else os.getcwd()
+    sys.path.insert(0, place)
+    try:
+        return runpy.run_path(where) if file else vars(importlib.import_module(where))
+    except (Exception, SystemExit) as error:
+        what = f"{where} cannot be run" if file else f"module {where!r} cannot be imported"
+        raise Usage(f"{what} ({type(error).__name__}: {error})") from None
+    finally:
+        sys.path.remove(place)
+
+
 def function(text: str):
-    """The function of MODULE:FUNCTION, looked for in the current directory too."""
-    module, colon, name = text.partition(":")
+    """The function of MODULE:FUNCTION or FILE:FUNCTION."""
+    module, colon, name = text.rpartition(":")
     if not (module and colon and name):
         raise Usage(f"MODULE:FUNCTION is {text!r}; allowed: a module, a colon and a name, such as mine:kernel")
-    sys.path.insert(0, os.getcwd())
-    try:
-        found = importlib.import_module(module)
-    except (Exception, SystemExit) as error:
-        raise Usage(f"module {module!r} cannot be imported ({type(error).__name__}: {error})") from None
-    finally:
-        sys.path.pop(0)
-    if not callable(getattr(found, name, None)):
-        near = [n for n in vars(found) if callable(getattr(found, n))]
-        raise Usage(f"{module!r} has no function {name!r}{choices(name, near)}")
-    return getattr(found, name)
+    found = defined(module)
+    if not callable(found.get(name)):
+        raise Usage(f"{module!r} has no function {name!r}{choices(name, [n for n in found if callable(found[n])])}")
+    return found[name]
 
 
 def of_file(path: str, variant: str):
     """The function `kernel` of a file, or its pair of a page's name, NAME and NAME_backward, as one kernel."""
     from ..attention.pages import page
-    if not os.path.isfile(path):
-        raise Usage(f"{path!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
-    try:
-        found = runpy.run_path(path)
-    except (Exception, SystemExit) as error:
-        raise Usage(f"{path} cannot be run ({type(error).__name__}: {error})") from None
+    found = defined(path)
     if "kernel" in found:
         return found["kernel"]
     if "/" in variant or variant == "linear_state":
         raise Usage(f"{path} has no kernel; allowed with {variant}: a function of that name")
-    page_of = page(variant).forward
-    name = getattr(page_of, "func", page_of).__name__
+    forward = page(variant).forward
+    own = getattr(forward, "func", forward).__name__             # of a variant that is a page with other settings
+    name = variant if variant in found else own
+    settings = getattr(forward, "keywords", {}) if name == own else {}
     pair = [found.get(f"{name}{ending}") for ending in ("", "_backward")]
     if None in pair:
-        raise Usage(f"{path} has neither kernel nor {name} and {name}_backward; allowed: one of the two")
+        raise Usage(f"{path} has neither kernel nor {variant} and {variant}_backward; allowed: one of the two")
 
     def kernel(*arrays, do, **options):
-        o, saved = pair[0](*arrays, **getattr(page_of, "keywords", {}), **options)
+        o, saved = pair[0](*arrays, **settings, **options)
         return o, *pair[1](saved, do)
 
     return kernel
@@ -62,7 +68,8 @@ def run(argv) -> int:
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
-                        "arrays; of a file `kernel`, or the pair V(q, k, v, ...) -> o, saved and V_backward(saved, do)")
+                        "arrays; of FILE.py:FUNCTION that one, of a file alone `kernel`, or the pair V(q, k, v, ...) "
+                        "-> o, saved and V_backward(saved, do)")
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")

@@ -437,7 +437,7 @@ def hyla_jax(q, k, v, *, bias, keep, dropout, bug=""):
 # -------------------------------------------------------------------------------------------------- compositional
 
 def compositional_torch(q, k, v, selector, key_map, *, bias, keep, dropout, bug=""):
-    """Layout bhtd (selector stays b q s c).  Search, retrieve all S x R, select by dot products."""
+    """Layout bhtd, of the selector too.  Search, retrieve all S x R, select by dot products."""
     s = q @ k.mT
     if bug == "bias before scale":
         s = (s if bias is None else s + bias) / q.shape[-1] ** 0.5
@@ -450,7 +450,7 @@ def compositional_torch(q, k, v, selector, key_map, *, bias, keep, dropout, bug=
     judged = torch.einsum("bsqk,brke->bqsre", p, v) if bug == "selected without dropout" else retrieved
     keys = judged @ key_map
     width = {"width of search": q, "width of v": v}.get(bug, selector).shape[-1]
-    logits = torch.einsum("bqsc,bqsrc->bqsr", selector, keys) / width ** 0.5
+    logits = torch.einsum("bsqc,bqsrc->bqsr", selector, keys) / width ** 0.5
     g = logits.softmax(2 if bug == "softmax over searches" else 3)
     if bug == "selected once for all searches":
         g = logits.mean(2, keepdim=True).softmax(3).expand(logits.shape)
@@ -458,7 +458,7 @@ def compositional_torch(q, k, v, selector, key_map, *, bias, keep, dropout, bug=
 
 
 def compositional_by_hand(q, k, v, selector, key_map, *, do, bias, keep, dropout, bug=""):
-    """Layout bhtd (selector stays b q s c)."""
+    """Layout bhtd, of the selector too."""
     scale, thin = q.shape[-1] ** -0.5, selector.shape[-1] ** -0.5
     s = q @ k.mT * scale
     s = s if bias is None else s + bias
@@ -466,15 +466,15 @@ def compositional_by_hand(q, k, v, selector, key_map, *, do, bias, keep, dropout
     c = p if dropout is None else p * dropout
     y = torch.einsum("bsqk,brke->bqsre", c, v)                      # retrievals
     x = y @ key_map                                                 # their keys
-    g = (torch.einsum("bqsc,bqsrc->bqsr", selector, x) * thin).softmax(-1)
+    g = (torch.einsum("bsqc,bqsrc->bqsr", selector, x) * thin).softmax(-1)
     o = torch.einsum("bqsr,bqsre->bsqe", g, y)
     if bug == "o not weighted":                                     # forward only
         o = y.mean(3).transpose(1, 2)
 
     dg = torch.einsum("bsqe,bqsre->bqsr", do, y)
     dl = g * dg if bug == "softmax of g without its sum" else g * (dg - (g * dg).sum(-1, keepdim=True))
-    dx = torch.einsum("bqsr,bqsc->bqsrc", dl, selector) * thin
-    dselector = torch.einsum("bqsr,bqsrc->bqsc", dl, x) * thin
+    dx = torch.einsum("bqsr,bsqc->bqsrc", dl, selector) * thin
+    dselector = torch.einsum("bqsr,bqsrc->bsqc", dl, x) * thin
     dmap = torch.einsum("bqsre,bqsrc->ec", y, dx)
     if bug == "dmap unscaled":
         dmap = dmap / thin

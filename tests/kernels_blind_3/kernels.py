@@ -786,7 +786,7 @@ def right_compositional_map_to_selector(q, k, v, selector, wr, *, do, bias, keep
         b, r, m, e = v.shape
         t = c @ v.permute(0, 2, 1, 3).reshape(b, 1, m, r * e)
         t = t.reshape(*c.shape[:3], r, e)                   # (b, s, q, r, e)
-        u = selector.transpose(1, 2) @ wr.T                 # selector is (b, q, s, c) in either layout
+        u = selector @ wr.T
         l = (t @ u[..., None])[..., 0] * selector.shape[-1] ** -0.5
         return (l.softmax(-1)[..., None, :] @ t)[..., 0, :]
     return by_autograd(forward, (q, k, v, selector, wr), bias, do)

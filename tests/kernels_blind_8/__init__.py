@@ -17,7 +17,7 @@ rows of operations had no lines, which were thought not to be searched; three ha
 made of is as true.  For eight, words were looked for that no report has; by the words as they were, and with what a
 report calls nearest, 163 were named in float64.  One thought to be wrong is right, keys without their bias under a
 softmax; another was found to be before any run; both are in `RIGHT_TOO`.  One kernel took the selector to have the
-layout of q, and was repaired after a first run in float64.
+layout of q, which it has by now, and was repaired after a first run in float64.
 
 Since then no right one is called wrong, and
 

@@ -894,7 +894,7 @@ def comp_values_first(q, k, v, selector, wr, do):
         a /= a.sum(-1, keepdims=True)
         found = (a @ both).reshape(B, Q, R, E + C)
         t, key = found[..., :E], found[..., E:]
-        l = np.einsum("bqrc,bqc->bqr", key, selector[:, :, s]) * C ** -0.5
+        l = np.einsum("bqrc,bqc->bqr", key, selector[:, s]) * C ** -0.5
         g = np.exp(l)
         g /= g.sum(-1, keepdims=True)
         o[:, s] = np.einsum("bqr,bqre->bqe", g, t)
@@ -902,10 +902,10 @@ def comp_values_first(q, k, v, selector, wr, do):
         dl = g * dg
         dl -= g * dl.sum(-1, keepdims=True)
         dl *= C ** -0.5
-        dsel[:, :, s] = np.einsum("bqr,bqrc->bqc", dl, key)
+        dsel[:, s] = np.einsum("bqr,bqrc->bqc", dl, key)
         dfound = np.empty_like(found)
         dfound[..., :E] = g[..., None] * do[:, s, :, None]
-        dfound[..., E:] = dl[..., None] * selector[:, :, s, None]
+        dfound[..., E:] = dl[..., None] * selector[:, s, :, None]
         dfound = dfound.reshape(B, Q, -1)
         dboth += a.swapaxes(1, 2) @ dfound
         da = dfound @ both.swapaxes(1, 2)

@@ -404,7 +404,7 @@ WRONG = [
      "search|sum|last|head", (
         "dboth += a", "dboth = a")),
     ("compositional, values first", "the root of e for that of c", "5", "o", FACTOR, (
-        "selector[:, :, s]) * C ** -0.5", "selector[:, :, s]) * E ** -0.5")),
+        "selector[:, s]) * C ** -0.5", "selector[:, s]) * E ** -0.5")),
     ("compositional, values first", "dq and dk are not scaled", "1b 2b", "dq", FACTOR, (
         "np.sum(da * a, -1, keepdims=True)) / sqrt(D)", "np.sum(da * a, -1, keepdims=True))")),
     ("compositional, mlp", "maps of selector and retrieval side by side in the other order", "5", "o",
