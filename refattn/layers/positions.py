@@ -142,8 +142,9 @@ def _angles(xp, places: range, width: int, base: float, dtype: str):
 def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
     """table[t, 2i] = sin(t base^(-2i/m)), table[t, 2i+1] = cos(same), float64.  Source: Vaswani et al. 2017, 3.5.
 
-    Raises ValueError for an odd width.
+    Raises ValueError for an odd width, a base that is not above 0.
     """
+    Rotary(base)                                            # knows what is allowed
     if width % 2:
         raise ValueError(f"width is {width}; allowed: even numbers, since sines and cosines come in pairs")
     angle = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
