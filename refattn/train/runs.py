@@ -5,6 +5,7 @@
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
     best.npz         parameters at the best evaluation, where the recipe says which that is
     result.json      final metrics, seconds, machine, versions: its presence says that the run is complete
+    error.txt        why the run failed, until a resumed one gets beyond its last checkpoint
     curves.png       where matplotlib is installed
 
 Every file but metrics.jsonl appears whole or not at all (temporary name, sync, rename); lines of metrics.jsonl past the
@@ -33,7 +34,7 @@ try:
 except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
-CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
+CHECKPOINT, BEST, ERROR = "checkpoint.npz", "best.npz", "error.txt"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
