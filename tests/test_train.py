@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import threading
@@ -335,6 +336,14 @@ def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
     monkeypatch.undo()
     there = np.concatenate([x.ravel() for x in leaves(refattn.load(tmp_path / "run")[2])])
     np.testing.assert_allclose(there, flat(fit(tiny(attention_dropout=0.1), progress=False)), atol=2e-4)
+
+
+def test_the_only_run_below_a_directory_is_loaded_by_its_name(tmp_path):
+    fit(tiny(), tmp_path / "hyla-seed0", progress=False)
+    assert refattn.load(tmp_path)[0] == tiny()
+    shutil.copytree(tmp_path / "hyla-seed0", tmp_path / "copy")
+    with pytest.raises(ValueError, match=re.escape(f"{str(tmp_path)!r} holds 2 runs; allowed: one of them, such as ")):
+        refattn.load(tmp_path)
 
 
 # --- evaluation ------------------------------------------------------------------------------------------------------

@@ -25,9 +25,7 @@ def run(argv) -> int:
     options = parser.parse(argv)
     path, prompt, last = options.pop("run"), options.pop("prompt"), options.pop("last", False)
     try:
-        path, *more = runs.find(path)
-        if more:
-            raise Usage(f"RUN holds {len(more) + 1} runs; allowed: one of them, such as {path}")
+        path = runs.only(path)
         recipe, model, p = runs.load(path, best=not last and Path(path, runs.BEST).exists())
         if not hasattr(recipe, "write"):
             raise Usage(f"RUN is of {recipe.TASK}, which says nothing; allowed: runs of recipes that write")

@@ -234,6 +234,14 @@ def find(path) -> list[Path]:
     return [file.parent for file in found]
 
 
+def only(path) -> Path:
+    """The one run directory at or right below `path`.  Raises ValueError where there is none, or are several."""
+    first, *more = find(path)
+    if more:
+        raise ValueError(f"{str(path)!r} holds {len(more) + 1} runs; allowed: one of them, such as {first}")
+    return first
+
+
 def read_recipe(path):
     """The recipe of a run directory.  Raises ValueError when it is not one of ours."""
     from .. import recipes  # the one look upwards: a run names its recipe
@@ -246,9 +254,11 @@ def read_recipe(path):
 def load(path, *, best: bool = False):
     """(recipe, model, parameters) of a run directory, at its last checkpoint: `evaluate(*load(path), "held_out")`.
 
+    path : of the run, or right above it, if there is no other
     best : at the best of its evaluations instead, where the recipe says what that is (CHOSEN_BY)
-    Raises ValueError, one line, when there is no run or its checkpoint is truncated or foreign.
+    Raises ValueError, one line, when there is no run, are several or its checkpoint is truncated or foreign.
     """
+    path = only(path)
     recipe = read_recipe(path)
     model = recipe.build()
     listed = model.parameters()
