@@ -45,11 +45,11 @@ def check_multiple(made, name: str, of: str, even: bool = False) -> None:
 
 
 def check_fields(made) -> None:
-    """`check` of every field of a dataclass whose fields are made by `setting`; NumPy's numbers become Python's."""
+    """`check` of every field of a dataclass, as `setting` says or its type alone; NumPy's numbers become Python's."""
     for f in fields(made):
         if hasattr(getattr(made, f.name), "dtype"):
             object.__setattr__(made, f.name, getattr(made, f.name).tolist())
-        allowed = {name: f.metadata[name] for name in ("least", "most", "choices")}
+        allowed = {name: f.metadata[name] for name in ("least", "most", "choices") if name in f.metadata}
         check(f.name, getattr(made, f.name), f.type, **allowed)
 
 
