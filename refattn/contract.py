@@ -151,8 +151,9 @@ def _spread(x, own: str, letters: str, size):
 
 
 def laid_out_like(x, a):
-    """x, which broadcasts against `a`, copied so that its memory order is that of `a`; numbers and axes are the same.
+    """x, which broadcasts against `a`, in the memory order of `a`; numbers and axes are the same.
 
+    A copy, unless x has that order already.
     Two orders in one elementwise operation cost many times the operation.
     """
     axes = sorted(range(x.ndim), key=a.strides[a.ndim - x.ndim:].__getitem__, reverse=True)
