@@ -123,7 +123,8 @@ def run(argv) -> int:
     made = compared(trained)
     if "plot" in options:                                   # first, since a reader may leave the tables early
         if not made:
-            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
+            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained; "
+                        f"allowed: with one")
         plot(options["plot"], made)
     if "json" in options:
         print(json.dumps({"runs": [one.outcome for one in found], "damaged": {str(k): v for k, v in damaged.items()},

@@ -183,7 +183,7 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
     step, theirs = meta.get("step"), meta.get("recipe")
     fields_there = theirs.get("fields") if isinstance(theirs, dict) else None
     if completed(recipe, fields_there) != describe(recipe)["fields"]:
-        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json; allowed: that one")
     if (now := recipe.data_read(resuming)) and meta.get("data") not in (None, now):
         raise ValueError(f"{file} was trained on {meta['data']}, but now there is {now}; allowed: the former")
     if type(step) is not int or not 0 <= step <= recipe.steps:
@@ -217,7 +217,7 @@ def result(path, recipe=None) -> dict | None:
         if not good(found.get(name)):
             raise ValueError(f"{file} is no result of a run (its {name} is {reprlib.repr(found.get(name))})")
     if recipe is not None and completed(recipe, found["fields"]) != describe(recipe)["fields"]:
-        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json; allowed: that one")
     return found
 
 
