@@ -73,10 +73,10 @@ def _sizes(spec: str, a: str, b: str, shape_a, shape_b) -> dict[str, int]:
     size = dict(zip(a, shape_a, strict=False))
     for letters, shape in (a, shape_a), (b, shape_b):
         if len(letters) != len(shape):
-            raise ValueError(f"contract {spec!r}: {letters!r} names {len(letters)} axes, the array has shape {shape}")
+            raise ValueError(f"contract {spec!r}: {letters!r} is of shape {shape}; allowed: {len(letters)} axes")
     for x, n in zip(b, shape_b, strict=True):
-        if size.setdefault(x, n) != n:
-            raise ValueError(f"contract {spec!r}: axis {x} is {size[x]} in the first operand but {n} in the second")
+        if (m := size.setdefault(x, n)) != n:
+            raise ValueError(f"contract {spec!r}: axis {x} is {m} in the first, {n} in the second; allowed: one size")
     return size
 
 
@@ -151,8 +151,9 @@ def _spread(x, own: str, letters: str, size):
 
 
 def laid_out_like(x, a):
-    """x, which broadcasts against `a`, copied so that its memory order is that of `a`; numbers and axes are the same.
+    """x, which broadcasts against `a`, in the memory order of `a`; numbers and axes are the same.
 
+    A copy, unless x has that order already.
     Two orders in one elementwise operation cost many times the operation.
     """
     axes = sorted(range(x.ndim), key=a.strides[a.ndim - x.ndim:].__getitem__, reverse=True)
@@ -195,7 +196,7 @@ def agree(**arrays) -> dict[str, int]:
         if len(letters) != len(x.shape):
             raise ValueError(f"{name} has shape {x.shape}; allowed: {len(letters)} axes ({', '.join(letters)})")
         for letter, n in zip(letters, x.shape, strict=True):
-            if size.setdefault(letter, n) != n:
-                raise ValueError(f"axis {letter} is {size[letter]} in {owner[letter]} but {n} in {name}")
+            if (m := size.setdefault(letter, n)) != n:
+                raise ValueError(f"axis {letter} is {m} in {owner[letter]} but {n} in {name}; allowed: one size")
             owner.setdefault(letter, name)
     return size

@@ -32,8 +32,10 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes, ValueError for a mask of another shape, a negative rate.
+    Raises TypeError for arrays of several dtypes, ValueError for a mask of another shape, a negative rate, a step
+    below 1.
     """
+    check_integers({"step": step}, "step")
     if not rate >= 0:
         raise ValueError(f"rate is {rate}; allowed: numbers of at least 0")
     first, second = state

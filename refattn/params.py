@@ -50,10 +50,16 @@ def check_choice(name: str, value, allowed) -> None:
         raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(str, allowed))}")
 
 
-def check_views(p) -> None:
+def check_read(read) -> None:
+    """Nothing, or a ValueError for positions to be read that are no slice."""
+    if not isinstance(read, slice | None):
+        raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
+
+
+def check_views(p, name: str = "p") -> None:
     """Nothing, or a TypeError where the flat array stands in place of its named views."""
     if hasattr(p, "dtype"):
-        raise TypeError(f"p is an array of shape {p.shape}; allowed: the named views that params.allocate gives")
+        raise TypeError(f"{name} is an array of shape {p.shape}; allowed: the named views that params.allocate gives")
 
 
 class Views:

@@ -29,7 +29,7 @@ def run(tmp_path_factory):
 
 
 def test_files(run):
-    assert {path.name for path in run.iterdir()} | {"best.npz", "curves.png"} == keys("")
+    assert {path.name for path in run.iterdir()} | {"best.npz", "curves.png", "error.txt"} == keys("")
 
 
 def test_the_checkpoint(run):

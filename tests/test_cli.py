@@ -318,7 +318,7 @@ DAMAGES = [                                                 # what is done to a 
     (damage_foreign_npz, ["checkpoint.npz is not a complete refattn checkpoint"]),
     (damage_pickle, ["checkpoint.npz is not a complete refattn checkpoint"]),
     (damage_other_layout, ["was written for other parameters", "16", "8"]),
-    (damage_other_recipe, ["was written by another recipe"]),
+    (damage_other_recipe, ["was written by another recipe", "; allowed: that one"]),
     (damage_nan, ["first", "not finite"]),
     (damage_missing_array, ["second", "is missing"]),
     (damage_step, ["step 1000000", "from 0 to 30"]),
@@ -428,6 +428,12 @@ def flat_for_views(layer, x):
     layer.forward(flat, x)
 
 
+def flat_gradient(model, x):
+    flat, p = params.allocate(model.parameters(), np.float64)
+    y, saved = model.forward(p, x)
+    model.backward(p, saved, y, flat)
+
+
 BAD_CALLS = [                                               # call, exception, what it must contain
     ("q and k of other heads", page(k=np.zeros((2, 6, 3, 5))), ValueError, ["axis h is 4 in q but 3 in k"]),
     ("k and v of other lengths", page(v=np.zeros((2, 5, 4, 7))), ValueError, ["axis k is 6 in k but 5 in v"]),
@@ -453,6 +459,9 @@ BAD_CALLS = [                                               # call, exception, w
        ["p is an array of shape", "allowed: the named views that params.allocate gives"])
       for kind, x in ((MultiHead(6, 2, 3), np.zeros((1, 2, 6))), (FeedForward(6, 4), np.zeros((2, 6))),
                       (decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))))),
+    ("the flat gradient for its views", lambda: flat_gradient(
+        decoder(MultiHead(6, 2, 3), hidden=4, layers=1, inputs=5), np.zeros((1, 2, 5))), TypeError,
+     ["grads is an array of shape"]),
     ("a keep of numbers", page(keep=np.ones((3, 6))), TypeError, ["keep", "float64", "booleans"]),
     ("an unknown variant", lambda: variant("hila"), ValueError, ["'hila'", *VARIANTS]),
     ("unknown knobs", lambda: variant(Knobs("sparsemax", 1, "relu")), ValueError,
@@ -485,7 +494,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("no heads", lambda: MultiHead(6, 0, 3), ValueError, ["heads is 0", "at least 1"]),
     ("no layers", lambda: decoder(MultiHead(6, 2, 3), hidden=4, layers=0, inputs=5), ValueError, ["layers is 0", "1"]),
     ("a contraction that does not fit", lambda: contract("ab,bc->ac", np.zeros((2, 3)), np.zeros((4, 5))), ValueError,
-     ["axis b is 3", "4 in the second"]),
+     ["axis b is 3", "4 in the second; allowed: one size"]),
     ("a flat array of another size", lambda: params.view(np.zeros(5), LISTED), ValueError, ["(5,)", "(6,)"]),
     ("rebinding a parameter", lambda: setattr(params.allocate(LISTED)[1], "w", np.zeros((2, 3))), AttributeError,
      ["w cannot be bound", "p.w[...] = x"]),

@@ -298,7 +298,7 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
     (["--language", "parity", "--seed", "-1"], "--seed is -1; allowed"),
     (["--language", "d12", "--chunk", "9"], "d12 has 14 states"),
     (["--language", "parity", "--out", "/proc/none"], "--out is '/proc/none', which cannot be written"),
-    (["--table", "/nowhere"], "--table is '/nowhere', which cannot be read (No such file or directory)"),
+    (["--table", "/nowhere"], "--table is '/nowhere', which cannot be read (No such file or directory); allowed: "),
     (["--table", "setup.py"], "--table: setup.py begins with"),
     (["--regex", "(a"], "--regex: regular expression '(a' cannot be read"),
     (["--regex", "(ab)*"], "it names 'a', 'b', to which no symbol of the alphabet '01' belongs"),

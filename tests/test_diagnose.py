@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +53,7 @@ def own(call):
 
 def test_every_step_is_rough():
     """Where an array loses its class on the way, bars are silently too small: here every operation must be off."""
-    rounding.noise = rounding.Noise("float32").draw(0, 2)
+    rounding.current.set(rounding.Noise("float32").draw(0, 2))
     x = rounding.Rough(np.random.default_rng(0).standard_normal((4, 5)))
     for f in (lambda x: x + 1, lambda x: x @ x.T, np.exp, lambda x: x.sum(axis=1), lambda x: x.mean(axis=0),
               lambda x: rounding.einsum("ij,kj->ik", x, x) * 1, lambda x: rounding.where(x > 0, x, 0) * 3,
@@ -61,6 +63,21 @@ def test_every_step_is_rough():
         y, exact = f(x), f(x)                       # twice: the noise is another one
         assert type(y) is rounding.Rough and (y.host != exact.host).mean() > 0.4
         assert np.abs(y.host - exact.host).max() < 1e-3 * np.abs(y.host).max()
+
+
+def test_two_threads_have_bars_of_their_own():
+    """Their evaluations take turns, so each draws its noise between the other's drawing and computing."""
+    x, together = np.random.default_rng(0).standard_normal((4, 5)), threading.Barrier(2, timeout=60)
+
+    def bars(dtype, wait=lambda: None):
+        def run(xp):
+            wait()
+            return {"y": xp.exp(xp.asarray(x)) @ xp.asarray(x).T}
+        return rounding.bars(run, dtype)[1]["y"]
+    alone = [bars(dtype) for dtype in ("float32", "float64")]
+    with ThreadPoolExecutor(2) as pool:
+        beside = [pool.submit(bars, dtype, together.wait) for dtype in ("float32", "float64")]
+    assert all(np.array_equal(one, other.result()) for one, other in zip(alone, beside, strict=True))
 
 
 @pytest.mark.parametrize("name", [*PAGES, "linear_state"])

@@ -118,6 +118,8 @@ def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
     drawn = np.concatenate([x.ravel() for x in found["hidden"]])
     assert drawn.dtype == np.float32 and set(np.unique(drawn)) == {0, np.float32(1 / 0.75)}
     assert abs((drawn == 0).mean() - 0.25) < 5 * (0.1875 / drawn.size) ** 0.5
+    assert np.array_equal(found["residual"][0][1].ravel(), np.where(                # bit for bit what it always was
+        np.frombuffer(np.random.default_rng(0).bytes(2 * 64 * 26 * 32), np.uint16) >= 16_384, np.float32(1 / 0.75), 0))
     assert recipe("sort_of_clevr", dropout=0.0).dropped(None, np, 64, 26, 1) == {}
 
 

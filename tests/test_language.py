@@ -17,6 +17,7 @@ from refattn.train.evaluation import moved
 from refattn.train.writing import drawn, streamed, written
 from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
+from tests.tiny import tiny
 
 SIZES = {"text": "documentation", "width": 16, "heads": 2, "layers": 2, "length": 9, "chunk": 2, "selector": 3}
 MODELS = [("softmax", "learned"), ("softmax", "t5"), ("linear", "interleaved"), ("linear", "rotary"),
@@ -212,11 +213,16 @@ def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
     (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"),
     (["RUN"], "PROMPT is missing; allowed: what refattn write --help lists"),
     (["RUN", "x", "--temperature", "-1"], "--temperature is -1.0; allowed: numbers from 0 on"),
-    (["RUN", "x", "--tokens", "-1"], "--tokens is -1"),
+    (["RUN", "x", "--tokens", "-1"], "write: --tokens is -1; allowed: an integer of at least 0"),
+    (["RUN", "x", "--top-k", "-1"], "write: --top-k is -1; allowed: an integer of at least 0"),
+    (["OTHER", "x"], "RUN is of fuzzy_logic, which says nothing; allowed: runs of scan, text"),
     (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
     (["RUN", "x", "--top-k", "many"], "--top-k is 'many'; allowed: whole numbers")])
-def test_write_answers_bad_input_in_one_line(run, words, piece, capsys):
-    assert cli.main(["write", *(str(run) if word == "RUN" else word for word in words)]) == 2
+def test_write_answers_bad_input_in_one_line(run, words, piece, tmp_path, capsys):
+    paths = {"RUN": str(run), "OTHER": str(tmp_path)}
+    if "OTHER" in words:
+        fit(tiny(steps=1), tmp_path, progress=False)
+    assert cli.main(["write", *(paths.get(word, word) for word in words)]) == 2
     said = capsys.readouterr()
     assert piece in said.err and said.err.count("\n") == 1 and not said.out
 

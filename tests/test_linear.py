@@ -33,7 +33,7 @@ def test_dropped_keys_count_for_nothing():
 
 def test_a_state_takes_what_linear_attention_takes():
     q = np.ones((2, 3, 4, 5))
-    refused("axis k is 3 in k but 2 in v", linear_state, q, q, q[:, :2])
+    refused("axis k is 3 in k but 2 in v; allowed: one size", linear_state, q, q, q[:, :2])
     refused("axis d is 5 in q but 4 in k", linear_state, q, q[..., :4], q)
     with pytest.raises(TypeError, match="float32"):
         linear_state(q, q, q.astype(np.float32))

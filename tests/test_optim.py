@@ -85,12 +85,14 @@ def test_a_limit_below_zero_is_refused(limit):
 @pytest.mark.parametrize("change, words", [
     ({"mask": np.ones(1)}, "mask has shape (1,); allowed: (3,)"),
     ({"rate": -0.1}, "rate is -0.1; allowed: numbers of at least 0"),
+    ({"step": 0}, "step is 0; allowed: an integer of at least 1"),
     ({"rate": float("nan")}, "rate is nan; allowed: numbers of at least 0")])
 def test_an_update_stretches_no_mask_and_climbs_no_hill(change, words):
-    flat = np.ones(3)
+    flat, state = np.ones(3), optim.moments(np.ones(3))
     with pytest.raises(ValueError) as caught:
-        optim.adamw_step(flat, flat * 2, optim.moments(flat), **{"step": 1, "rate": 0.1, "decay": 0.5, **change})
+        optim.adamw_step(flat, flat * 2, state, **{"step": 1, "rate": 0.1, "decay": 0.5, **change})
     assert str(caught.value) == words and (flat == 1).all()
+    assert "step" not in change or not np.any(state)
 
 
 def test_a_gradient_whose_squares_overflow_is_no_update():

@@ -87,6 +87,8 @@ def test_the_pairings_are_the_same_up_to_the_order_of_features():
     (lambda: t5_buckets(2, 2, 8, 4), "8 buckets with max_distance 4 are too few"),
     (lambda: t5_buckets(2, 2, 2, 8, bidirectional=True), "max_distance 8 are too few; allowed: at least 4"),
     (lambda: sinusoidal(4, 3), "width is 3; allowed: even numbers"),
+    (lambda: sinusoidal(4, 2, 0), "base is 0; allowed: numbers above 0"),
+    (lambda: sinusoidal(4, 2, -3.0), "base is -3.0; allowed: numbers above 0"),
 ])
 def test_bad_settings(call, words):
     with pytest.raises(ValueError, match=words):

@@ -126,6 +126,8 @@ def test_dropouts_come_from_one_draw():
     one, two = dropouts(np.random.default_rng(0), 0.5, [(2, 3), (4,)], np)
     whole, = dropouts(np.random.default_rng(0), 0.5, [(10,)], np)
     np.testing.assert_array_equal(np.concatenate([one.ravel(), two]), whole)
+    bits = np.random.default_rng(0).integers(65_536, size=10, dtype=np.uint16)      # bit for bit what it always was
+    np.testing.assert_array_equal(whole, np.where(bits >= 32_768, np.float32(2), 0))
 
 
 def test_scan_is_scored_on_whole_splits_by_what_is_decoded():
@@ -192,7 +194,7 @@ def test_a_run_writes_the_actions_of_a_command(tmp_path, capsys):
     assert cli.main(["write", str(tmp_path / "run"), "jump", "--tokens", "-1"]) == 2
     assert "tokens is -1; allowed: whole numbers from 0" in capsys.readouterr().err
     assert cli.main(["write", str(tmp_path / "run"), "jump", "--temperature", "2"]) == 2
-    assert "--temperature cannot go with scan" in capsys.readouterr().err
+    assert "--temperature cannot go with scan; allowed: --tokens" in capsys.readouterr().err
 
 
 def test_what_is_written_is_what_is_predicted():

@@ -9,9 +9,9 @@ import pytest
 from refattn import cli
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr
-from refattn.train import fit, runs
+from refattn.train import NonFinite, fit, runs
 from refattn.train.curves import COLOURS, Curve, by_value, figure, shown_column
-from tests.tiny import tiny
+from tests.tiny import disturbed, tiny
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,24 @@ def test_a_run_that_is_trained_right_now_is_running(comparison, capsys):
         assert show(capsys, comparison / "hyla-seed1").startswith("1 run: 1 running\n")
     assert not runs.at_work(comparison / "hyla-seed1")
     assert show(capsys, comparison / "hyla-seed0").startswith("1 run: 1 finished\n")
+
+
+def test_a_run_that_failed_says_why_until_it_gets_on(tmp_path, capsys):
+    def poison(step, batch):
+        if step == 5:
+            batch.tokens[...] = np.nan
+    path, why = tmp_path / "hyla-seed0", "; step 6: the gradient of embed.w is not finite"
+    with pytest.raises(NonFinite):
+        fit(disturbed(poison), path, progress=False)
+    said = " ".join(show(capsys, path).split())
+    assert "hyla-seed0 is not complete: stopped, at step 5 of 30 (17%), training loss " in said and why in said
+    assert json.loads(show(capsys, path, "--json"))["runs"][0]["error"].endswith(why)
+    with runs.locked(path):
+        assert "not finite" not in show(capsys, path)
+    fit(tiny(), path, resume=True, max_seconds=1e-6, progress=False)                # no checkpoint later than that
+    assert "not finite" in show(capsys, path)
+    fit(tiny(), path, resume=True, progress=False)
+    assert not (path / runs.ERROR).exists()
 
 
 def test_what_is_damaged_is_named_and_the_rest_is_shown(comparison, tmp_path, capsys):

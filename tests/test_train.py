@@ -3,11 +3,13 @@
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -335,6 +337,30 @@ def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
     monkeypatch.undo()
     there = np.concatenate([x.ravel() for x in leaves(refattn.load(tmp_path / "run")[2])])
     np.testing.assert_allclose(there, flat(fit(tiny(attention_dropout=0.1), progress=False)), atol=2e-4)
+
+
+def test_a_recipe_of_ones_own_has_plain_fields_and_is_entered_to_be_loaded(tmp_path, monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Own(type(tiny())):
+        TASK = "own"
+        attention: str = "softmax"
+        factor: float = 2.0
+    own = Own(**tiny(attention="softmax").__dict__)
+    with pytest.raises(ValueError, match="factor is 'x'; allowed: numbers"):
+        replace(own, factor="x")
+    fit(own, tmp_path / own.name, progress=False)
+    with pytest.raises(ValueError, match="'own' is unknown; allowed: .*, and one entered into refattn.recipes.RECIPES"):
+        refattn.load(tmp_path)
+    monkeypatch.setitem(recipes.RECIPES, "own", Own)
+    assert refattn.load(tmp_path)[0] == own
+
+
+def test_the_only_run_below_a_directory_is_loaded_by_its_name(tmp_path):
+    fit(tiny(), tmp_path / "hyla-seed0", progress=False)
+    assert refattn.load(tmp_path)[0] == tiny()
+    shutil.copytree(tmp_path / "hyla-seed0", tmp_path / "copy")
+    with pytest.raises(ValueError, match=re.escape(f"{str(tmp_path)!r} holds 2 runs; allowed: one of them, such as ")):
+        refattn.load(tmp_path)
 
 
 # --- evaluation ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..contract import agree, broadcasts
-from ..params import check_views
+from ..params import check_read, check_views
 from ..xp import array_module, check_alike
 
 
@@ -15,8 +15,7 @@ def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:
     """
     check_views(p)
     check_alike(**inputs)
-    if not isinstance(read, slice | None):
-        raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
+    check_read(read)
     for name, x in inputs.items():
         if x is not None and (x.ndim != 3 or x.shape[-1] != width):
             raise ValueError(f"{name} has shape {x.shape}; allowed: (b, t, m) with m = {width}")

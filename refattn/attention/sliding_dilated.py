@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..contract import agree, contract, laid_out_like
 from ..layers.protocol import Gradients
-from ..params import Parameter, check_choice, check_integers
+from ..params import Parameter, check_choice, check_integers, check_read
 from ..xp import check_alike
 from .kept import appended
 from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
@@ -103,7 +103,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
-    check_tokens(0, read)
+    check_read(read)
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "

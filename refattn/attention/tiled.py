@@ -83,12 +83,13 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
 def tiled_backward(saved, do):
     """dq, dk, dv, dbias, *dextras from do (b, q, h, e); each tile's forward is repeated."""
     row, xp = variant(saved.page), array_module(saved.q)
-    one = _softmax_tile_backward(saved, do) if row.tiles == "softmax" else (
-        lambda arrays, options: row.backward(row.forward(*arrays.values(), **options)[1], do))
     names = "q", "k", "v", "bias", *row.extras
     gradients = [None if x is None else xp.zeros_like(x) for x in (*saved[:3], saved.bias, *saved.extras)]
+    mean = None if saved.o is None else contract("bqhe,bqhe->bhq", do, saved.o)[..., None]      # sum_k a_k da_k
     for keys, arrays, options in _tiles(saved):
-        for name, whole, part in zip(names, gradients, one(arrays, options), strict=False):
+        parts = (row.backward(row.forward(*arrays.values(), **options)[1], do) if mean is None else
+                 _softmax_tile_backward(saved, do, mean, arrays, options))
+        for name, whole, part in zip(names, gradients, parts, strict=False):
             if whole is not None:
                 view = _along(whole, row.axes[name], keys)
                 view += part
@@ -119,18 +120,12 @@ def _softmax(saved):
     return o, saved._replace(o=o, top=xp.where(empty, 0, top), total=total)
 
 
-def _softmax_tile_backward(saved, do):
-    xp = array_module(saved.q)
-    mean = contract("bqhe,bqhe->bhq", do, saved.o)[..., None]                   # sum_k a_k da_k, without any a
-
-    def one(arrays, options):
-        (q, k, v), (bias, keep, dropout) = arrays.values(), options.values()
-        s = ops.scores(q, k, bias)                                              # (1) again
-        a = xp.exp((s if keep is None else xp.where(keep, s, -xp.inf)) - saved.top) / saved.total       # (2)-(5) again
-        dv = contract("bhqk,bqhe->bkhe", ops.drop(a, dropout), do)              # (4)
-        da = ops.drop(contract("bqhe,bkhe->bhqk", do, v), dropout)              # (4)
-        ds = a * (da - mean)                                                    # (2), (3), (5)
-        dq, dk, dbias = ops.scores_backward(q, k, bias, ds)                     # (1)
-        return dq, dk, dv, dbias
-
-    return one
+def _softmax_tile_backward(saved, do, mean, arrays, options):
+    (q, k, v), (bias, keep, dropout), xp = arrays.values(), options.values(), array_module(saved.q)
+    s = ops.scores(q, k, bias)                                                  # (1) again
+    a = xp.exp((s if keep is None else xp.where(keep, s, -xp.inf)) - saved.top) / saved.total           # (2)-(5) again
+    dv = contract("bhqk,bqhe->bkhe", ops.drop(a, dropout), do)                  # (4)
+    da = ops.drop(contract("bqhe,bkhe->bhqk", do, v), dropout)                  # (4)
+    ds = a * (da - mean)                                                        # (2), (3), (5)
+    dq, dk, dbias = ops.scores_backward(q, k, bias, ds)                         # (1)
+    return dq, dk, dv, dbias

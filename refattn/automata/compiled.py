@@ -49,7 +49,8 @@ TILE = 1 << 22                 # hidden units that are held at once where words 
 class Compiled(NamedTuple):
     automaton: Automaton
     model: RegularGPT
-    flat: Any                  # all parameters as one array, in the layout of model.parameters()
+    flat: Any                  # all parameters as one array, in the layout of model.parameters();
+                               # of a loaded one the table of its embedding alone
     parameters: Any            # its views by name
 
 

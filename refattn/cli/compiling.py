@@ -59,7 +59,8 @@ def source(options):
             return Path(options["table"]).stem, read_table(options["table"])
         return "regex", from_regex(options["regex"], options.get("alphabet", "01"))
     except OSError as error:
-        raise Usage(f"--table is {options['table']!r}, which cannot be read ({error.strerror})") from None
+        raise Usage(f"--table is {options['table']!r}, which cannot be read ({error.strerror}); allowed: "
+                    f"a file") from None
     except ValueError as error:
         words = as_option(error, {"alphabet"})
         raise Usage(words if words.startswith("--") else f"--{given[0]}: {words}") from None

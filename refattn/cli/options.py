@@ -84,7 +84,7 @@ def summary(kind) -> str:
 
 def allowed(field) -> str:
     """The choices of a field as words of its help."""
-    choices = field.metadata["choices"]
+    choices = field.metadata.get("choices")
     return f"; one of {', '.join(choices)}" if choices else ""
 
 
@@ -131,7 +131,7 @@ def train_parser(kind, fixed: dict) -> Parser:
         if f.name in (kind.COMPARES, "seed"):
             continue
         default = defaults.get(f.name, f.default)
-        text = f"{f.metadata['help']}{allowed(f)} (default: {default!s})".replace("%", "%%")
+        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default!s})".replace("%", "%%")
         if f.type is bool:
             group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
         else:

@@ -15,7 +15,7 @@ ABOUT = "kind", "first", "second"
 def look(directory) -> tuple[list[Found], dict]:
     """The runs at or below a directory in the order in which they were begun, and {path: words} of what is damaged.
 
-    An unfinished run's error says how far it is.
+    An unfinished run's error says how far it is, and why it failed.
     """
     from ..train import runs
     from ..train.compare import outcome
@@ -40,6 +40,8 @@ def look(directory) -> tuple[list[Found], dict]:
             done |= {"step": step, "running": runs.at_work(path)}
             done["error"] = (f"{'running' if done['running'] else 'stopped'}, at step {step:,} of {recipe.steps:,} "
                              f"({step / max(recipe.steps, 1):.0%}){loss}")
+            if not done["running"] and (why := Path(path, runs.ERROR)).exists():        # not its user's wish
+                done["error"] += f"; {why.read_text(encoding='utf-8', errors='replace').strip()}"
         found.append(Found(path, recipe, done))
     found.sort(key=lambda one: (Path(one.path, "recipe.json").stat().st_mtime_ns, one.path))
     return found, damaged
@@ -121,7 +123,8 @@ def run(argv) -> int:
     made = compared(trained)
     if "plot" in options:                                   # first, since a reader may leave the tables early
         if not made:
-            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained")
+            raise Usage(f"--plot is {options['plot']!r}, but {options['directory']} holds no run that was trained; "
+                        f"allowed: with one")
         plot(options["plot"], made)
     if "json" in options:
         print(json.dumps({"runs": [one.outcome for one in found], "damaged": {str(k): v for k, v in damaged.items()},

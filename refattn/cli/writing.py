@@ -15,6 +15,7 @@ OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500, of SCAN the lo
 
 def run(argv) -> int:
     """Write on; the prompt first."""
+    from ..recipes import RECIPES
     from ..train import runs
     parser = Parser("refattn write", "What the model of a run directory says after a prompt, as it comes.")
     parser.add_argument("run", metavar="RUN", help="a run directory of a recipe that writes")
@@ -25,15 +26,15 @@ def run(argv) -> int:
     options = parser.parse(argv)
     path, prompt, last = options.pop("run"), options.pop("prompt"), options.pop("last", False)
     try:
-        path, *more = runs.find(path)
-        if more:
-            raise Usage(f"RUN holds {len(more) + 1} runs; allowed: one of them, such as {path}")
+        path = runs.only(path)
         recipe, model, p = runs.load(path, best=not last and Path(path, runs.BEST).exists())
         if not hasattr(recipe, "write"):
-            raise Usage(f"RUN is of {recipe.TASK}, which says nothing; allowed: runs of recipes that write")
+            writers = ", ".join(name for name, kind in RECIPES.items() if hasattr(kind, "write"))
+            raise Usage(f"RUN is of {recipe.TASK}, which says nothing; allowed: runs of {writers}")
+        known = [name for name in OPTIONS if name in signature(recipe.write).parameters]
         for name in options:
-            if name not in signature(recipe.write).parameters:
-                raise Usage(f"{flag(name)} cannot go with {recipe.TASK}")
+            if name not in known:
+                raise Usage(f"{flag(name)} cannot go with {recipe.TASK}; allowed: {', '.join(map(flag, known))}")
         for piece in recipe.write(model, p, prompt, **options):
             print(piece, end="", flush=True)
     except ValueError as error:

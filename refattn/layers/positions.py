@@ -142,12 +142,12 @@ def _angles(xp, places: range, width: int, base: float, dtype: str):
 def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
     """table[t, 2i] = sin(t base^(-2i/m)), table[t, 2i+1] = cos(same), float64.  Source: Vaswani et al. 2017, 3.5.
 
-    Raises ValueError for an odd width.
+    Raises ValueError for an odd width, a base that is not above 0.
     """
     if width % 2:
         raise ValueError(f"width is {width}; allowed: even numbers, since sines and cosines come in pairs")
-    angle = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
-    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width)
+    cos, sin = _angles(np, range(length), width, Rotary(base).base, "d")        # which knows what base is allowed
+    return np.stack([sin, cos], axis=-1).reshape(length, width)
 
 
 def image_table(length: int, width: int) -> np.ndarray:

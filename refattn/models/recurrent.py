@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..contract import contract
-from ..params import Parameter, check_integers
+from ..params import Parameter, check_integers, check_read
 from ..xp import array_module, check_alike
 
 __all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
@@ -45,8 +45,7 @@ class Recurrent:
         """y (b, q, o) at the positions `read`, at all unless given.  Returns y and Saved, whose `states` has all h."""
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
-        if not isinstance(read, slice | None):
-            raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
+        check_read(read)
         xp = array_module(p.wi)
         z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
         h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)

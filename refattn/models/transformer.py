@@ -92,6 +92,7 @@ class Transformer:
 
     def backward(self, p, saved, dy, grads):
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
+        check_views(grads, "grads")
         table, dtable = (getattr(each.embed, "table", None) for each in (p, grads))
         dh = self.readout.backward(p.readout, saved.h, dy, grads.readout, table, dtable)        # (3)
         dh = self.stack.backward(p, saved.stack, dh, grads).x                                   # (2)

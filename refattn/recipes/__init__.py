@@ -73,7 +73,7 @@ def from_document(document: dict, source) -> Recipe:
     known = {**RECIPES, CompiledAutomaton.TASK: CompiledAutomaton}
     try:
         if task not in known:
-            raise ValueError(unknown("task", task, list(known)))
+            raise ValueError(f"{unknown('task', task, list(known))}, and one entered into refattn.recipes.RECIPES")
         names = {f.name for f in fields(known[task])}
         if not isinstance(given, dict) or not given or set(given) - names:
             odd = sorted(set(given) - names) if isinstance(given, dict) and given else "everything"

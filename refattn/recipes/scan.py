@@ -28,18 +28,16 @@ from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
 from .attention import attention_of
-from .base import ConstantRateRecipe, FiniteRecipe, check, check_multiple, setting
+from .base import LEVELS, ConstantRateRecipe, FiniteRecipe, check, check_multiple, kept, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
-LEVELS = 1 << 16               # of which dropout keeps a share: its probability is a multiple of 1 / LEVELS
 
 
 def dropouts(rng, rate: float, shapes, xp) -> list:
     """For each shape an array of 0, with probability `rate`, and else of 1 / (1 - rate), all from one draw."""
     sizes = [prod(shape) for shape in shapes]
-    below = round(rate * LEVELS)
-    kept = to_device(rng.integers(LEVELS, size=sum(sizes), dtype=np.uint16) >= below, xp)
-    factors, ends = xp.multiply(kept, LEVELS / (LEVELS - below), dtype=np.float32), np.cumsum(sizes)
+    drawn, scale = to_device(kept(rng, rate, sum(sizes)), xp), LEVELS / (LEVELS - round(LEVELS * rate))
+    factors, ends = xp.multiply(drawn, scale, dtype=np.float32), np.cumsum(sizes)
     return [factors[to - size:to].reshape(shape) for to, size, shape in zip(ends.tolist(), sizes, shapes, strict=True)]
 
 

@@ -187,8 +187,6 @@ class TextRecipe(LanguageRecipe):
 
     def write(self, model, p, prompt, tokens=500, temperature=1.0, top_k=0, seed=0, stop=""):
         """The prompt, then its continuation piece by piece.  Raises ValueError for what cannot be."""
-        if tokens < 0 or top_k < 0 or seed < 0:
-            raise ValueError(f"tokens is {tokens}, top_k {top_k} and seed {seed}; allowed: whole numbers from 0 on")
         corpus = self.corpus()
         ids = corpus.encode(prompt)
         said = written(model, p, ids, tokens, temperature=temperature, top_k=top_k, seed=seed,

@@ -15,7 +15,7 @@ from ..layers.block import Block
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from .attention import attention_of
-from .base import ConstantRateRecipe, check_multiple, setting
+from .base import ConstantRateRecipe, check_multiple, kept, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +51,14 @@ class VisionRecipe(ConstantRateRecipe):
     def dropped(self, rng, xp, images: int, tokens: int, read: int) -> dict:
         """The stack's options for dropout; the last application has `read` tokens only.
 
-        Dropped with probability round(65,536 p) / 65,536, from two random bytes for each number: a third of the time.
-        What stays is divided by 1 - p itself, so a mask's mean is within 1 / (131,072 (1 - p)) of 1: 7e-6 for 0.1.
+        What `kept` says stays is divided by 1 - p itself, so a mask's mean is within 1 / (131,072 (1 - p)) of 1: 7e-6
+        for 0.1.
         """
         if not self.dropout:
             return {}
-        limit, scale = round(65_536 * self.dropout), np.float32(1 / (1 - self.dropout))
-
         def mask(positions, features):
-            shape = images, positions, features
-            drawn = np.frombuffer(rng.bytes(2 * images * positions * features), dtype=np.uint16) >= limit
-            return xp.asarray(drawn.reshape(shape)) * scale
+            drawn = kept(rng, self.dropout, (images, positions, features))
+            return xp.asarray(drawn) * np.float32(1 / (1 - self.dropout))
 
         at = [tokens] * (self.layers - 1) + [read]
         return {"residual": [(None, mask(t, self.width)) for t in at], "hidden": [mask(t, 2 * self.width) for t in at]}

@@ -27,6 +27,7 @@ from ..recipes.per_word import Words
 from ..tasks import text_windows
 from ..tasks.sraven import ADDITION, SUBTRACTION
 from ..train import load, stream
+from ..train.evaluation import BEYOND
 from . import records
 
 COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
@@ -50,7 +51,7 @@ def both(read, trained, untrained) -> dict:
 def regular_codes(recipe, model, trained, untrained) -> dict:
     """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter."""
     def again():
-        return stream(recipe.seed, "evaluation", 1_000_000)
+        return stream(recipe.seed, "evaluation", BEYOND)
 
     def half(p):
         drawn = recipe.sample(again(), "longer", FIELD_WORDS, LENGTH)
@@ -80,7 +81,7 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
 
 def margins(recipe, model, p) -> dict:
     """{length: by how much the right answer leads, mean over 64 members}, at powers of 2, where a tree needs no pad."""
-    rng, found = stream(recipe.seed, "evaluation", 1_000_000), {}
+    rng, found = stream(recipe.seed, "evaluation", BEYOND), {}
     for length in POWERS:
         tokens, member = recipe.data().sample(rng, 128, length)
         y = model.forward(p, tokens[member == 1], tree=True)[0][:, 0]
@@ -91,7 +92,7 @@ def margins(recipe, model, p) -> dict:
 def retrieval_codes(recipe, model, trained, untrained) -> dict:
     """Of compositional attention; spread is the standard deviation over retrievals, mean over the rows."""
     def observed(p, split="train"):
-        return searches.observe(recipe, model, p, stream(recipe.seed, "evaluation", 1_000_000), split=split)
+        return searches.observe(recipe, model, p, stream(recipe.seed, "evaluation", BEYOND), split=split)
     seen, over_all = observed(trained), observed(trained, "all")
     return {"specialisation": {name: searches.diagonality(searches.specialisation(each)) for name, each in (
                 ("trained", seen), ("untrained", observed(untrained)))},
@@ -102,7 +103,7 @@ def retrieval_codes(recipe, model, trained, untrained) -> dict:
 def text_codes(recipe, model, trained, untrained) -> dict:
     """Of any language model: how much of the gradient the last tokens get, where it would be even, and untrained."""
     length = recipe.lengths.get("times_2", recipe.length)
-    drawn = text_windows.sample(stream(recipe.seed, "evaluation", 1_000_000), recipe.corpus().ids["test"], FIELD_WORDS,
+    drawn = text_windows.sample(stream(recipe.seed, "evaluation", BEYOND), recipe.corpus().ids["test"], FIELD_WORDS,
                                 length)
 
     def shares(p):
@@ -130,7 +131,7 @@ def read_codes(path, count: int = COUNT) -> dict:
     Raises ValueError for a run of another task.
     """
     recipe, model, parameters = load(path)
-    rng = stream(recipe.seed, "evaluation", 1_000_000)      # beyond every batch of an evaluation
+    rng = stream(recipe.seed, "evaluation", BEYOND)
     if recipe.TASK in NETWORKS:
         return NETWORKS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
 

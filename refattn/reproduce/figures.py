@@ -9,6 +9,7 @@ from ..recipes import recipe
 from ..tasks.fuzzy_logic import FRACTIONS, LENGTHS
 from ..tasks.sraven_ambiguity import instances, tasks
 from ..train import load, stream
+from ..train.evaluation import BEYOND
 from . import drawing, records
 from .codes import POWERS
 from .sheet import NEVER, Sheet, chosen, shown
@@ -170,7 +171,7 @@ class Picture(Exhibit):
         if not sheet.data:
             raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE")
         run, model, parameters = load(sheet.data[0]["path"])
-        return self.draw(run, model, parameters, stream(run.seed, "evaluation", 1_000_000))
+        return self.draw(run, model, parameters, stream(run.seed, "evaluation", BEYOND))
 
 
 def codes_of_terms(run, model, parameters, rng):

@@ -26,6 +26,7 @@ import numpy as np
 
 from .checks import check_choice, check_integer, check_numbers
 from .glyphs import COUNT
+from .splits import SPLIT
 
 SPLITS = "train", "held_out"
 LARGEST = 10_000               # trials of a split
@@ -196,7 +197,7 @@ class Esbn:
 def _trials(task) -> dict:
     """{split: its Trials}: the objects divided at random, and trials of each part."""
     row, m = task.row, task.hold_out
-    rng = np.random.default_rng((task.seed, 3))
+    rng = np.random.default_rng((task.seed, SPLIT))
     objects = rng.permutation(COUNT)
     if m:
         train, held_out = _pools(row, COUNT - m, row.listed or m >= LISTED, rng), _pools(row, m, row.listed, rng)

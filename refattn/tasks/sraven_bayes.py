@@ -108,7 +108,7 @@ def _best(found: Posterior, batch) -> Best:
 
 
 class Ceiling(NamedTuple):
-    """Over n instances of a split, with standard errors of the first two."""
+    """Over n instances of a split."""
     expected: float             # mean probability of the best answer: the highest accuracy that anything can expect
     reached: float              # accuracy of the best answers on these instances
     unique: float               # fraction of instances with one possible answer

@@ -35,7 +35,7 @@ def by_value(curves) -> dict:
     """{value of what is compared: (its number, its curves)}; the number is the same in every figure of a task."""
     kind = type(curves[0].recipe)
     found: dict[str, tuple] = {}
-    known = dict.fromkeys((*kind.compared(), *kind.__dataclass_fields__[kind.COMPARES].metadata["choices"]))
+    known = dict.fromkeys((*kind.compared(), *kind.__dataclass_fields__[kind.COMPARES].metadata.get("choices", ())))
     for curve in curves:
         value = getattr(curve.recipe, kind.COMPARES)
         found.setdefault(str(value), (list(known | {value: None}).index(value), []))[1].append(curve)

@@ -6,13 +6,15 @@ from ..params import check_integers
 from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
+BEYOND = 1_000_000             # the step of "evaluation" at which is drawn what trained networks are asked beside it
 ALIGNED = 256                  # bytes: where arrays of a device may begin
 
 
 def stream(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
     """The random numbers of one purpose at one step: default_rng((seed, number of the purpose, step)).
 
-    Nothing else is ever drawn from, so a checkpoint holds the step and no generator state.
+    Whatever a training draws is a function of seed and step: mostly from here, multitask_images from its seed and the
+    numbers of its samples.  So a checkpoint holds the step and no generator state.
 
     >>> bool(stream(0, "data", 7).random() == stream(0, "data", 7).random())
     True

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -122,7 +123,10 @@ class Record:
             self.bar.write(text, file=sys.stderr)
 
     def fail(self, error: NonFinite | WorkerLost) -> None:
-        """Raises the error, saying which checkpoint is kept."""
+        """Raises the error, saying which checkpoint is kept; the run directory keeps the reason."""
+        if self.out is not None:
+            with params.whole_file(Path(self.out, runs.ERROR)) as file:
+                file.write(f"{error}\n")
         kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
         raise type(error)(f"{self.recipe.name}, {error}; {kept}") from None
 
@@ -196,4 +200,5 @@ class Record:
         state.seconds, self.saved_time = state.seconds + now - self.saved_time, now
         state.cpu_seconds, self.saved_cpu = state.cpu_seconds + cpu - self.saved_cpu, cpu
         runs.save_checkpoint(self.out, self.recipe, self.listed, arrays, state.step, state.seconds, state.cpu_seconds)
+        Path(self.out, runs.ERROR).unlink(missing_ok=True)
         self.saved_at = state.step

@@ -5,6 +5,7 @@
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
     best.npz         parameters at the best evaluation, where the recipe says which that is
     result.json      final metrics, seconds, machine, versions: its presence says that the run is complete
+    error.txt        why the run failed, until a resumed one gets beyond its last checkpoint
     curves.png       where matplotlib is installed
 
 Every file but metrics.jsonl appears whole or not at all (temporary name, sync, rename); lines of metrics.jsonl past the
@@ -33,7 +34,7 @@ try:
 except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
-CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
+CHECKPOINT, BEST, ERROR = "checkpoint.npz", "best.npz", "error.txt"
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
@@ -182,7 +183,7 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
     step, theirs = meta.get("step"), meta.get("recipe")
     fields_there = theirs.get("fields") if isinstance(theirs, dict) else None
     if completed(recipe, fields_there) != describe(recipe)["fields"]:
-        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json; allowed: that one")
     if (now := recipe.data_read(resuming)) and meta.get("data") not in (None, now):
         raise ValueError(f"{file} was trained on {meta['data']}, but now there is {now}; allowed: the former")
     if type(step) is not int or not 0 <= step <= recipe.steps:
@@ -216,7 +217,7 @@ def result(path, recipe=None) -> dict | None:
         if not good(found.get(name)):
             raise ValueError(f"{file} is no result of a run (its {name} is {reprlib.repr(found.get(name))})")
     if recipe is not None and completed(recipe, found["fields"]) != describe(recipe)["fields"]:
-        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json")
+        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json; allowed: that one")
     return found
 
 
@@ -233,6 +234,14 @@ def find(path) -> list[Path]:
     return [file.parent for file in found]
 
 
+def only(path) -> Path:
+    """The one run directory at or right below `path`.  Raises ValueError where there is none, or are several."""
+    first, *more = find(path)
+    if more:
+        raise ValueError(f"{str(path)!r} holds {len(more) + 1} runs; allowed: one of them, such as {first}")
+    return first
+
+
 def read_recipe(path):
     """The recipe of a run directory.  Raises ValueError when it is not one of ours."""
     from .. import recipes  # the one look upwards: a run names its recipe
@@ -245,9 +254,11 @@ def read_recipe(path):
 def load(path, *, best: bool = False):
     """(recipe, model, parameters) of a run directory, at its last checkpoint: `evaluate(*load(path), "held_out")`.
 
+    path : of the run, or right above it, if there is no other
     best : at the best of its evaluations instead, where the recipe says what that is (CHOSEN_BY)
-    Raises ValueError, one line, when there is no run or its checkpoint is truncated or foreign.
+    Raises ValueError, one line, when there is no run, are several or its checkpoint is truncated or foreign.
     """
+    path = only(path)
     recipe = read_recipe(path)
     model = recipe.build()
     listed = model.parameters()

@@ -8,6 +8,7 @@ cancelled, and no array can lose its roughness on the way, because this module m
 """
 
 import sys
+from contextvars import ContextVar
 from functools import cache
 from random import Random
 from types import SimpleNamespace
@@ -72,7 +73,7 @@ def _pool(width, around_one):
     return 1 + u if around_one else u
 
 
-noise = Noise("float64").draw(0, 0)
+current: ContextVar[Noise] = ContextVar("noise")            # each thread has its own
 
 
 def bare(x):
@@ -142,7 +143,7 @@ class Rough(NDArrayOperatorsMixin):
         return lifted(f)(*args, **kwargs)
 
     def __array_ufunc__(self, ufunc, method, *args, out=None, **kwargs):
-        args, inside = [bare(x) for x in args], sys._getframe(1).f_code
+        args, inside, noise = [bare(x) for x in args], sys._getframe(1).f_code, current.get()
         product = (inside is _outer.__code__ or ufunc is np.matmul      # of a vector of numbers it is a sum
                    and (min(map(np.ndim, args)) > 1 or inside is _dots.__code__))
         if method == "at":
@@ -169,6 +170,7 @@ class Rough(NDArrayOperatorsMixin):
 
 def erf(x):
     """erf(x)."""
+    noise = current.get()
     return Rough(noise.off(exact_erf(x.host), noise.width))
 
 
@@ -188,11 +190,10 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
     A gradient that is zero whatever the inputs (of a bias under a softmax) is a sum that cancels in other programs: it
     is allowed as much as the largest entry of the middle one of the other gradients.
     """
-    global noise
     exact = {n: np.asarray(x, float) for n, x in run(np).items()}
     square, count = {n: np.zeros(x.shape) for n, x in exact.items()}, dict.fromkeys(exact, 0)
-    before, noise = noise, Noise(dtype, naive)
-    rules = UNIT[dtype], noise.times, noise.largest
+    noise = Noise(dtype, naive)
+    rules, before = (UNIT[dtype], noise.times, noise.largest), current.set(noise)
     try:
         with np.errstate(all="ignore"):
             for draw in range(2 * pairs):
@@ -204,7 +205,7 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
                         square[n] += (x.reshape(exact[n].shape) - exact[n]) ** 2
                         count[n] += 1
     finally:
-        noise = before
+        current.reset(before)
     found = {n: _bar(exact[n], x / count[n], *rules) for n, x in square.items()}
     others = [x.max(initial=0) for n, x in found.items() if n[:1] == "d" and square[n].any()]
     cancel = {n for n, x in square.items() if others and n[:1] == "d" and not x.any()}

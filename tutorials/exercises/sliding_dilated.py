@@ -16,10 +16,10 @@ Made by make.py from refattn/attention/sliding_dilated.py.
 from typing import Any, NamedTuple
 
 from refattn import ops
-from refattn.attention.shapes import check_pairs, check_tokens
+from refattn.attention.shapes import check_pairs
 from refattn.attention.windows import mixtures, present, products, scattered, windows
 from refattn.contract import agree, laid_out_like
-from refattn.params import check_choice, check_integers
+from refattn.params import check_choice, check_integers, check_read
 from refattn.xp import check_alike
 
 OUT_OF_RANGE = "mask", "pad"
@@ -99,7 +99,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
-    check_tokens(0, read)
+    check_read(read)
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
