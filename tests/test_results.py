@@ -518,6 +518,23 @@ def test_words_on_figure_2c_are_those_of_the_runs():
     assert linear["verdict"] == "not supported at this scale"
 
 
+def test_words_on_what_explains_a_code_are_those_of_the_runs():
+    runs, words = records.load("fuzzy_logic_codes")["runs"], words_of("docs/results.md")
+
+    def share(fixed, what):
+        return " and ".join(f"{x:.3f}" for x in (np.mean([
+            run["metrics"][f"fixed {fixed}, layer 2"][what] for run in runs if run["fields"]["attention"] == name])
+            for name in ("hyla", "softmax")))
+    code = share("query", "answer explains").replace(" and ", " of HYLA's code and ")
+    assert f"answer explains {code} of softmax attention's, function and answer {share('query', 'both explain')}" in words
+    assert f"fixed {share('context', 'answer explains')}, {share('context', 'both explain')}." in words
+    context, query = (row for row in judged() if row["words"].startswith("The target explains"))
+    told = ["{:.3f} ({:.3f} to {:.3f}{})".format(row["effect"], *row["interval_95"], n)
+            for row, n in ((query, ", n = 8 seeds"), (context, ""))]
+    assert f"the function adds {told[0]} and {told[1]}, {query['verdict']}." in words
+    assert query["verdict"] == context["verdict"] and len(runs) == 16
+
+
 def test_words_on_sort_of_clevr_are_those_of_the_runs():
     runs, words = records.load("sort_of_clevr")["runs"], " ".join(RESULTS.split())
     guesses = []
