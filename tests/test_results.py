@@ -526,7 +526,8 @@ def test_words_on_what_explains_a_code_are_those_of_the_runs():
             run["metrics"][f"fixed {fixed}, layer 2"][what] for run in runs if run["fields"]["attention"] == name])
             for name in ("hyla", "softmax")))
     code = share("query", "answer explains").replace(" and ", " of HYLA's code and ")
-    assert f"answer explains {code} of softmax attention's, function and answer {share('query', 'both explain')}" in words
+    assert f"answer explains {code} of softmax attention's, function and answer {share('query', 'both explain')};" in (
+        words)
     assert f"fixed {share('context', 'answer explains')}, {share('context', 'both explain')}." in words
     context, query = (row for row in judged() if row["words"].startswith("The target explains"))
     told = ["{:.3f} ({:.3f} to {:.3f}{})".format(row["effect"], *row["interval_95"], n)
