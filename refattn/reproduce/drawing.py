@@ -103,7 +103,7 @@ def dots(sheet, units: bool = False):
 def forest(sheet):
     """Effects of claims with their 95 % intervals, in the order of the table; colours say the verdict."""
     rows = [row for row in sheet.data if row.get("differences") and row["interval_95"] is not None]
-    made, axes = blank(sheet.title, (10, 1.6 + 0.27 * len(rows)))
+    made, axes = blank(sheet.title, (11, 1.6 + 0.27 * len(rows)))
     for name, colour in zip(dict.fromkeys(row["verdict"] for row in rows), COLOURS, strict=False):
         mine = [(at, row) for at, row in enumerate(rows) if row["verdict"] == name]
         middle, low, high = np.array([(row["effect"], *row["interval_95"]) for _, row in mine]).T
@@ -111,7 +111,7 @@ def forest(sheet):
                       markersize=4, capsize=2, label=name)
     words = [row["words"] for row in rows]                  # and, where several rows have them, what was measured
     told = [f"{x}, {row['measured']}" if words.count(x) > 1 else x for x, row in zip(words, rows, strict=True)]
-    axes.set_yticks(range(len(rows)), [fill(f"{x} ({row['source'][0]};\xa0n\xa0=\xa0{len(row['differences'])})", 90)
+    axes.set_yticks(range(len(rows)), [fill(f"{x} ({row['source'][0]};\xa0n\xa0=\xa0{len(row['differences'])})", 120)
                                        for x, row in zip(told, rows, strict=True)], fontsize=6)
     axes.axvline(0, color="0.5", linewidth=1)
     axes.set_xlabel("effect with its 95 % interval, positive as claimed (each in its own unit)")
