@@ -16,6 +16,6 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15, database=None,
                           suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("deep", deadline=None, max_examples=500, print_blob=True,
+settings.register_profile("deep", deadline=None, max_examples=300, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
