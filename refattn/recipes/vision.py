@@ -56,6 +56,7 @@ class VisionRecipe(ConstantRateRecipe):
         """
         if not self.dropout:
             return {}
+
         def mask(positions, features):
             drawn = kept(rng, self.dropout, (images, positions, features))
             return xp.asarray(drawn) * np.float32(1 / (1 - self.dropout))

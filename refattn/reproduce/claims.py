@@ -186,12 +186,11 @@ class Claims:
         shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
         other = any(apart(run, evidence, side) for side in evidence.every_side for run in own(runs, evidence, side))
         below = []
-        for pair in shown:
-            a, b = pair
+        for a, b in shown:
             words = f"{a.words(b, pairs)} − {b.words(a, pairs)}"
             words += "".join(f", {getattr(a, x)}" for x in several if (a.split, a.metric) == (b.split, b.metric))
-            below.append(row_of(f"less {words}" if pair in evidence.beside else words,
-                                *self.made(evidence, runs, pair), seen))
+            below.append(row_of(f"less {words}" if (a, b) in evidence.beside else words,
+                                *self.made(evidence, runs, (a, b)), seen))
         measured = evidence.measured + (" (but at other settings)" if other else "")
         return {**known, **row_of(measured, *made, seen, evidence.margin),
                 "papers_scale": at_the_papers_scale(made[1], evidence), "pairs": below}

@@ -39,25 +39,27 @@ def table_a1(words: str, source: str, *pairs) -> tuple:
     return Statement(words, source, long(released), cost), Statement(words, source, logic(SHORT, short))
 
 
-def seen(statements) -> tuple:
+def unstarred(statements) -> tuple:
     """The same without a star: pairs of theirs were listed after their runs had been seen."""
     return tuple(one._replace(evidence=one.evidence._replace(seen=True)) for one in statements)
 
 
-def figure_2c(measured, name: str, *pairs) -> Comparison:
+def figure_2c(measured, name: str, *pairs, beside=()) -> Comparison:
     """Of fuzzy logic at scale short: pairs of a variant with one and with another number of examples or of combinations
     held out, `name`; what is not varied is 32 examples and 70 % held out."""
     def side(model, value):
         return Side({"length": 32, "held_out": 0.7, "attention": model, name: value, **RUN}, "held_out", "r2_per_task")
-    return Comparison(f"{measured}, {SHORT}", "fuzzy_logic", tuple((side(model, better), side(model, worse))
-                      for model, better, worse in pairs), ("fuzzy_logic_short", "fuzzy_logic_grid"), "short")
+    own, others = (tuple((side(model, better), side(model, worse)) for model, better, worse in each)
+                   for each in (pairs, beside))
+    return Comparison(f"{measured}, {SHORT}", "fuzzy_logic", own, ("fuzzy_logic_short", "fuzzy_logic_grid"), "short",
+                      beside=others)
 
 
 def falls_less(other: str) -> Statement:
     """HYLA's held-out R² falls less than another's from 30 to 70 % held out."""
     return Statement(f"HYLA falls less than {other} attention", "H, section 3.1, figure 2C", figure_2c(
-        "the other's fall from 30 to 70 % held out, less HYLA's", "held_out", (other, 0.3, 0.7))._replace(
-            beside=figure_2c("", "held_out", ("hyla", 0.3, 0.7)).pairs))
+        "the other's fall from 30 to 70 % held out, less HYLA's", "held_out", (other, 0.3, 0.7),
+        beside=(("hyla", 0.3, 0.7),)))
 
 
 def across(variants, *splits) -> tuple:
@@ -75,13 +77,12 @@ def differ_less(measured: str, scale: str, record: str, **fields) -> Statement:
         held_out, (record,), scale, seen=True, beside=train, sizes=True))
 
 
-def code(measured: str, fixed: str, metric: str, beside: str) -> Comparison:
+def code(measured: str, fixed: str, metric: str, other: str, seen=False) -> Comparison:
     """Two numbers of the last layer's code, of HYLA and softmax attention, with the context or the query fixed."""
-    sides = [Side({"attention": name, **RUN}, f"fixed {fixed}, layer 2", metric) for name in ("hyla", "softmax")]
-    pairs = tuple((side, side._replace(metric=beside)) for side in sides)
-    also = ", as the released code has it too" if fixed == "query" else ""
-    return Comparison(f"{measured}; {fixed} fixed{also}", "fuzzy_logic", pairs,
-                      ("fuzzy_logic_codes",), "short")
+    pairs = tuple(tuple(Side({"attention": name, **RUN}, f"fixed {fixed}, layer 2", x) for x in (metric, other))
+                  for name in ("hyla", "softmax"))
+    return Comparison(f"{measured}; {fixed} fixed" + ", as the released code has it too" * (fixed == "query"),
+                      "fuzzy_logic", pairs, ("fuzzy_logic_codes",), "short", seen=seen)
 
 
 def raven(measured, pairs, *records) -> Comparison:
@@ -131,11 +132,12 @@ STATEMENTS = (
     *table_a1("Applying the code twice helps, on average over all pairs that differ in it", "H, appendix A.1, table A1",
               ("hyla", "linear_rms_head_relu_values"), ("hyla_no_nonlinearity", "linear_rms_head"),
               (NEITHER, "linear")),
-    *seen(table_a1("HYLA needs both RMSHead and the nonlinearity, on average", "H, section 3.1, table A1",
-                   ("hyla", "hyla_no_rms_head"), ("hyla", "hyla_no_nonlinearity"))),
-    *seen(table_a1("RMSHead helps, on average over all recorded pairs that differ in it", "H, section 3.1, table A1",
-              ("hyla", "hyla_no_rms_head"), ("hyla_no_nonlinearity", NEITHER), ("linear_rms_head", "linear"),
-              *((f"hyla_and_softmax{order}", "hyla_softmax_for_rms_head") for order in ("", "_reversed")))),
+    *unstarred(table_a1("HYLA needs both RMSHead and the nonlinearity, on average", "H, section 3.1, table A1",
+                        ("hyla", "hyla_no_rms_head"), ("hyla", "hyla_no_nonlinearity"))),
+    *unstarred(table_a1(
+        "RMSHead helps, on average over all recorded pairs that differ in it", "H, section 3.1, table A1",
+        ("hyla", "hyla_no_rms_head"), ("hyla_no_nonlinearity", NEITHER), ("linear_rms_head", "linear"),
+        *((f"hyla_and_softmax{order}", "hyla_softmax_for_rms_head") for order in ("", "_reversed")))),
     *table_a1("The nonlinearity helps, on average over all pairs that differ in it", "H, section 3.1, table A1",
               ("hyla", "hyla_no_nonlinearity"), ("hyla_no_rms_head", NEITHER),
               ("linear_rms_head_relu_values", "linear_rms_head")),
@@ -155,7 +157,7 @@ STATEMENTS = (
         "shuffled any term")) for fixed in ("context", "query")),
     *(Statement("The target explains the code only in part: the function adds to it", "H, section 3.2, figure 2D", code(
         "share of the variance of layer 2's code between held-out functions and answers, minus that between answers",
-        fixed, "both explain", "answer explains")._replace(seen=True)) for fixed in ("context", "query")),
+        fixed, "both explain", "answer explains", seen=True)) for fixed in ("context", "query")),
     Statement("All models solve 80 % of held-out SRAVEN, given data and size", "H, section 4.4, figure 4", None,
               "3 runs of 312,500 steps, about 10 core-hours each"),
     Statement("More data and larger models generalise better on SRAVEN", "H, section 4.4, figure 4", None,

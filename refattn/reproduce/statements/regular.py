@@ -62,8 +62,8 @@ STATEMENTS = (
     Statement("A two-layer ReLU network multiplies 0/1 matrices", "R, lemma 1, appendix C", Exact(
         "outputs", ("lemma_1_is_the_product_of_0_1_matrices",))),
     Statement("Sliding-dilated attention sees exactly its window, and the tree is the last position",
-              "R, sections 3.1-3.3, 7.2, figure 1", Exact("outputs", ("the_last_position_sees_exactly_the_last_tokens",
-                                                       "the_tree_is_the_last_position"))),
+              "R, sections 3.1-3.3, 7.2, figure 1", Exact(
+                  "outputs", ("the_last_position_sees_exactly_the_last_tokens", "the_tree_is_the_last_position"))),
     Statement("Linear recurrences are a parallel scan", "R, section 4, figure 2", Exact(
         "outputs", ("the_parallel_scan_is_the_recurrence",))),
     Statement("RegularGPT can compute any finite automaton, at any length", "R, section 7.2", Exact(
