@@ -43,6 +43,7 @@ if "ipykernel" not in sys.modules:
 import matplotlib.pyplot as plt
 
 from refattn import check, ops, params
+from refattn.analysis.latent_code import explained
 from refattn.attention import as_hypernetwork, variant
 from refattn.attention.layer import MultiHead
 from refattn.recipes import recipe
@@ -282,8 +283,8 @@ for name, result in fitted.items():
 # %% [markdown]
 # Now codes, on combinations *held out from training*. To compare functions we ask all of them the same
 # question, with new random examples each time: so whatever differs between two codes comes from the context.
-# One number says how much a grouping explains: the share of the codes' variance that lies between the groups'
-# means (1: the group fixes the code; pure chance gives about groups / tasks).
+# One number says how much a grouping explains: the share of the codes' variance that lies between the groups,
+# less what chance gives (1: the group fixes the code; 0: it says nothing of it).
 
 # %%
 TASKS, QUESTION = 3_000, [0.85, 0.3, 0.6, 0.45]
@@ -301,15 +302,6 @@ def codes(name, tasks, trained=True):
         params.initialise(flat, result.model.parameters(), stream(0, "init"))
     _, saved = result.model.forward(views, tasks.tokens, read=slice(-1, None))
     return np.stack([block.attention.attention.code[:, :, -1, -1] for block in saved.blocks]).astype(float)
-
-
-def explained(a, groups):
-    """Share of the variance of a (tasks, heads) that lies between the means of the groups."""
-    _, group = np.unique(groups, axis=0, return_inverse=True)
-    counts = np.bincount(group.ravel())
-    sums = np.zeros((len(counts), a.shape[1]))
-    np.add.at(sums, group.ravel(), a - a.mean(axis=0))
-    return float(((sums**2).sum(axis=1) / counts).sum() / ((a - a.mean(axis=0)) ** 2).sum())
 
 
 functions = len(np.unique(asked.terms, axis=0))
