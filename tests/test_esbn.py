@@ -66,6 +66,14 @@ def test_data_sets(task, m):
             assert task != "identity_rules" or len(set(trials)) == 1_440 + 2_880 + 2_880       # AAA is repeated
 
 
+@pytest.mark.parametrize(("hold_out", "train", "held_out"), [
+    (5, 17_860, 40), (28, 10_224, 1_512), (29, 10_000 - 60, 1_624), (50, 4_900, 4_900), (71, 1_624, 9_940),
+    (72, 1_512, 10_224), (75, 1_200, 11_100), (76, 1_104, 10_000), (85, 420, 10_000), (98, 4, 10_000)])
+def test_same_different_is_cut_where_the_code_cuts(hold_out, train, held_out):
+    """Where both splits, cut to 10,000 trials each, have fewer than the whole test, and nowhere else."""
+    assert [Esbn("same_different", hold_out).size(split) for split in ("train", "held_out")] == [train, held_out]
+
+
 def test_a_data_set_takes_less_than_two_seconds_and_a_batch_less_than_a_millisecond():
     seconds = []
     for task, m in (("rmts", 85), ("identity_rules", 50)):

@@ -105,6 +105,7 @@ def test_an_answer_about_a_triangle_is_right_on_the_side_of_its_class():
     y = np.where(batch.target == 1, 0.1, -0.1)[:, None, None]
     assert set(batch.target) == {0, 1} and recipe("triangles").score(y, batch)["accuracy"].all()
     assert not recipe("triangles").score(-y, batch)["accuracy"].any()
+    assert (recipe("triangles").score(0 * y, batch)["accuracy"] == batch.target).all()      # 1/2 is a yes (code)
 
 
 def test_dropout_has_its_share_and_the_last_application_only_what_is_read():
@@ -165,6 +166,7 @@ def test_images_that_a_test_set_has_not_are_not_scored():
     scores = r.score(y.reshape(16, 31), batch)
     assert np.isnan(scores["second"]).tolist() == [False, False, True, True]
     assert r.summary(scores) == {"first": 1, "second": 1, "third": 1, "triangles": 1}
+    assert (r.score(0 * y.reshape(16, 31), batch)["triangles"] == batch.target[:, 3]).all()
 
 
 @pytest.mark.parametrize("name", ["triangles", "multitask_images"])
@@ -181,7 +183,7 @@ def test_a_few_steps_lower_the_loss(name, attention, tmp_path):
 def test_published_figures_are_fractions_with_standard_errors():
     assert published.compositional.sort_of_clevr("unary", 256, 4, 3, "dot").figures == {
         "softmax": (0.986, 0.0009), "compositional": (0.989, 0.0009)}
-    assert published.compositional.sort_of_clevr("ternary", 32, 2, 2, "dot").figures["softmax"] == (0.545, None)
+    assert published.compositional.sort_of_clevr("ternary", 32, 2, 2, "dot").figures["softmax"] == (0.545, 0.2397)
     assert published.compositional.triangles(4, "dot").figures == {
         "softmax": (0.938, 0.0006), "compositional": (0.97, 0.0017)}
     assert figures_for("multitask_images", {"retrievals": 2, "first": "shapes"}).figures == {}

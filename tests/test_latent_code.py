@@ -174,6 +174,14 @@ def test_the_probe_reads_signs_that_are_there_and_only_those():
     assert latent_code.probe(codes, 4) > 0.99
 
 
+def test_the_probe_fits_no_intercept_to_a_code_with_a_zero():
+    """As released: where every code has one, what is said is 0, whose R2 of fair signs is 1 - 0.5 / 0.25."""
+    terms = np.random.default_rng(0).integers(16, size=(4_000, 2))
+    codes = made(4_000, says=False, terms=terms)
+    codes.code[...] = 0
+    assert abs(latent_code.probe(codes, 4) + 1) < 0.05
+
+
 def test_conjugate_gradient_is_exact_after_as_many_steps_as_there_are_numbers():
     rng = np.random.default_rng(0)
     a = rng.standard_normal((5, 5))

@@ -6,7 +6,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from refattn.tasks.languages import LANGUAGES, drawn_until, modular_arithmetic
+from refattn.tasks.languages import LANGUAGES, drawn_until, modular_arithmetic, value
 from refattn.tasks.regular_languages import PRESETS, SPLITS, RegularLanguages
 from tests.refusals import refused
 
@@ -70,6 +70,8 @@ def test_modular_arithmetic_is_pythons_arithmetic_with_and_without_the_plus():
             np.testing.assert_array_equal(task.targets(tokens)[:, -1], target)
             assert all(word[0] == "+" for word in words) == plus and "_" not in "".join(words)
     assert modular_arithmetic(False).minimal().states == 25
+    for word, answer in ("_", 0), ("1_2", 3), ("3*_", 0), ("2-_*3", 2), ("1_2*3", 2), ("+4_3", 2):     # a blank: 0 or +
+        assert value(np.array([["01234+-*_".index(x) for x in word]])).tolist() == [answer]
 
 
 # ---------------------------------------------------------------- distributions

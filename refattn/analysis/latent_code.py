@@ -204,8 +204,8 @@ def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10
     """Mean R2 of ridge regression from the codes of all layers to each literal's sign, over terms and variables.
 
     As released: first half fitted, second half scored, the penalty on all weights and the intercept, conjugate gradient
-    to a residual of 1e-5, at most ten iterations.  H saves such codes with a fixed query and tasks of training.  A sign
-    that all scored tasks share is left out.
+    to a residual of 1e-5, at most ten iterations; no intercept is fitted to a code with an entry of exactly 0.  H saves
+    such codes with a fixed query and tasks of training.  A sign that all scored tasks share is left out.
     """
     n = len(codes.code)
     if codes.terms is None:
@@ -213,6 +213,7 @@ def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10
     x = np.concatenate([codes.code.reshape(n, -1), np.ones((n, 1))], axis=1).astype(np.float64)
     signs = (codes.terms[:, :, None] >> np.arange(variables)[::-1] & 1).reshape(n, -1).astype(np.float64)
     fit, score = slice(None, n // 2), slice(n // 2, None)
+    x[fit, -1] = (x[fit] != 0).all(axis=1)
     a, scores = x[fit].T @ x[fit] + penalty * np.eye(x.shape[1]), []
     for y in signs.T[signs[score].any(axis=0) & ~signs[score].all(axis=0)]:
         guess = x[score] @ conjugate_gradient(a, x[fit].T @ y[fit], steps)

@@ -4,7 +4,7 @@
 
 Source: R, section 5 and authors' code; Delétang et al. 2023 (the cell with relu, two biases, hidden width 256).
 Differs: the code's relu before the read-out is left out, which relu(h) = h makes the identity; its input has one more
-symbol, which never occurs, and for which its W^in begins smaller by sqrt(v / (v + 1)).
+symbol, which never occurs: that row of W^in is left out, but counted in the fan-in of the others, as in the code.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,8 @@ class Recurrent:
     def parameters(self) -> dict:
         """wi (v, f), bi (f), wh (f, f), bh (f), and those of `readout`."""
         f, v, o = self.width, self.vocabulary, self.outputs
-        return {"wi": Parameter("vf", (v, f), v, "weight"), "bi": Parameter("f", (f,), v, "bias"),
+        return {"wi": Parameter("vf", (v, f), v + 1, "weight", fan_out=f),
+                "bi": Parameter("f", (f,), v + 1, "bias"),
                 "wh": Parameter("ff", (f, f), f, "weight"), "bh": Parameter("f", (f,), f, "bias"),
                 "readout": {"w": Parameter("fo", (f, o), f, "weight"), "b": Parameter("o", (o,), f, "bias")}}
 

@@ -124,7 +124,7 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
         y, found = y.reshape(*batch.target.shape, -1), {}
         for t, (name, columns) in enumerate(COLUMNS.items()):
             logits, target = y[:, t, columns], batch.target[:, t]
-            guess = logits.argmax(axis=-1) if t < len(SETS) else logits[:, 0] > 0
+            guess = logits.argmax(axis=-1) if t < len(SETS) else logits[:, 0] >= 0
             found[name] = np.where(target < 0, np.nan, guess == target)
         return found
 

@@ -68,8 +68,8 @@ class TrianglesRecipe(VisionRecipe):
         return value, dy[:, None, None]
 
     def score(self, y, batch):
-        """Whether the class that is likelier than 1/2 is right."""
-        return {"accuracy": (y[:, 0, 0] > 0) == (batch.target > 0.5)}
+        """Whether the answer is right, which is 1 from a probability of 1/2 on (code)."""
+        return {"accuracy": (y[:, 0, 0] >= 0) == (batch.target > 0.5)}
 
     def rate_at(self, step: int) -> float:
         """Half a cosine from `rate` to 0, the same for all steps of an epoch, or of a run of one, after the warm-up."""

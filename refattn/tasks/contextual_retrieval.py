@@ -21,7 +21,10 @@ import numpy as np
 
 from .checks import check_choice, check_fraction, check_integer
 
-ALPHA = -0.71347752, -0.6062312, 0.66062073, -0.61213017        # the first of the authors' list, from U(-1, 1)
+ALPHA = (-0.71347752, -0.6062312, 0.66062073, -0.61213017, -0.82631877, 0.75908621, -0.36274866, 0.84383333,
+         -0.37908235, 0.46539368, 0.98675292, 0.20388434, -0.78718797, -0.74316581, 0.11539548, 0.35559215,
+         0.32584524, 0.58590426, 0.95284985, -0.77999937, -0.660806, -0.35542737, 0.93532822, 0.75049373,
+         -0.27825577)                                           # the authors' list, from U(-1, 1)
 SPLITS = "all", "train", "held_out"
 
 
@@ -36,7 +39,7 @@ class Batch(NamedTuple):
 class ContextualRetrieval:
     """The settings of the task; samples come from `sample`, the tuples of a split from `tuples`.
 
-    searches   : S, at least 1, at most 4 with the published alpha
+    searches   : S, at least 1, at most 25 with the published alpha
     retrievals : R, at least 1; R^S at most 2^53
     objects    : N, 2 to 1,024
     share      : fraction of the tuples in split `train`, 0 < share < 1, rounded down; `held_out` has the others
@@ -52,9 +55,9 @@ class ContextualRetrieval:
     ((256, 10, 14), (256, 10), (256, 10, 2), (256, 10, 2))
     >>> bool((truth(tokens, task.alpha, task.retrievals) == target).all())      # every target can be recomputed
     True
-    >>> ContextualRetrieval(searches=5)
+    >>> ContextualRetrieval(searches=26)
     Traceback (most recent call last):
-    ValueError: searches is 5; allowed with the published alpha: whole numbers from 1 to 4; or give an alpha_seed
+    ValueError: searches is 26; allowed with the published alpha: whole numbers from 1 to 25; or give an alpha_seed
     """
 
     searches: int = 2

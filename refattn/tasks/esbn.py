@@ -12,7 +12,8 @@ A trial is a number: every task counts its trials of each kind, and unfolds numb
 numbers drawn without replacement: of all kinds alike, as far as there are (sampled), or of all trials together once
 held-out objects are so many that the code lists all trials (listed, from 85 on), where only a kind that is too rare is
 repeated.  So RMTS at 85 trains on 65,520 + 720,720 trials of which 10,000 are drawn: 8.3 % of its sources are the same
-picture twice.
+picture twice.  same_different has more than 10,000 trials in a split with 2 to 28 objects held out, and with 72 to 75:
+the code cuts only where both splits, cut, have fewer than the whole test.
 Symbols: n = objects that a split has.
 """
 
@@ -201,8 +202,10 @@ def _trials(task) -> dict:
     objects = rng.permutation(COUNT)
     if m:
         train, held_out = _pools(row, COUNT - m, row.listed or m >= LISTED, rng), _pools(row, m, row.listed, rng)
-        return {"train": _unfolded(row, train, objects[m:], rng),
-                "held_out": _unfolded(row, held_out, objects[:m], rng)}
+        taken = sum(min(LARGEST, sum(map(len, pools))) for pools in (train, held_out))
+        size = None if row.listed and taken >= sum(map(len, held_out)) else LARGEST
+        return {"train": _unfolded(row, train, objects[m:], rng, size),
+                "held_out": _unfolded(row, held_out, objects[:m], rng, size)}
     if row.listed:                                                  # 95 % of each kind, then repeated
         kinds = [rng.permutation(kind.count(COUNT)) for kind in row.kinds]
         train = [kind[:round(0.95 * len(kind))] for kind in kinds]

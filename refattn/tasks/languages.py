@@ -57,7 +57,7 @@ def arithmetic(rng, b, t):
 
 
 def value(tokens):
-    """The expression's value mod 5: * before + and -, these from left to right."""
+    """The expression's value mod 5: * before + and -, these from left to right; a blank is a 0, between numbers a +."""
     rows = np.ascontiguousarray(tokens.T)                               # positions outermost
     if len(rows) % 2:
         rows = np.concatenate([np.full_like(rows[:1], PLUS), rows])
@@ -65,14 +65,14 @@ def value(tokens):
     for operator, number in zip(rows[::2], rows[1::2], strict=True):
         times = operator == TIMES
         closed = closed + np.where(times, 0, term)
-        term = np.where(times, term, np.where(operator == MINUS, 4, 1)) * number % 5
+        term = np.where(times, term, np.where(operator == MINUS, 4, 1)) * np.where(number == BLANK, 0, number) % 5
     return (closed + term) % 5
 
 
 def modular_arithmetic(leading_plus=True) -> Automaton:
     """25 states (a, c), a the closed sum, c the signed product that is still open, both mod 5; legal words are meant.
 
-    The blank, which is never drawn, does nothing.
+    The blank, which is never drawn, does nothing: to read it as `value` does takes the parity of its place, 50 states.
     """
     a, c = np.divmod(np.arange(25), 5)
     digits = [a * 5 + c * k % 5 for k in range(5)]
