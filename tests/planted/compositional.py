@@ -27,8 +27,6 @@ ROWS = (
      "the selector is made from the context instead of the query's token"),
     (PAGE, "(dq, ds, dk, dv), grads)", "(dq, 0 * ds, dk, dv), grads)",
      "x lacks its fourth gradient, the one through the selector"),
-    (PAGE, 'grads.wo += contract("bqse,bqm->sem", o, dy)', 'grads.wo += contract("bqe,bqm->em", o[:, :, 0], dy)',
-     "the output map's gradient takes the first search for all"),
     (SCORES, "selector * selector.shape[-1] ** -0.5", "selector * ret.shape[-1] ** -0.5",
      "the value scores are divided by the root of the retrieval width instead of the selector's"),
     (SCORES, "selector * selector.shape[-1] ** -0.5", "selector",

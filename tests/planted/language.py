@@ -61,6 +61,6 @@ ROWS = (
      "the last token of a long text is held against the first target"),
     (LAYER, "range(start, stop))[0] for each in (q, k)", "range(stop - start))[0] for each in (q, k)",
      "tokens that are added to a state are turned as if they were the first"),
-    (LAYER, "return self._out(p, o), KeptState(state, stop)", "return self._out(p, o), KeptState(before, stop)"
+    (LAYER, "return out(p, o), KeptState(state, stop)", "return out(p, o), KeptState(before, stop)"
      " if before is not None else KeptState(state, stop)", "the state stops after the first piece"),
 )
