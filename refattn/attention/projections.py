@@ -9,6 +9,7 @@ from math import prod
 from .. import ops
 from ..contract import contract
 from ..params import Parameter
+from ..xp import fitted
 
 
 def in_maps(m, biases, **maps):
@@ -71,7 +72,8 @@ def out(p, o):
 
 
 def out_backward(p, o, dy, grads):
-    """do (b, q, h, e); the gradients of wo and bo are added into `grads`."""
+    """do (b, q, h, e); gradients of wo and bo are added into `grads`.  Raises ValueError for dy of another shape."""
+    dy = fitted(dy, "dy", o.shape[:2] + p.wo.shape[2:])
     if hasattr(p, "bo"):
         grads.bo += dy.sum(axis=(0, 1))
     grads.wo += contract("bqhe,bqm->hem", o, dy)

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from ..attention.projections import queries
-from ..xp import check_alike
+from ..xp import check_alike, fitted
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -30,6 +30,7 @@ class BlockSaved(NamedTuple):
     position: Any
     residual: tuple            # the dropout of each sub-layer's output, or None, in order
     read: slice | None
+    shape: tuple               # of y, and so of dy
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Block:
             y += x if read is None or name != "attention" else x[:, read]                       # (4)
             x, kept = norm.forward(p[norm_name], y) if self.norm == "post" else (y, kept)       # (5)
             norms.append(kept)
-        return x, BlockSaved(**saved, norms=tuple(norms), position=position, residual=drops, read=read)
+        return x, BlockSaved(**saved, norms=tuple(norms), position=position, residual=drops, read=read, shape=x.shape)
 
     def _check_context(self, context, **its):
         if (context is None) != (self.cross is None):
@@ -117,8 +118,11 @@ class Block:
                 raise ValueError(f"{name} is given, but no context; allowed: both or neither")
 
     def backward(self, p, saved, dy, grads) -> Gradients:
-        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
-        norm, dcontext = LayerNorm(self.width, self.epsilon), None
+        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`.
+
+        Raises ValueError for dy of another shape, which dropout would stretch.
+        """
+        norm, dcontext, dy = LayerNorm(self.width, self.epsilon), None, fitted(dy, "dy", saved.shape)
         for (name, layer, norm_name), kept, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
                                                         strict=True):
             if self.norm == "post":
