@@ -66,7 +66,7 @@ ROWS = (
     # table A1
     (ABLATIONS, '(("softmax", "rms_head"), "k")', '(("rms_head", "softmax"), "k")',
      "softmax and RMSHead are applied in the wrong order"),
-    (ABLATIONS, "zip(reversed(steps), reversed(kept), strict=True)", "zip(steps, kept, strict=True)",
+    (ABLATIONS, "zip(reversed(steps), reversed(undo), strict=True)", "zip(steps, undo, strict=True)",
      "the normaliser's steps are undone in forward order"),
     (ABLATIONS, 'dv = phi_backward(v, contract("bhqk,bqhe->bkhe", c, do))',
      'dv = contract("bhqk,bqhe->bkhe", c, do)',
