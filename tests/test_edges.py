@@ -822,6 +822,33 @@ def test_a_gradient_has_the_shape_of_the_output(layer):
     assert str(caught.value) == "dy has shape (3, 2, 4); allowed: (2, 3, 4)"
 
 
+@pytest.mark.parametrize("layer", [
+    *(Block(MultiHead(4, 2, 2), FeedForward(4, 5), norm=norm, epsilon=1e-5) for norm in ("pre", "post", "none")),
+    Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5), 2, recompute=True), MultiHead(4, 2, 2),
+    Compositional(4, 2, 2, 2, 2, 2), SlidingDilated(4, 2, 2, 2, biases=True)])
+@pytest.mark.parametrize("read", [None, slice(1, None)])
+def test_a_gradient_that_would_be_stretched_is_refused_before_anything_is_added(layer, read):
+    """Where a block has dropout, the gradient of one token, or of one text, passed for that of all."""
+    drops = [np.full((2, 4, 4), 2.0)] * 2
+    options = {Block: {"residual": drops}, Stack: {"residual": [drops] * 2}}.get(type(layer), {})
+    p, (flat, grads) = filled(layer), params.allocate(layer.parameters(), np.float64)
+    y, saved = layer.forward(p, np.ones((2, 4, 4)), read=read, **options)
+    b, t, m = y.shape
+    for shape in (b * t, 1, m), (1, t, m), (b, 1, m), (t, m), (b, t, 1), (1, 1, 1), (1, b, t, m), ():
+        with pytest.raises(ValueError) as caught:
+            layer.backward(p, saved, np.ones(shape), grads)
+        assert str(caught.value) == f"dy has shape {shape}; allowed: {y.shape}" and not flat.any()
+
+
+def test_the_gradient_of_a_loss_is_one_number_for_each_token():
+    h, table, target = np.ones((2, 3, 4)), np.ones((5, 4)), np.zeros((2, 3), int)
+    _, saved = next_token(h, table, target)
+    for shape in (3, 2), (6,), (1, 6), (6, 1), (1, 1), (1, 2, 3), ():
+        with pytest.raises(ValueError) as caught:
+            next_token_backward(saved, np.ones(shape))
+        assert str(caught.value) == f"dy has shape {shape}; allowed: (2, 3)"
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_refuses_an_upstream_gradient_that_it_would_have_to_stretch(name):
     row, rng = PAGES[name], np.random.default_rng(0)

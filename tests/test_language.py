@@ -46,11 +46,12 @@ def test_kept_keys_and_states_equal_reading_all_again(attention, position):
 def test_regular_gpt_writes_beyond_the_levels_that_it_was_trained_with():
     model, p, x = built("regular_gpt", "none")
     model = replace(model, length=3)
-    kept = None
-    for stop in range(1, 10):
-        y, kept = model.extend(p, x[:, stop - 1:stop], kept)
-        assert np.abs(y[:, -1] - model.forward(p, x[:, :stop])[0][:, -1]).max() <= 1e-12 * np.abs(y).max()
-    assert len(kept.applied) == 2 * 4                       # levels of 9 tokens at chunk 2
+    for cuts in range(10), (0, 1, 9), (0, 3, 4, 9):         # one level more, or two at a time
+        kept = None
+        for start, stop in zip(cuts, cuts[1:], strict=False):
+            y, kept = model.extend(p, x[:, start:stop], kept)
+            assert np.abs(y - model.forward(p, x[:, :stop])[0][:, start:]).max() <= 1e-12 * np.abs(y).max()
+        assert len(kept.applied) == 2 * 4                   # levels of 9 tokens at chunk 2
 
 
 def test_linear_attention_keeps_as_much_after_any_number_of_tokens():

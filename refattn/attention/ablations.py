@@ -59,23 +59,23 @@ class Saved(NamedTuple):
 
 def normalise(s, keep, steps):
     """The code from the scores, step by step, and what each step's backward needs."""
-    kept = []
+    undo = []
     for step in steps:
         if step == "softmax":
             s = ops.softmax(s, keep)
-            kept.append((s,))
+            undo.append((s,))
         elif step == "rms_head":
             s, rho = ops.rms_head(ops.dropped_to_zero(s, keep))
-            kept.append((s, rho))
+            undo.append((s, rho))
         else:
             s = ops.dropped_to_zero(s, keep)
-            kept.append(())
-    return s, tuple(kept)
+            undo.append(())
+    return s, tuple(undo)
 
 
-def normalise_backward(kept, keep, steps, da):
+def normalise_backward(undo, keep, steps, da):
     """ds of `normalise`, its steps undone in reverse."""
-    for step, saved in zip(reversed(steps), reversed(kept), strict=True):
+    for step, saved in zip(reversed(steps), reversed(undo), strict=True):
         if step == "softmax":
             da = ops.softmax_backward(*saved, da)
         elif step == "rms_head":
@@ -108,12 +108,12 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
         raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {uses}; "
                          f"allowed: wv2 with 3, None with 1 and 2")
     s = ops.scores(q, k, bias, over=over)                       # (1) eq. 1
-    a, kept = normalise(s, keep, steps)                         # (2) eq. 1, sigma
+    a, undo = normalise(s, keep, steps)                         # (2) eq. 1, sigma
     c = ops.drop(a, dropout)                                    # (3)
     z = z2 = None
     if uses == 1:
         o = contract("bhqk,bkhe->bqhe", c, phi(v))              # (9) eq. 3
-        return o, Saved(knobs, q, k, v, wv2, bias, keep, dropout, a, kept, z, z2)
+        return o, Saved(knobs, q, k, v, wv2, bias, keep, dropout, a, undo, z, z2)
     z = contract("bhqk,bkhe->bqke", c, v)                       # (4) eq. 6, inner sum
     g = phi(z)                                                  # (5)
     if uses == 3:
@@ -121,12 +121,12 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
         z2 = contract("bhqk,bqkhf->bqkf", c, u)                 # (7) eq. 10
         g = phi(z2)                                             # (8)
     o = contract("bhqk,bqke->bqhe", c, g)                       # (9) eq. 6, outer sum
-    return o, Saved(knobs, q, k, v, wv2, bias, keep, dropout, a, kept, z, z2)
+    return o, Saved(knobs, q, k, v, wv2, bias, keep, dropout, a, undo, z, z2)
 
 
 def ablation_backward(saved, do):
     """dq, dk, dv, dbias, dwv2 from do (b, q, h, e); None for what was not given."""
-    knobs, q, k, v, wv2, bias, keep, dropout, a, kept, z, z2 = saved
+    knobs, q, k, v, wv2, bias, keep, dropout, a, undo, z, z2 = saved
     phi, phi_backward = PHI[knobs.phi]
     c, dwv2 = ops.drop(a, dropout), None                        # (3) again
     if knobs.code_uses == 1:
@@ -147,6 +147,6 @@ def ablation_backward(saved, do):
         dc += contract("bqke,bkhe->bhqk", dz, v, order=a)       # (4)
         dv = contract("bhqk,bqke->bkhe", c, dz)                 # (4)
     da = ops.drop(dc, dropout, out=dc)                          # (3)
-    ds = normalise_backward(kept, keep, NORMALISERS[knobs.normaliser][0], da)   # (2)
+    ds = normalise_backward(undo, keep, NORMALISERS[knobs.normaliser][0], da)   # (2)
     dq, dk, dbias = ops.scores_backward(q, k, bias, ds)         # (1)
     return dq, dk, dv, dbias, dwv2

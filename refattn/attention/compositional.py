@@ -20,7 +20,7 @@ from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
 from ..xp import check_alike
 from .kept import Keeping, named
-from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
+from .projections import in_maps, out, out_backward, out_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs, check_tokens
 from .value_scores import scoring as row
 
@@ -145,8 +145,8 @@ class Compositional(Keeping):
         """wq bq wk bk wv bv, ws bs of the selector, what the scoring needs, wo bo."""
         m, e, c = self.width, self.retrieval_width, self.selector_width
         s, search = self.searches, ("sd", (self.searches, self.search_width))
-        names = input_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))
-        names |= input_maps(m, self.selector_biases, s=("sc", (s, c)))
+        names = in_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))
+        names |= in_maps(m, self.selector_biases, s=("sc", (s, c)))
         size = {"e": e, "c": c, "f": c, "1": 1}
         listed = dict(zip(row(self.scoring).names, row(self.scoring).axes, strict=True))
         if self.scoring == "dot" and self.selector_biases:
@@ -155,7 +155,7 @@ class Compositional(Keeping):
             fan_in = e if self.scoring == "dot" else c if name in ("w2", "b2") else c + e
             role = "weight" if name[0] == "w" else "bias"
             names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role, fan_out=size[axes[1:] or "1"])
-        return names | output_map(m, self.biases, "se", (s, e))
+        return names | out_map(m, self.biases, "se", (s, e))
 
     def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:
         """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
@@ -177,18 +177,12 @@ class Compositional(Keeping):
         q, selector, k, v = (arrays[name] for name in "qskv")
         score = [getattr(p, name) for name in row(self.scoring).names]
         o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep, dropout=dropout)
-        y = contract("bqse,sem->bqm", o, p.wo)
-        if self.biases:
-            y += p.bo
-        return y, (saved, o)
+        return out(p, o), (saved, o)
 
     def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
         x, context, bias, read, inner, o = saved
-        if self.biases:
-            grads.bo += dy.sum(axis=(0, 1))
-        grads.wo += contract("bqse,bqm->sem", o, dy)
-        dq, dk, dv, dbias, ds, *dscore = compositional_backward(inner, contract("bqm,sem->bqse", dy, p.wo))
+        dq, dk, dv, dbias, ds, *dscore = compositional_backward(inner, out_backward(p, o, dy, grads))
         for name, value in zip(row(self.scoring).names, dscore, strict=True):
             grads[name] += value
         dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..contract import contract
 from ..layers.positions import Rotary, takes
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_integers
@@ -18,7 +17,7 @@ from . import variant
 from .ablations import Knobs
 from .kept import Keeping, Kept, named
 from .linear_state import KeptState, linear_state
-from .projections import input_maps, output_map, project, project_backward, queries, queries_backward
+from .projections import in_maps, out, out_backward, out_map, project, project_backward, queries, queries_backward
 from .shapes import check_tokens
 
 __all__ = ["MultiHead"]
@@ -67,12 +66,12 @@ class MultiHead(Keeping):
         row = variant(self.variant)
         (q, *of_queries), of_keys = self.maps()
         shapes = {name: tuple(size[x] for x in axes if x in size) for name, axes in row.axes.items()}
-        names = input_maps(self.width, self.biases, **{
+        names = in_maps(self.width, self.biases, **{
             name: (row.axes[name][2:], shapes[name]) for name in (q, *of_keys, *of_queries)})
         for name in row.parameters():                   # one letter, one axis: a square map has e and f
             shape, role = shapes[name], "weight" if shapes[name][1:] else "vector"
             names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, shape[-2:][0], role)
-        names |= output_map(self.width, self.biases, "he", (self.heads, self.value_width))
+        names |= out_map(self.width, self.biases, "he", (self.heads, self.value_width))
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()
         return names
@@ -99,13 +98,7 @@ class MultiHead(Keeping):
             bias = relative if bias is None else bias if relative is None else relative + bias
         arrays = arrays | {name: p[name] for name in row.parameters()}
         o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias, keep=keep, dropout=dropout)
-        return self._out(p, o), (position, saved, o)
-
-    def _out(self, p, o):
-        y = contract("bqhe,hem->bqm", o, p.wo)
-        if self.biases:
-            y += p.bo
-        return y
+        return out(p, o), (position, saved, o)
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
         """As of any layer that keeps keys; linear attention keeps its state instead, unless scores have a bias or keep.
@@ -124,16 +117,13 @@ class MultiHead(Keeping):
         if self.position is not None:
             q, k = (self.position.forward(None, each, k[:, :0], range(start, stop))[0] for each in (q, k))
         o, state, _ = linear_state(q, k, v, before)
-        return self._out(p, o), KeptState(state, stop)
+        return out(p, o), KeptState(state, stop)
 
     def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
         x, context, bias, read, position, inner, o = saved
-        if self.biases:
-            grads.bo += dy.sum(axis=(0, 1))
-        grads.wo += contract("bqhe,bqm->hem", o, dy)
         row = variant(self.variant)
-        dq, dk, dv, dbias, *extras = row.backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
+        dq, dk, dv, dbias, *extras = row.backward(inner, out_backward(p, o, dy, grads))
         gradients = dict(zip(row.extras, extras, strict=False))
         for name in row.parameters():
             grads[name] += gradients[name]

@@ -1,15 +1,18 @@
-"""The maps around a page: their parameters, and x through them, all of it or the queries that are read.
+"""The maps around a page: their parameters, x through them, all of it or the queries that are read, and o to y.
 
     q = x[:, read] W^query + b,   k, v = context W + b,   the context being x where there is none
+    y = sum_h o_h W_h^out + b
 """
 
 from math import prod
 
 from .. import ops
+from ..contract import contract
 from ..params import Parameter
+from ..xp import fitted
 
 
-def input_maps(m, biases, **maps):
+def in_maps(m, biases, **maps):
     """The parameters of maps of m features: wq (m, h, d) and bq (h, d) for q=("hd", (h, d))."""
     names = {}
     for name, (axes, shape) in maps.items():
@@ -19,7 +22,7 @@ def input_maps(m, biases, **maps):
     return names
 
 
-def output_map(m, biases, axes, shape):
+def out_map(m, biases, axes, shape):
     """The parameters of the map to m features: wo (h, e, m) and bo (m) for "he", (h, e)."""
     names = {"wo": Parameter(f"{axes}m", (*shape, m), prod(shape), "weight")}
     return names | {"bo": Parameter("m", (m,), prod(shape), "bias")} if biases else names
@@ -58,6 +61,23 @@ def _maps_backward(p, x, names, dys, grads):
         if b is not None:
             b += db
     return dx
+
+
+def out(p, o):
+    """y (b, q, m) = sum_he o[h, e] wo[h, e] + bo, the heads h being searches where a layer has those."""
+    y = contract("bqhe,hem->bqm", o, p.wo)
+    if hasattr(p, "bo"):
+        y += p.bo
+    return y
+
+
+def out_backward(p, o, dy, grads):
+    """do (b, q, h, e); gradients of wo and bo are added into `grads`.  Raises ValueError for dy of another shape."""
+    dy = fitted(dy, "dy", o.shape[:2] + p.wo.shape[2:])
+    if hasattr(p, "bo"):
+        grads.bo += dy.sum(axis=(0, 1))
+    grads.wo += contract("bqhe,bqm->hem", o, dy)
+    return contract("bqm,hem->bqhe", dy, p.wo)
 
 
 def queries(x, read):

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..contract import agree, contract, laid_out_like
+from ..contract import agree, laid_out_like
 from ..layers.protocol import Gradients
 from ..params import Parameter, check_choice, check_integers, check_read
 from ..xp import check_alike
 from .kept import appended
-from .projections import input_maps, maps, output_map, project, project_backward, queries, queries_backward
+from .projections import in_maps, maps, out, out_backward, out_map, project, project_backward, queries, queries_backward
 from .shapes import check_pairs, check_tokens
 from .windows import mixtures, present, products, scattered, windows
 
@@ -146,11 +146,11 @@ class SlidingDilated:
     def parameters(self) -> dict:
         """wq bq wk bk wv bv, offset_bias (h, w), pad (m) where it is used, wo bo."""
         m, h, d, e = self.width, self.heads, self.head_width, self.value_width
-        names = input_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
+        names = in_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
         names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")
         if self.out_of_range == "pad":
             names["pad"] = Parameter("m", (m,), m, "vector")
-        return names | output_map(m, self.biases, "he", (h, e))
+        return names | out_map(m, self.biases, "he", (h, e))
 
     def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:
         """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
@@ -172,10 +172,7 @@ class SlidingDilated:
         pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
         o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation,
                                    out_of_range=self.out_of_range, **options)
-        y = contract("bqhe,hem->bqm", o, p.wo)
-        if self.biases:
-            y += p.bo
-        return y, saved, o
+        return out(p, o), saved, o
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
@@ -190,10 +187,8 @@ class SlidingDilated:
     def backward(self, p, saved, dy, grads) -> Gradients:
         """Gradients(x, None, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
         x, bias, read, inner, o = saved
-        if self.biases:
-            grads.bo += dy.sum(axis=(0, 1))
-        grads.wo += contract("bqhe,bqm->hem", o, dy)
-        dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(inner, contract("bqm,hem->bqhe", dy, p.wo))
+        do = out_backward(p, o, dy, grads)
+        dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(inner, do)
         grads.offset_bias += doffset_bias
         for (w, _), (dw, db), dpad in zip(maps(p, "kv"), maps(grads, "kv"), dpads, strict=False):
             found = ops.linear_backward(p.pad[None], w, dpad[None])             # the pad is projected like a token

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from ..attention.projections import queries
-from ..xp import check_alike
+from ..xp import check_alike, fitted
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -30,6 +30,7 @@ class BlockSaved(NamedTuple):
     position: Any
     residual: tuple            # the dropout of each sub-layer's output, or None, in order
     read: slice | None
+    shape: tuple               # of y, and so of dy
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,14 @@ class Block:
         check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
-            n, kept = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
+            n, undo = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
             y, saved[name] = layer.forward(p[name], n, **options[name])                         # (2)
             if drop is not None:
                 y *= drop                                                                       # (3)
             y += x if read is None or name != "attention" else x[:, read]                       # (4)
-            x, kept = norm.forward(p[norm_name], y) if self.norm == "post" else (y, kept)       # (5)
-            norms.append(kept)
-        return x, BlockSaved(**saved, norms=tuple(norms), position=position, residual=drops, read=read)
+            x, undo = norm.forward(p[norm_name], y) if self.norm == "post" else (y, undo)       # (5)
+            norms.append(undo)
+        return x, BlockSaved(**saved, norms=tuple(norms), position=position, residual=drops, read=read, shape=x.shape)
 
     def _check_context(self, context, **its):
         if (context is None) != (self.cross is None):
@@ -117,17 +118,20 @@ class Block:
                 raise ValueError(f"{name} is given, but no context; allowed: both or neither")
 
     def backward(self, p, saved, dy, grads) -> Gradients:
-        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`."""
-        norm, dcontext = LayerNorm(self.width, self.epsilon), None
-        for (name, layer, norm_name), kept, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
+        """Gradients(x, context) from dy (b, q, m); parameter gradients are added into `grads`.
+
+        Raises ValueError for dy of another shape, which dropout would stretch.
+        """
+        norm, dcontext, dy = LayerNorm(self.width, self.epsilon), None, fitted(dy, "dy", saved.shape)
+        for (name, layer, norm_name), undo, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
                                                         strict=True):
             if self.norm == "post":
-                dy = norm.backward(p[norm_name], kept, dy, grads[norm_name])                    # (5)
+                dy = norm.backward(p[norm_name], undo, dy, grads[norm_name])                    # (5)
             dropped = dy if drop is None else dy * drop                                         # (3)
             back = layer.backward(p[name], getattr(saved, name), dropped, grads[name])          # (2)
             dx = getattr(back, "x", back)
             if self.norm == "pre":
-                dx = norm.backward(p[norm_name], kept, dx, grads[norm_name])                    # (1)
+                dx = norm.backward(p[norm_name], undo, dx, grads[norm_name])                    # (1)
             if name == "attention" and saved.read is not None:
                 dx[:, saved.read] += dy                                                         # (4)
             else:

@@ -15,7 +15,7 @@ import numpy as np
 from ..losses import check_classes
 from ..ops import rows_of
 from ..params import check_integers
-from ..xp import array_module
+from ..xp import array_module, fitted
 
 __all__ = ["next_token", "next_token_backward"]
 
@@ -75,7 +75,7 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
 def next_token_backward(saved, dy) -> tuple:
     """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
     h, table, target, top, total, hit, scale, rows = saved
-    xp, dy = array_module(h, dy), dy.reshape(dy.size, 1)
+    xp, dy = array_module(h, dy), fitted(dy, "dy", hit.shape).reshape(-1, 1)
     dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // table.shape[1])
     for tile, z, at in _tiles(saved):                                           # (1) again
         z -= top[tile, None]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..params import check_integers
+from ..xp import array_module
 from .block import Block
 from .norm import LayerNorm
 from .protocol import Gradients
@@ -55,18 +56,19 @@ class Stack:
         names = {"block": own} if self.shared else {"blocks": (own,) * self.layers}
         return names | ({"norm": LayerNorm(self.width).parameters()} if self.final_norm else {})
 
+    def applications(self, read=None):
+        """(block, number of its parameters, read) of each application, in order."""
+        return ((self.block, n, read if n == self.layers - 1 else None) for n in range(self.layers))
+
     def forward(self, p, h, *, dropout=None, context_dropout=None, residual=None, hidden=None, read=None,
                 schedule=None, **options) -> tuple[Any, StackSaved]:
         """h (b, q, m) from h (b, t, m).  Returns it and StackSaved.
 
         `dropout`, `context_dropout`, `residual` and `hidden` have one entry for each application, None where it has
         none; `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed;
-        other options (context, keep, context_keep) go to every block.  `schedule` replaces what is applied: (block,
-        number of its parameters, read) of each application.
+        other options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.
         """
-        if schedule is None:
-            schedule = ((self.block, n, read if n == self.layers - 1 else None) for n in range(self.layers))
-        schedule, blocks = tuple(schedule), []
+        schedule, blocks = tuple(self.applications(read) if schedule is None else schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
         for name, x in each.items():
             if x is not None and len(x) != len(schedule):
@@ -98,15 +100,28 @@ class Stack:
 
     def extend(self, p, h, kept, **options):
         """h (b, n, m) after all blocks of n further tokens, and what is now kept; options go to every block."""
-        now = []
         if len(kept) != self.layers:
             raise ValueError(f"kept has {len(kept)} entries; allowed: {self.layers}, one for each application")
-        for n, each in enumerate(kept):
-            h, each = self.block.extend(self._of(p, n), h, each, **options)
+        h, now, _ = self.grow(p, h, self.applications(), kept, **options)
+        return h, now
+
+    def grow(self, p, h, schedule, kept=(), before=None, **options):
+        """As `extend`, by a schedule that may go on after what is kept; and h (b, t, m) of all tokens before the norm.
+
+        An application that no token has met so far reads all of them: `before`, which this returned, then h.
+        """
+        schedule, now, n = tuple(schedule), [], h.shape[1]
+        for (block, place, _), each in zip(schedule, kept, strict=False):
+            h, each = block.extend(self._of(p, place), h, each, **options)
             now.append(each)
+        whole = h if before is None else array_module(h).concatenate([before, h], axis=1)
+        for block, place, _ in schedule[len(kept):]:
+            whole, each = block.extend(self._of(p, place), whole, **options)
+            now.append(each)
+        h = whole[:, whole.shape[1] - n:]
         if self.final_norm:
             h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)
-        return h, tuple(now)
+        return h, tuple(now), whole
 
     def _layer(self, block):
         return Recompute(block) if self.recompute else block

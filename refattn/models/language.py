@@ -10,7 +10,7 @@ Source: H, section 5; C, section 4.7; R, section 6; nanoGPT (a learned table, em
 not say how its models generate.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
@@ -18,12 +18,11 @@ from ..attention import masks
 from ..attention.sliding_dilated import SlidingDilated
 from ..layers.embedding import Embedding
 from ..layers.next_token import next_token, next_token_backward
-from ..layers.norm import LayerNorm
 from ..layers.stack import Stack, StackSaved
 from ..layers.text_positions import LearnedTable
 from ..params import Parameter, check_choice, check_integers
 from ..xp import array_module
-from .regular_gpt import levels
+from .regular_gpt import schedule
 
 __all__ = ["KeptText", "Language"]
 
@@ -89,12 +88,9 @@ class Language:
 
     def applications(self, length: int, read=None):
         """(block, number of its parameters, read) of each application for a text of this length, in order."""
-        block, n = self.stack.block, self.stack.layers
-        many = levels(max(length, self.length), block.attention.chunk) if self.sliding else 1
-        for i in range(many * n):
-            one = block if not self.sliding else replace(block, attention=replace(
-                block.attention, dilation=block.attention.chunk ** (i // n)))
-            yield one, i % n, read if i == many * n - 1 else None
+        if self.sliding:
+            return schedule(self.stack, max(length, self.length), read=read)
+        return self.stack.applications(read)
 
     def forward(self, p, x, *, target=None, embedding_dropout=None, dropout=None, residual=None, read=None) -> tuple:
         """y (b, q, v) or (b, q), and Saved.  With `read`, a slice of positions, y[:, read] is computed.
@@ -149,25 +145,13 @@ class Language:
 
     def _extended(self, p, x, kept):
         """h (b, n, m) after the last norm, and what is kept now."""
-        xp, n = array_module(p.embed.table), x.shape[1]
-        start = 0 if kept is None else kept.length
+        applied, before, start = kept or ((), None, 0)
         h, _ = self.embedding.forward(p.embed, x, start=start)
         if self.learned:
             h, _ = self.positions.forward(p.positions, h, start)
-        parts = []
-        for i, (block, place, _) in enumerate(self.applications(start + n)):
-            past = kept.applied[i] if kept is not None and i < len(kept.applied) else (None, None)
-            if kept is not None and i == len(kept.applied):         # a level that the text was too short for so far
-                h = xp.concatenate([kept.h, h], axis=1)
-            h, part = block.extend(p.block if self.stack.shared else p.blocks[place], h, past)
-            parts.append(part)
-        whole = h
-        if self.sliding and kept is not None and h.shape[1] == n:
-            whole = xp.concatenate([kept.h, h], axis=1)
-        h = h[:, -n:]
-        if self.stack.final_norm:
-            h, _ = LayerNorm(self.stack.width, self.stack.block.epsilon).forward(p.norm, h)
-        return h, KeptText(tuple(parts), whole if self.sliding else None, start + n)
+        stop = start + x.shape[1]
+        h, applied, before = self.stack.grow(p, h, self.applications(stop), applied, before)
+        return h, KeptText(applied, before if self.sliding else None, stop)
 
     def _table(self, p):
         return p.embed.table if self.tied else p.readout.table

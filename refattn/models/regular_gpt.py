@@ -40,6 +40,21 @@ def levels(length: int, chunk: int) -> int:
     return number
 
 
+def schedule(stack: Stack, length: int, tree: bool = False, read=None, number=None):
+    """(block, sub-layer, read) of each application, in order: the dilation goes by level, the weights by sub-layer."""
+    chunk, n = stack.block.attention.chunk, length
+    number = levels(length, chunk) if number is None else number
+    check_integers({"levels": number}, "levels")
+    for level in range(number):
+        block = replace(stack.block, attention=replace(stack.block.attention, dilation=1 if tree else chunk ** level))
+        at = read if level == number - 1 else None
+        if tree:
+            at = slice((n - 1) % chunk if level < number - 1 else n - 1, None, chunk)       # the last one included
+            n = len(range(n)[at])
+        for k in range(stack.layers):
+            yield block, k, at if k == stack.layers - 1 else None
+
+
 @dataclass(frozen=True)
 class RegularGPT:
     """y (b, q, o) from token ids (b, t); `thickness` is K, `attention.chunk` C; parameters do not depend on lengths.
@@ -110,17 +125,5 @@ class RegularGPT:
         return self.embedding.backward(p.embed, saved.embedding, dh, grads.embed)               # (1)
 
     def schedule(self, length: int, tree: bool, read=None, number=None):
-        """(block, sub-layer, read) of each application, in order: the dilation goes by level, the weights by sub-layer.
-        """
-        chunk, n = self.attention.chunk, length
-        number = levels(length, chunk) if number is None else number
-        check_integers({"levels": number}, "levels")
-        for level in range(number):
-            block = self.block(1 if tree else chunk ** level)
-            for k in range(self.thickness):
-                last = k == self.thickness - 1
-                at = read if last and level == number - 1 else None
-                if tree and last:
-                    at = slice((n - 1) % chunk if level < number - 1 else n - 1, None, chunk)   # the last one included
-                    n = len(range(n)[at])
-                yield block, k, at
+        """(block, sub-layer, read) of each application, in order."""
+        return schedule(self.stack, length, tree, read, number)

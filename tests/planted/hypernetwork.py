@@ -1,7 +1,7 @@
 """Planted bugs of the ground floor and of the hypernetwork family: file, text, text to put there, sentence."""
 
 HYLA, SOFTMAX, LINEAR = (f"attention/{name}.py" for name in ("hyla", "softmax", "linear"))
-ABLATIONS, LAYER, TRANSFORMER = "attention/ablations.py", "attention/layer.py", "models/transformer.py"
+ABLATIONS, TRANSFORMER = "attention/ablations.py", "models/transformer.py"
 BLOCK, STACK, EMBEDDING = "layers/block.py", "layers/stack.py", "layers/embedding.py"
 FEED_FORWARD, POSITIONS = "layers/feed_forward.py", "layers/positions.py"
 PROJECTIONS = "attention/projections.py"
@@ -66,7 +66,7 @@ ROWS = (
     # table A1
     (ABLATIONS, '(("softmax", "rms_head"), "k")', '(("rms_head", "softmax"), "k")',
      "softmax and RMSHead are applied in the wrong order"),
-    (ABLATIONS, "zip(reversed(steps), reversed(kept), strict=True)", "zip(steps, kept, strict=True)",
+    (ABLATIONS, "zip(reversed(steps), reversed(undo), strict=True)", "zip(steps, undo, strict=True)",
      "the normaliser's steps are undone in forward order"),
     (ABLATIONS, 'dv = phi_backward(v, contract("bhqk,bqhe->bkhe", c, do))',
      'dv = contract("bhqk,bqhe->bkhe", c, do)',
@@ -158,14 +158,16 @@ ROWS = (
     ("losses.py", "weight / weight.sum()", "weight / prod(weight.shape)",
      "a weighted cross-entropy is divided by the number of targets, not by the sum of weights"),
     # layers
-    (LAYER, 'y = contract("bqhe,hem->bqm", o, p.wo)',
+    (PROJECTIONS, 'y = contract("bqhe,hem->bqm", o, p.wo)',
      'y = contract("bqhe,hem->bqm", o.swapaxes(2, 3).reshape(o.shape), '
      "p.wo)", "heads and features are exchanged before the output projection"),
     (PROJECTIONS, "b += db", "b += 0 * db", "the gradients of bq, bk and bv are forgotten"),
     (PROJECTIONS, "source[:, read] += dx", "source[:, read] = dx",
      "the queries' part of dx replaces that of keys and values, instead of being added"),
-    (LAYER, "grads.bo += dy.sum(axis=(0, 1))", "grads.bo[...] = dy.sum(axis=(0, 1))",
+    (PROJECTIONS, "grads.bo += dy.sum(axis=(0, 1))", "grads.bo[...] = dy.sum(axis=(0, 1))",
      "the gradient of bo is overwritten, not added"),
+    (PROJECTIONS, 'grads.wo += contract("bqhe,bqm->hem", o, dy)',
+     'grads.wo += contract("bqe,bqm->em", o[:, :, 0], dy)', "the output map's gradient takes the first head for all"),
     (FEED_FORWARD, "grads.w1 += dw1", "grads.w1[...] = dw1", "the gradient of w1 is overwritten, not added"),
     (FEED_FORWARD, "        grads.b1 += db1\n", "", "the gradient of b1 is forgotten"),
     (FEED_FORWARD, "[1](kept, dactive)", "[1](active, dactive)",

@@ -2,7 +2,7 @@
 
 POSITIONS, LOSS = "layers/text_positions.py", "layers/next_token.py"
 STATE, TEXT = "attention/linear_state.py", "tasks/text_windows.py"
-MODEL, LAYER = "models/language.py", "attention/layer.py"
+MODEL, LAYER, STACK = "models/language.py", "attention/layer.py", "layers/stack.py"
 
 ROWS = (
     (POSITIONS, "np.arange(1, 2 * power, 2)", "np.arange(2, 2 * power, 2)",
@@ -43,24 +43,24 @@ ROWS = (
      "a token beyond the end of the text is scored"),
     (TEXT, "step, last = length - context, len(ids) - 1", "step, last = length, len(ids) - 1",
      "windows do not overlap, so that what should be context is never scored"),
-    (MODEL, "levels(max(length, self.length), block.attention.chunk)", "levels(length, block.attention.chunk)",
+    (MODEL, "max(length, self.length)", "length",
      "a short text meets fewer levels than were trained"),
-    (MODEL, "block.attention.chunk ** (i // n)", "block.attention.chunk ** i",
-     "a language model's dilation goes by sub-layer instead of by level"),
     (MODEL, "            dtable += d\n", "            pass\n", "the table gets no gradient as a read-out"),
     (MODEL, "dh = ops.drop(dh, saved.dropout)", "pass", "embeddings lack dropout in their gradient"),
     (MODEL, "self.stack.width ** -0.5 if self.scale else 1.0", "self.stack.width ** -0.5",
      "every language model's scores are over sqrt(m)"),
     (MODEL, "h, _ = self.positions.forward(p.positions, h, start)", "h, _ = self.positions.forward(p.positions, h)",
      "a token that is written stands at the first position"),
-    (MODEL, "h, _ = LayerNorm(self.stack.width, self.stack.block.epsilon).forward(p.norm, h)", "pass",
+    (STACK, "h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)", "pass",
      "what is written has no last norm"),
+    (STACK, "whole = h if before is None else array_module(h).concatenate([before, h], axis=1)", "whole = h",
+     "a level that the text was too short for so far reads the new tokens alone"),
     (MODEL, "self._extended(p, x[:, start:start + piece], kept)", "self._extended(p, x[:, start:start + piece], None)",
      "of a long text the last piece alone is read"),
     (MODEL, "self._table(p), target[:, x.shape[1] - 1:]", "self._table(p), target[:, :1]",
      "the last token of a long text is held against the first target"),
     (LAYER, "range(start, stop))[0] for each in (q, k)", "range(stop - start))[0] for each in (q, k)",
      "tokens that are added to a state are turned as if they were the first"),
-    (LAYER, "return self._out(p, o), KeptState(state, stop)", "return self._out(p, o), KeptState(before, stop)"
+    (LAYER, "return out(p, o), KeptState(state, stop)", "return out(p, o), KeptState(before, stop)"
      " if before is not None else KeptState(state, stop)", "the state stops after the first piece"),
 )

@@ -74,11 +74,10 @@ ROWS = (
     (PAGE, "grads.pad += found[0][0]", "grads.pad += found[0][0] * (w is p.wk)",
      "the pad lacks its gradient through the values"),
     (PAGE, "            dw += found[1]\n", "", "the maps of keys and values lack the pad's part of their gradient"),
-    (MODEL, "self.block(1 if tree else chunk ** level)", "self.block(1 if tree else chunk * level or 1)",
+    (MODEL, "1 if tree else chunk ** level", "1 if tree else chunk * level or 1",
      "the dilation grows linearly with the level instead of as a power"),
-    (MODEL, "                last = k == self.thickness - 1\n",
-     "                last = k == self.thickness - 1\n"
-     "                block = self.block(1 if tree else chunk ** (level * self.thickness + k))\n",
+    (MODEL, "yield block, k,", "yield replace(block, attention=replace(block.attention, dilation=1 if tree else "
+     "chunk ** (level * stack.layers + k))), k,",
      "the dilation goes by sub-layer instead of by level"),
     (MODEL, "    while reach < length:", "    while reach <= length:",
      "a length that is a power of the chunk gets a level too many"),
