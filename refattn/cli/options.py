@@ -6,6 +6,7 @@ import reprlib
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
+from io import BytesIO
 from pathlib import Path
 
 SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
@@ -151,15 +152,21 @@ def writable(out: Path) -> None:
                     f"be made or written") from None
 
 
-def save(file: str, draw) -> None:
-    """Write the figure that `draw` makes.  Raises Usage where the file cannot be written."""
-    figure, file = draw(), file if Path(file).suffix else f"{file}.png"       # which savefig appends
+def save(file: str, draw=None) -> None:
+    """Write the figure that `draw` makes; without it, only see whether one can be.  Raises Usage where it cannot."""
+    from matplotlib.figure import Figure
+    file = file if Path(file).suffix else f"{file}.png"                       # which savefig appends
+    figure, there = (draw or Figure)(), os.path.lexists(file)
     try:
-        figure.savefig(file, dpi=120)
-        print(f"{Path(file).resolve()} is written", file=sys.stderr)
+        figure.savefig(file if draw else BytesIO(), format=Path(file).suffix[1:], dpi=120)
+        open(file, "ab").close()                            # what is there stays as it is
     except (OSError, ValueError) as error:
         raise Usage(f"--plot is {file!r}, which cannot be written ({str(error).splitlines()[0]}); allowed: a file that "
                     f"ends in .png, .svg or .pdf, in a directory that there is") from None
+    if draw:
+        print(f"{Path(file).resolve()} is written", file=sys.stderr)
+    elif not there:
+        os.remove(file)
 
 
 def answers(device: str) -> None:

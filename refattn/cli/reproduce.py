@@ -66,6 +66,8 @@ def run(argv) -> int:
     table, failed = TABLES[name], []
     if "plot" in options and not hasattr(table, "plot"):
         raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
+    if "plot" in options:
+        save(options["plot"])                               # refused before the training
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
