@@ -111,7 +111,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --schedule-length long", ["--schedule-length is 'long'", "released, text"]),
     ("train parity --schedule-length text", ["--schedule-length is 'text'", "allowed: released"]),
     ("train --decay-rule all", ["--decay-rule is 'all'", "released, text, none"]),
-    ("train --released-split --seed 7", ["released", "seed 7", "0, 1, 2"]),
+    ("train --released-split --seed 7", ["--seed is 7; allowed with released splits: 0, 1, 2, 2024"]),
     ("train --max-seconds 0", ["--max-seconds", "'0'", "numbers above 0"]),
     ("train --max-seconds nan", ["--max-seconds", "'nan'", "numbers above 0"]),
     ("train --out {file}/below", ["--out is", "below", "cannot be written", "allowed"]),

@@ -159,9 +159,9 @@ def test_accuracies_against_loops():
     ({"held_out": math.nan}, "held_out is nan"),
     ({"seed": -1}, "seed is -1; allowed: whole numbers of at least 0"),
     ({"released": 1}, "released is 1; allowed: True and False"),
-    ({"released": True, "seed": 3}, "seed 3; allowed: 4, 0.25 and a seed of 0, 1, 2, 2024"),
-    ({"released": True, "features": 3}, "released is True with features 3"),
-    ({"released": True, "held_out": 0.5}, "held_out 0.5, seed 0; allowed"),
+    ({"released": True, "seed": 3}, "seed is 3; allowed with released splits: 0, 1, 2, 2024"),
+    ({"released": True, "features": 3}, "features is 3; allowed with released splits: 4"),
+    ({"released": True, "held_out": 0.5}, "held_out is 0.5; allowed with released splits: 0.25"),
 ])
 def test_settings_that_are_refused(change, message):
     refused(message, Sraven, **change)

@@ -35,6 +35,14 @@ def check_choice(name, value, allowed):
         raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
+def check_released(task, **settings):
+    """Nothing, or a ValueError where released splits are asked for with a setting that they were not made for."""
+    for name, allowed in settings.items():
+        if task.released and getattr(task, name) not in allowed:
+            raise ValueError(f"{name} is {getattr(task, name)}; allowed with released splits: "
+                             f"{', '.join(map(str, allowed))}")
+
+
 def check_numbers(name, x, size):
     """Nothing, or a ValueError for numbers outside 0 .. size - 1: negative ones would count from the end."""
     x = np.asarray(x)
