@@ -108,11 +108,13 @@ def tasks() -> str:
 def train_parser(kind, fixed: dict) -> Parser:
     """The options of `train`, those of the recipe from its fields, of which a task may have fixed some."""
     from dataclasses import fields
+    from typing import get_type_hints
     parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
     parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
     defaults = kind.scale(scale, fixed) | fixed
-    kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
+    types = get_type_hints(kind)
+    kinds = {f.name: {int: whole, float: number}.get(types[f.name], str) for f in fields(kind)}
     parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
         f"what is compared: one run for each value{allowed(kind.__dataclass_fields__[kind.COMPARES])} (default: "
         f"{' '.join(map(str, kind.compared()))})"))
@@ -133,10 +135,9 @@ def train_parser(kind, fixed: dict) -> Parser:
             continue
         default = defaults.get(f.name, f.default)
         text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default!s})".replace("%", "%%")
-        if f.type is bool:
-            group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
-        else:
-            group.add_argument(flag(f.name), type=kinds[f.name], metavar=f.type.__name__.upper(), help=text)
+        how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
+            "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
+        group.add_argument(flag(f.name), help=text, **how)
     return parser
 
 
