@@ -702,7 +702,7 @@ def test_the_help_of_train_has_a_line_for_every_task_and_that_of_a_task_its_choi
     assert "one of released, text, none" in said and f"one of {', '.join(VARIANTS)}" in said
 
 
-@pytest.mark.parametrize("task", ["esbn", "rmts", "parity", "triangles"])
+@pytest.mark.parametrize("task", ["esbn", "rmts", "parity", "triangles", "fuzzy_logic"])
 def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", task, "--help"])
@@ -710,6 +710,7 @@ def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
     assert f"--steps INT updates (default: {recipe(task).steps}) --batch" in said
     if task == "rmts":
         assert "(default: rmts)" in said
+    assert ("--schedule-length" in said) == (task == "fuzzy_logic")        # elsewhere there is nothing to choose
 
 
 WIDE = ["list", "verify hyla_equals", "reproduce", "reproduce --all", "reproduce claims", "reproduce claims --all",

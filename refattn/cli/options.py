@@ -137,7 +137,8 @@ def train_parser(kind, fixed: dict) -> Parser:
         text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default!s})".replace("%", "%%")
         how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
             "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
-        group.add_argument(flag(f.name), help=text, **how)
+        single = len(f.metadata.get("choices", ())) == 1    # there is nothing to choose, so nothing to say
+        group.add_argument(flag(f.name), help=argparse.SUPPRESS if single else text, **how)
     return parser
 
 
