@@ -6,7 +6,6 @@ import reprlib
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
-from io import BytesIO
 from pathlib import Path
 
 SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
@@ -112,7 +111,7 @@ def train_parser(kind, fixed: dict) -> Parser:
     parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
     parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
-    defaults = kind.scale(scale, fixed) | fixed
+    default = {f.name: f.default for f in fields(kind)} | kind.scale(scale, fixed) | fixed
     types = get_type_hints(kind)
     kinds = {f.name: {int: whole, float: number}.get(types[f.name], str) for f in fields(kind)}
     parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
@@ -133,8 +132,7 @@ def train_parser(kind, fixed: dict) -> Parser:
     for f in fields(kind):
         if f.name in (kind.COMPARES, "seed"):
             continue
-        default = defaults.get(f.name, f.default)
-        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default!s})".replace("%", "%%")
+        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
         how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
             "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
         single = len(f.metadata.get("choices", ())) == 1    # there is nothing to choose, so nothing to say
@@ -155,20 +153,16 @@ def writable(out: Path) -> None:
 
 
 def save(file: str, draw=None) -> None:
-    """Write the figure that `draw` makes; without it, only see whether one can be.  Raises Usage where it cannot."""
+    """Write the figure that `draw` makes, or only see whether one can be written.  Raises Usage where it cannot."""
     from matplotlib.figure import Figure
-    file = file if Path(file).suffix else f"{file}.png"                       # which savefig appends
-    figure, there = (draw or Figure)(), os.path.lexists(file)
-    try:
-        figure.savefig(file if draw else BytesIO(), format=Path(file).suffix[1:], dpi=120)
-        open(file, "ab").close()                            # what is there stays as it is
-    except (OSError, ValueError) as error:
-        raise Usage(f"--plot is {file!r}, which cannot be written ({str(error).splitlines()[0]}); allowed: a file that "
-                    f"ends in .png, .svg or .pdf, in a directory that there is") from None
+    path = Path(file if Path(file).suffix else f"{file}.png")
+    there = os.access(path if path.is_file() else path.parent, os.W_OK) and not path.is_dir()
+    if not there or path.suffix[1:].lower() not in Figure().canvas.get_supported_filetypes():
+        raise Usage(f"--plot is {file!r}, which cannot be written; allowed: a file that ends in .png, .svg or .pdf, "
+                    f"in a directory that there is")
     if draw:
-        print(f"{Path(file).resolve()} is written", file=sys.stderr)
-    elif not there:
-        os.remove(file)
+        draw().savefig(path, dpi=120)
+        print(f"{path.resolve()} is written", file=sys.stderr)
 
 
 def answers(device: str) -> None:

@@ -80,8 +80,8 @@ def run(argv) -> int:
               file=sys.stderr)
         return 1
     form = options.get("format", "text")
-    whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
-    shown = sheet if whole else sheet.without_empty_rows()
+    # documents, programs: everything
+    shown = sheet if form != "text" or "all" in options or hasattr(table, "whole") else sheet.without_empty_rows()
     print(FORMATS[form](shown))
     if len(shown.rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
