@@ -783,6 +783,19 @@ def test_closed_streams_are_written_to_by_nobody(tmp_path):
     assert (done.stdout, done.stderr) == ("0", "") and list(tmp_path.glob("*/result.json"))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no shell that closes a stream")
+@pytest.mark.parametrize("closed", [True, False])
+def test_runs_side_by_side_go_on_without_standard_error(closed, tmp_path):
+    """As after `2>&-`, or where its reader leaves: progress is lost, no run, and no worker of a run."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["-m", "refattn", "train", *FLAGS, *"--attention softmax --seed 0 1 2 --shards 2 --out".split()]
+    done = subprocess.run(["sh", "-c", '"$@"' + " 2>&-" * closed, "sh", sys.executable, *words, str(tmp_path)],
+                          env=ENVIRONMENT, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=writing)
+    os.close(writing)
+    assert done.returncode == 0 and "seeds 0, 1, 2" in done.stdout and len(list(tmp_path.glob("*/result.json"))) == 3
+
+
 def test_help_imports_no_numerics():
     code = "import sys, refattn.cli; refattn.cli.main(['--help']); sys.exit('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL)

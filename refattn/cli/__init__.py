@@ -4,10 +4,12 @@ Tables go to standard output, progress to standard error.  Bad input is one line
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
 """
 
+import codecs
 import importlib
 import json
 import os
 import sys
+from contextlib import redirect_stderr
 from dataclasses import asdict
 from pathlib import Path
 
@@ -136,6 +138,18 @@ COMMANDS = {"train": "training", "verify": verify, "list": list_all, "show": "sh
 # a function, or the file here whose `run` it is: nothing is imported that the command does not need
 
 
+class Lossy(codecs.StreamWriter):
+    """A stream like another, but where its reader has left, what is written is lost and the work goes on."""
+
+    def write(self, text):
+        """Writes it, or from now on into nothing."""
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
 def main(argv=None) -> int:
     """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -145,7 +159,8 @@ def main(argv=None) -> int:
         sys.stdout.reconfigure(errors="replace")            # a terminal without ± gets a question mark
     try:
         try:
-            return status_of(argv)
+            with redirect_stderr(Lossy(sys.stderr)):
+                return status_of(argv)
         finally:
             print(end="", flush=True)                       # while it can still be caught
     except OSError as error:                                # of standard output: the pipe is broken, the disk full

@@ -107,8 +107,8 @@ class Forked(Alone):
 
     def _fork(self, rank: int, trained) -> None:
         ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):                   # None is one that is closed
+            stream.flush()
         if process := os.fork():
             theirs.close()
             self.helpers.append((process, ours))
