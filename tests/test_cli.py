@@ -127,7 +127,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --layers 1024 --width 16384 --hidden 65536", ["takes at least 42,266", "GiB of this machine", "--width"]),
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
     ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
-    ("verify --seed -1", ["--seed is -1", "at least 0"]),
+    ("verify --seed -1", ["--seed is '-1'; allowed: whole numbers from 0 to"]),
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
     ("list everything", ["'everything'", "one argument too many"]),
     ("vectors", ["--out"]),
@@ -652,6 +652,21 @@ def test_verify_json(capsys):
     name = next(iter(theorems.THEOREMS))
     assert cli.main(["verify", name, "--json"]) == 0
     assert all(row["ok"] for row in json.loads(capsys.readouterr().out))
+
+
+def test_verify_draws_once_for_each_seed(monkeypatch, capsys):
+    one = theorems.Theorem("one", "1 = 1", "here", 0.5, lambda rng: rng.random())
+    monkeypatch.setattr(theorems, "every", lambda: {"one": one, "two": one._replace(name="two")})
+    expected = [next(theorems.verify(["one"], seed)).error for seed in (3, 4)]
+    failed = sum(error > 0.5 for seed in (3, 4) for error in (result.error for result in theorems.verify((), seed)))
+    assert cli.main(["verify", "--seed", "3", "4"]) == (failed > 0)
+    said = capsys.readouterr()
+    assert [line.split(" s  ")[1] for line in said.out.splitlines()[:-1]] == [
+        f"{name}, seed {seed}: 1 = 1 [here]" for seed in (3, 4) for name in ("one", "two")]
+    assert f"{4 - failed} of 4 hold" in said.out and "/4 " in said.err
+    cli.main(["verify", "one", "--seed", "3", "4", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [row["seed"] for row in found] == [3, 4] and [row["error"] for row in found] == expected
 
 
 def test_list_names_everything_with_its_file(capsys):

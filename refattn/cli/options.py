@@ -61,6 +61,11 @@ def reader(kind, words: str, fits=lambda found: True):
     return read
 
 
+def counted(least: int, most: int):
+    """What reads a whole number from one to the other."""
+    return reader(int, f"whole numbers from {least:,} to {most:,}", lambda found: least <= found <= most)
+
+
 whole, number = reader(int, "whole numbers"), reader(float, "numbers")
 directory = reader(str, "the name of a directory", bool)
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
@@ -129,9 +134,7 @@ def train_parser(kind, fixed: dict) -> Parser:
                         "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
-    for f in fields(kind):
-        if f.name in (kind.COMPARES, "seed"):
-            continue
+    for f in (f for f in fields(kind) if f.name not in (kind.COMPARES, "seed")):
         text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
         how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
             "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
