@@ -209,6 +209,17 @@ def test_a_loss_stretches_nothing_and_knows_its_classes(call, words):
     assert str(caught.value) == words
 
 
+@pytest.mark.parametrize("loss", [losses.sigmoid_mse, losses.binary_cross_entropy, losses.cross_entropy])
+def test_weights_on_a_device_are_not_asked_for_their_sum(loss):
+    """The stand-in refuses to be waited for; 0 / 0 is NaN there."""
+    target = WHOLE if loss is losses.cross_entropy else REAL
+    weight = REAL if loss is losses.binary_cross_entropy else REAL[:, 0]
+    given = [strict_cupy.asarray(x) for x in (REAL, target, weight)]
+    with np.errstate(invalid="ignore", divide="ignore"), strict_cupy.forbid():
+        value, _ = loss(*given)
+    assert np.isnan(float(value))
+
+
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
 @pytest.mark.parametrize("loss", ["mse", "mean_absolute_error", "sigmoid_mse", "binary_cross_entropy", "cross_entropy"])
 def test_a_loss_of_float32_is_float32_whatever_are_targets_and_weights(loss, dtype):
