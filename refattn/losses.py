@@ -2,7 +2,8 @@
 
 The value is a 0-d array on the device of its arguments: nothing here waits.  Value and gradient have the dtype of the
 first argument, whatever that of targets and weights.  All raise ValueError for shapes that differ from those named,
-for a mean of no terms and, in host memory, for classes that there are not.
+for a mean of no terms and, in host memory, for classes that there are not and for weights that sum to 0, which on a
+device, that nobody waits for, give NaN.
 """
 
 from math import prod
@@ -15,11 +16,13 @@ from .xp import array_module, fitted
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
 
 
-def terms(shape) -> int:
-    """How many numbers a mean is over.  Raises ValueError for none: their mean would be 0 / 0."""
-    if 0 in shape:
-        raise ValueError(f"a loss of shape {shape} has no terms; allowed: at least one")
-    return prod(shape)
+def terms(shape, weight=None):
+    """How many numbers a mean is over, or the sum of their weights.  Raises ValueError for 0: it would be 0 / 0."""
+    found = prod(shape) if weight is None else weight.sum()
+    if (weight is None or array_module(weight) is np) and found == 0:
+        what = "no terms; allowed: at least one" if weight is None else "weights that sum to 0; allowed: other sums"
+        raise ValueError(f"a loss of shape {shape} has {what}")
+    return found
 
 
 def check_classes(target, shape, classes: int) -> None:
@@ -55,7 +58,7 @@ def sigmoid_mse(logits, target, weight=None):
     """
     p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype)
     error = p - fitted(target, "target", logits.shape, logits.dtype)
-    share = 1 / terms(logits.shape) if weight is None else weight[..., None] / (weight.sum() * logits.shape[-1])
+    share = 1 / terms(p.shape) if weight is None else weight[..., None] / (terms(p.shape, weight) * p.shape[-1])
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
 
@@ -97,7 +100,7 @@ def cross_entropy(logits, target, weight=None):
     if weight is None:
         n = terms(target.shape)
         return loss.sum() / n, dlogits * (1 / n)
-    share = weight / weight.sum()
+    share = weight / terms(weight.shape, weight)
     return (loss * share).sum(), dlogits * share[..., None]
 
 
@@ -116,5 +119,5 @@ def binary_cross_entropy(logits, target, weight=None):
     xp = array_module(logits)
     up = logits * (logits.real > 0)
     loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
-    share = 1 / terms(logits.shape) if weight is None else weight * (1 / weight.sum())
+    share = 1 / terms(logits.shape) if weight is None else weight * (1 / terms(logits.shape, weight))
     return (loss * share).sum(), (sigmoid(logits) - target) * share

@@ -40,7 +40,7 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
     """Makes the named values Python integers; a ValueError for the first that is no integer of at least `least`."""
     for name in names:
         if not isinstance(values[name], Integral) or isinstance(values[name], bool) or values[name] < least:
-            raise ValueError(f"{name} is {values[name]!r}; allowed: an integer of at least {least}")
+            raise ValueError(f"{name} is {values[name]!r}; allowed: whole numbers of at least {least}")
         values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
 
 

@@ -111,7 +111,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --schedule-length long", ["--schedule-length is 'long'", "released, text"]),
     ("train parity --schedule-length text", ["--schedule-length is 'text'", "allowed: released"]),
     ("train --decay-rule all", ["--decay-rule is 'all'", "released, text, none"]),
-    ("train --released-split --seed 7", ["released", "seed 7", "0, 1, 2"]),
+    ("train --released-split --seed 7", ["--seed is 7; allowed with released splits: 0, 1, 2, 2024"]),
     ("train --max-seconds 0", ["--max-seconds", "'0'", "numbers above 0"]),
     ("train --max-seconds nan", ["--max-seconds", "'nan'", "numbers above 0"]),
     ("train --out {file}/below", ["--out is", "below", "cannot be written", "allowed"]),
@@ -127,7 +127,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --layers 1024 --width 16384 --hidden 65536", ["takes at least 42,266", "GiB of this machine", "--width"]),
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
     ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
-    ("verify --seed -1", ["--seed is -1", "at least 0"]),
+    ("verify --seed -1", ["--seed is '-1'; allowed: whole numbers from 0 to"]),
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
     ("list everything", ["'everything'", "one argument too many"]),
     ("vectors", ["--out"]),
@@ -485,11 +485,11 @@ BAD_CALLS = [                                               # call, exception, w
      ["x is float32 but w is float64"]),
     ("a feed-forward layer of another width", lambda: Block(MultiHead(6, 2, 3), FeedForward(5, 4), epsilon=1e-6),
      ValueError, ["feed_forward has width 5 in a block of width 6"]),
-    ("a switch for a size", lambda: FeedForward(6, True), ValueError, ["hidden is True", "integer of at least 1"]),
+    ("a switch for a size", lambda: FeedForward(6, True), ValueError, ["hidden is True", "whole numbers of at least"]),
     ("x of another width", layer((2, 3, 7)), ValueError, ["x has shape (2, 3, 7)", "m = 6"]),
-    ("half a hidden unit", lambda: FeedForward(6, 2.5), ValueError, ["hidden is 2.5", "integer of at least 1"]),
-    ("half a hidden unit with a gate", lambda: SwiGLU(6, 2.5), ValueError, ["hidden is 2.5", "integer"]),
-    ("half an expert", lambda: MixtureOfExperts(6, 4, 3, 1.5), ValueError, ["chosen is 1.5", "integer"]),
+    ("half a hidden unit", lambda: FeedForward(6, 2.5), ValueError, ["hidden is 2.5", "whole numbers of at least 1"]),
+    ("half a hidden unit with a gate", lambda: SwiGLU(6, 2.5), ValueError, ["hidden is 2.5", "whole numbers"]),
+    ("half an expert", lambda: MixtureOfExperts(6, 4, 3, 1.5), ValueError, ["chosen is 1.5", "whole numbers"]),
     ("more experts than there are", lambda: MixtureOfExperts(6, 4, 3, 4), ValueError, ["chosen is 4", "experts, 3"]),
     ("no heads", lambda: MultiHead(6, 0, 3), ValueError, ["heads is 0", "at least 1"]),
     ("no layers", lambda: decoder(MultiHead(6, 2, 3), hidden=4, layers=0, inputs=5), ValueError, ["layers is 0", "1"]),
@@ -654,6 +654,21 @@ def test_verify_json(capsys):
     assert all(row["ok"] for row in json.loads(capsys.readouterr().out))
 
 
+def test_verify_draws_once_for_each_seed(monkeypatch, capsys):
+    one = theorems.Theorem("one", "1 = 1", "here", 0.5, lambda rng: rng.random())
+    monkeypatch.setattr(theorems, "every", lambda: {"one": one, "two": one._replace(name="two")})
+    expected = [next(theorems.verify(["one"], seed)).error for seed in (3, 4)]
+    failed = sum(error > 0.5 for seed in (3, 4) for error in (result.error for result in theorems.verify((), seed)))
+    assert cli.main(["verify", "--seed", "3", "4"]) == (failed > 0)
+    said = capsys.readouterr()
+    assert [line.split(" s  ")[1] for line in said.out.splitlines()[:-1]] == [
+        f"{name}, seed {seed}: 1 = 1 [here]" for seed in (3, 4) for name in ("one", "two")]
+    assert f"{4 - failed} of 4 hold" in said.out and "/4 " in said.err
+    cli.main(["verify", "one", "--seed", "3", "4", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [row["seed"] for row in found] == [3, 4] and [row["error"] for row in found] == expected
+
+
 def test_list_names_everything_with_its_file(capsys):
     assert cli.main(["list"]) == 0
     said = capsys.readouterr().out
@@ -702,7 +717,7 @@ def test_the_help_of_train_has_a_line_for_every_task_and_that_of_a_task_its_choi
     assert "one of released, text, none" in said and f"one of {', '.join(VARIANTS)}" in said
 
 
-@pytest.mark.parametrize("task", ["esbn", "rmts", "parity", "triangles"])
+@pytest.mark.parametrize("task", ["esbn", "rmts", "parity", "triangles", "fuzzy_logic"])
 def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", task, "--help"])
@@ -710,6 +725,7 @@ def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
     assert f"--steps INT updates (default: {recipe(task).steps}) --batch" in said
     if task == "rmts":
         assert "(default: rmts)" in said
+    assert ("--schedule-length" in said) == (task == "fuzzy_logic")        # elsewhere there is nothing to choose
 
 
 WIDE = ["list", "verify hyla_equals", "reproduce", "reproduce --all", "reproduce claims", "reproduce claims --all",
@@ -780,6 +796,19 @@ def test_closed_streams_are_written_to_by_nobody(tmp_path):
             f"sys.__stdout__.write(str(cli.main({['train', *FLAGS, '--out', str(tmp_path)]})))")
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0", "") and list(tmp_path.glob("*/result.json"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no shell that closes a stream")
+@pytest.mark.parametrize("closed", [True, False])
+def test_runs_side_by_side_go_on_without_standard_error(closed, tmp_path):
+    """As after `2>&-`, or where its reader leaves: progress is lost, no run, and no worker of a run."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["-m", "refattn", "train", *FLAGS, *"--attention softmax --seed 0 1 2 --shards 2 --out".split()]
+    done = subprocess.run(["sh", "-c", '"$@"' + " 2>&-" * closed, "sh", sys.executable, *words, str(tmp_path)],
+                          env=ENVIRONMENT, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=writing)
+    os.close(writing)
+    assert done.returncode == 0 and "seeds 0, 1, 2" in done.stdout and len(list(tmp_path.glob("*/result.json"))) == 3
 
 
 def test_help_imports_no_numerics():

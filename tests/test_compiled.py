@@ -167,7 +167,7 @@ def test_the_memory_at_hand_is_some():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"chunk": 1}, "chunk is 1; allowed: an integer of at least 2"),
+    ({"chunk": 1}, "chunk is 1; allowed: whole numbers of at least 2"),
     ({"activation": "tanh"}, "activation is 'tanh'; allowed: relu, gelu, gelu_exact"),
     ({"norm": "both"}, "norm is 'both'; allowed: pre, post, none"),
     ({"out_of_range": "clamp"}, "out_of_range is 'clamp'; allowed: mask, pad"),
@@ -293,9 +293,9 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
     (["--language", "party"], "--language 'party' is unknown, did you mean parity?"),
     (["--language", "parity", "--alphabet", "ab"], "--alphabet is 'ab', but there is no --regex; allowed: both"),
     (["--language", "parity", "--chunk", "1"], "--chunk is 1; allowed: whole numbers from 2 to 64"),
-    (["--language", "parity", "--words", "0"], "--words is 0; allowed: whole numbers from 1 to 65,536"),
-    (["--language", "parity", "--max-length", "0"], "--max-length is 0; allowed"),
-    (["--language", "parity", "--seed", "-1"], "--seed is -1; allowed"),
+    (["--language", "parity", "--words", "0"], "--words is '0'; allowed: whole numbers from 1 to 65,536"),
+    (["--language", "parity", "--max-length", "0"], "--max-length is '0'; allowed"),
+    (["--language", "parity", "--seed", "-1"], "--seed is '-1'; allowed"),
     (["--language", "d12", "--chunk", "9"], "d12 has 14 states"),
     (["--language", "parity", "--out", "/proc/none"], "--out is '/proc/none', which cannot be written"),
     (["--table", "/nowhere"], "--table is '/nowhere', which cannot be read (No such file or directory); allowed: "),

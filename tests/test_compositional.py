@@ -84,10 +84,10 @@ LAYER = {"width": 8, "searches": 2, "retrievals": 4, "search_width": 3, "retriev
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"searches": 0}, "searches is 0; allowed: an integer of at least 1"),
-    ({"retrievals": 0}, "retrievals is 0; allowed: an integer"),
-    ({"retrievals": 1.5}, "retrievals is 1.5; allowed: an integer"),
-    ({"selector_width": -1}, "selector_width is -1; allowed: an integer"),
+    ({"searches": 0}, "searches is 0; allowed: whole numbers of at least 1"),
+    ({"retrievals": 0}, "retrievals is 0; allowed: whole numbers"),
+    ({"retrievals": 1.5}, "retrievals is 1.5; allowed: whole numbers"),
+    ({"selector_width": -1}, "selector_width is -1; allowed: whole numbers"),
     ({"scoring": "mlp"}, "scoring is 'mlp'; allowed: dot, linear, nonlinear"),
 ])
 def test_layers_are_refused(change, message):
@@ -142,7 +142,7 @@ def test_recipes_are_refused(change, message):
 @pytest.mark.parametrize(("change", "message"), [
     ({"norm": "sandwich"}, "norm is 'sandwich'; allowed: pre, post, none"),
     ({"table": "rotary"}, "table is 'rotary'; allowed: none, image, interleaved, halves"),
-    ({"layers": 0}, "layers is 0; allowed: an integer of at least 1"),
+    ({"layers": 0}, "layers is 0; allowed: whole numbers of at least 1"),
 ])
 def test_universal_transformers_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
@@ -150,9 +150,9 @@ def test_universal_transformers_are_refused(change, message):
 
 
 def test_networks_are_refused():
-    with pytest.raises(ValueError, match="inputs is 0; allowed: an integer of at least 1"):
+    with pytest.raises(ValueError, match="inputs is 0; allowed: whole numbers of at least 1"):
         RetrievalNetwork(0, MultiHead(8, 2, 4), 4)
-    with pytest.raises(ValueError, match="own_width is -1; allowed: an integer of at least 0"):
+    with pytest.raises(ValueError, match="own_width is -1; allowed: whole numbers of at least 0"):
         RetrievalNetwork(3, MultiHead(8, 2, 4), -1)
 
 

@@ -42,4 +42,4 @@ def test_segments_do_not_see_one_another():
 def test_refusals():
     refused("x has 5 positions; allowed: multiples of segments, 3, two in each", normalise, np.ones((1, 5, 2)), 3)
     refused("x has 3 positions; allowed: multiples of segments, 3, two in each", normalise, np.ones((1, 3, 2)), 3)
-    refused("segments is 0; allowed: an integer of at least 1", ContextNorm, 4, 0)
+    refused("segments is 0; allowed: whole numbers of at least 1", ContextNorm, 4, 0)

@@ -33,7 +33,7 @@ def test_images_are_refused(shape, message):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ((3, 2, 0), "size is 0; allowed: an integer of at least 1"), ((3, 2, 4, 0), "stride is 0"),
+    ((3, 2, 0), "size is 0; allowed: whole numbers of at least 1"), ((3, 2, 4, 0), "stride is 0"),
     ((3, 2, 4, 2, -1), "padding is -1"),
     ((3, 2, 4, 2, 4), "padding is 4; allowed: numbers below the size, 4"), ((0, 2, 4), "inputs is 0"),
 ])

@@ -189,6 +189,12 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
     (lambda: losses.sigmoid_mse(REAL, REAL, REAL), "weight has shape (4, 3); allowed: (4,)"),
     (lambda: losses.cross_entropy(REAL, WHOLE[:, None]), "target has shape (4, 1); allowed: (4,)"),
     (lambda: losses.cross_entropy(REAL, WHOLE, REAL[:, :1]), "weight has shape (4, 1); allowed: (4,)"),
+    (lambda: losses.sigmoid_mse(REAL, REAL, 0 * REAL[:, 0]),
+     "a loss of shape (4, 3) has weights that sum to 0; allowed: other sums"),
+    (lambda: losses.cross_entropy(REAL, WHOLE, np.array([1, -1, 0, 0])),
+     "a loss of shape (4,) has weights that sum to 0; allowed: other sums"),
+    (lambda: losses.binary_cross_entropy(REAL, REAL, np.zeros((4, 3), bool)),
+     "a loss of shape (4, 3) has weights that sum to 0; allowed: other sums"),
     (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
     (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
     (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),
@@ -201,6 +207,17 @@ def test_a_loss_stretches_nothing_and_knows_its_classes(call, words):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("loss", [losses.sigmoid_mse, losses.binary_cross_entropy, losses.cross_entropy])
+def test_weights_on_a_device_are_not_asked_for_their_sum(loss):
+    """The stand-in refuses to be waited for; 0 / 0 is NaN there."""
+    target = WHOLE if loss is losses.cross_entropy else REAL
+    weight = REAL if loss is losses.binary_cross_entropy else REAL[:, 0]
+    given = [strict_cupy.asarray(x) for x in (REAL, target, weight)]
+    with np.errstate(invalid="ignore", divide="ignore"), strict_cupy.forbid():
+        value, _ = loss(*given)
+    assert np.isnan(float(value))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
@@ -266,7 +283,7 @@ def test_a_state_has_no_key_to_leave_out():
     (lambda: MultiHead(8, 4, 2, position=ALiBi(2)), "heads of position is 2, but of the layer 4; allowed: the same"),
     (lambda: MultiHead(8, 4, 2, position=TransformerXL(8, 4, 1)), "head_width of position is 1, but of the layer 2; "
                                                                   "allowed: the same"),
-    (lambda: TransformerXL(8, 0, 2), "heads is 0; allowed: an integer of at least 1"),
+    (lambda: TransformerXL(8, 0, 2), "heads is 0; allowed: whole numbers of at least 1"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), T5(2, 8, 16), epsilon=0),
      "position is T5(heads=2, buckets=8, max_distance=16, bidirectional=False); allowed: a bias for each of 4 heads"),
     (lambda: Block(MultiHead(8, 4, 2), FeedForward(8, 8), Rotary(), epsilon=0),
@@ -282,7 +299,7 @@ def test_a_state_has_no_key_to_leave_out():
                            "exact half"),
     (lambda: T5(2, 8, 4), "8 buckets with max_distance 4 are too few; allowed: at least 2, and a distance beyond the "
                           "exact half"),
-    (lambda: T5(0, 8, 16), "heads is 0; allowed: an integer of at least 1"),
+    (lambda: T5(0, 8, 16), "heads is 0; allowed: whole numbers of at least 1"),
     (lambda: Rotary(base=0.0), "base is 0.0; allowed: numbers above 0"),
     (lambda: Rotary(base=float("nan")), "base is nan; allowed: numbers above 0"),
 ])
@@ -389,7 +406,7 @@ def test_logits_of_a_scoring_network_are_no_map_into_the_residual_stream():
 
 @pytest.mark.parametrize("chunk", [0, 1])
 def test_chunks_have_at_least_two_tokens(chunk):
-    with pytest.raises(ValueError, match=f"chunk is {chunk}; allowed: an integer of at least 2"):
+    with pytest.raises(ValueError, match=f"chunk is {chunk}; allowed: whole numbers of at least 2"):
         levels(5, chunk)
 
 
@@ -435,7 +452,7 @@ def test_one_bias_of_all_pairs_is_finite_too(value, make):
 
 
 def test_a_window_has_an_offset():
-    with pytest.raises(ValueError, match="chunk is 0; allowed: an integer of at least 1"):
+    with pytest.raises(ValueError, match="chunk is 0; allowed: whole numbers of at least 1"):
         sliding_dilated(*np.ones((3, 1, 4, 2, 2)), np.ones((2, 0)))
 
 
@@ -517,9 +534,9 @@ def test_what_is_of_another_kind_is_said_in_one_line(call, words):
 
 @pytest.mark.parametrize("size", [0, 2.5])
 def test_tiles_and_windows_are_whole_numbers(size):
-    with pytest.raises(ValueError, match=f"size is {size}; allowed: an integer of at least 1"):
+    with pytest.raises(ValueError, match=f"size is {size}; allowed: whole numbers of at least 1"):
         masks.window(4, size)
-    with pytest.raises(ValueError, match=f"tile is {size}; allowed: an integer of at least 1"):
+    with pytest.raises(ValueError, match=f"tile is {size}; allowed: whole numbers of at least 1"):
         tiled(*np.ones((3, 1, 4, 2, 2)), tile=size)
 
 
@@ -602,7 +619,7 @@ def test_a_text_is_read_in_pieces_of_at_least_one_token(tokens, piece, name):
     """Otherwise h had no value."""
     model = Language(Embedding(4, vocabulary=5), Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 8), epsilon=1e-5), 1))
     x = np.ones((2, tokens), int)
-    with pytest.raises(ValueError, match=f"{name} is .*; allowed: an integer of at least 1"):
+    with pytest.raises(ValueError, match=f"{name} is .*; allowed: whole numbers of at least 1"):
         model.last(filled(model), x, x, piece)
 
 

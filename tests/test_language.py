@@ -214,8 +214,8 @@ def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
     (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"),
     (["RUN"], "PROMPT is missing; allowed: what refattn write --help lists"),
     (["RUN", "x", "--temperature", "-1"], "--temperature is -1.0; allowed: numbers from 0 on"),
-    (["RUN", "x", "--tokens", "-1"], "write: --tokens is -1; allowed: an integer of at least 0"),
-    (["RUN", "x", "--top-k", "-1"], "write: --top-k is -1; allowed: an integer of at least 0"),
+    (["RUN", "x", "--tokens", "-1"], "write: --tokens is -1; allowed: whole numbers of at least 0"),
+    (["RUN", "x", "--top-k", "-1"], "write: --top-k is -1; allowed: whole numbers of at least 0"),
     (["OTHER", "x"], "RUN is of fuzzy_logic, which says nothing; allowed: runs of scan, text"),
     (["RUN", "x", "--temperatur", "1"], "did you mean --temperature?"),
     (["RUN", "x", "--top-k", "many"], "--top-k is 'many'; allowed: whole numbers")])
@@ -316,7 +316,7 @@ def test_a_tile_has_two_million_scores_and_128_tokens_at_least():
         h, table, target = np.zeros((1, 2, 1)), np.zeros((words, 1)), np.zeros((1, 2), int)
         assert next_token(h, table, target)[1].rows == rows
     for rows in 0, -5, 1.5:
-        with pytest.raises(ValueError, match=f"rows is {rows}; allowed: an integer of at least 1"):
+        with pytest.raises(ValueError, match=f"rows is {rows}; allowed: whole numbers of at least 1"):
             next_token(h, table, target, rows=rows)
 
 
@@ -414,7 +414,7 @@ def test_no_token_is_drawn_by_scores_that_are_not_finite(scores, temperature):
 @pytest.mark.parametrize("name", ["tokens", "top_k", "seed"])
 def test_numbers_of_what_is_written_are_not_negative(name):
     """A negative `top_k` was taken for 0, a negative number of tokens for none."""
-    with pytest.raises(ValueError, match=f"{name} is -1; allowed: an integer of at least 0"):
+    with pytest.raises(ValueError, match=f"{name} is -1; allowed: whole numbers of at least 0"):
         written(None, None, [1], **{"tokens": 3, name: -1})
     with pytest.raises(ValueError, match="temperature -1"):
         drawn(np.zeros(3), np.random.default_rng(0), -1)

@@ -85,7 +85,7 @@ def test_a_limit_below_zero_is_refused(limit):
 @pytest.mark.parametrize("change, words", [
     ({"mask": np.ones(1)}, "mask has shape (1,); allowed: (3,)"),
     ({"rate": -0.1}, "rate is -0.1; allowed: numbers of at least 0"),
-    ({"step": 0}, "step is 0; allowed: an integer of at least 1"),
+    ({"step": 0}, "step is 0; allowed: whole numbers of at least 1"),
     ({"rate": float("nan")}, "rate is nan; allowed: numbers of at least 0")])
 def test_an_update_stretches_no_mask_and_climbs_no_hill(change, words):
     flat, state = np.ones(3), optim.moments(np.ones(3))
@@ -107,7 +107,7 @@ def test_a_gradient_whose_squares_overflow_is_no_update():
 def test_steps_are_whole_numbers_from_zero_on(change):
     """A negative number gave a rate: below 0 for a count."""
     (name, value), settings = *change.items(), {"count": 3, "rate": 1.0, "steps": 50, "warmup": 5, **change}
-    with pytest.raises(ValueError, match=f"{name} is {value}; allowed: an integer of at least 0"):
+    with pytest.raises(ValueError, match=f"{name} is {value}; allowed: whole numbers of at least 0"):
         optim.warmup_cosine(**settings)
 
 

@@ -84,9 +84,9 @@ def test_refusals():
     with pytest.raises(ValueError, match="read is .*, but a tree has the last position only"):
         model.forward(p, np.zeros((2, 3), int), tree=True, read=slice(1))
     for number in 0, -1:
-        with pytest.raises(ValueError, match=f"levels is {number}; allowed: an integer of at least 1"):
+        with pytest.raises(ValueError, match=f"levels is {number}; allowed: whole numbers of at least 1"):
             model.forward(p, np.zeros((2, 3), int), levels=number)
     with pytest.raises(ValueError, match="norm is 'middle'; allowed: pre, post, none"):
         replace(model, norm="middle")
-    with pytest.raises(ValueError, match="thickness is 0; allowed: an integer of at least 1"):
+    with pytest.raises(ValueError, match="thickness is 0; allowed: whole numbers of at least 1"):
         replace(model, thickness=0)

@@ -1,5 +1,6 @@
 """Numbers that the papers and their code fix, as literals: defaults, sizes of models, warm-up, estimates of memory."""
 
+import importlib
 import inspect
 import json
 import re
@@ -13,6 +14,7 @@ from refattn.analysis import latent_code
 from refattn.attention import VARIANTS
 from refattn.attention.hyla import hyla
 from refattn.attention.layer import MultiHead
+from refattn.cli.options import Usage, train_parser
 from refattn.contract import contract
 from refattn.layers import positions
 from refattn.layers.context_norm import ContextNorm
@@ -200,6 +202,40 @@ def test_class_tokens_have_no_position():
     np.testing.assert_allclose(found[:, :2], plain[:, :2], rtol=1e-12)
     np.testing.assert_allclose(found[:, 2:], plain[:, 2:] + table, rtol=1e-12)
     np.testing.assert_allclose(placed.forward(p, x)[0], plain + positions.image_table(6, 8), rtol=1e-12)
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from refattn.recipes import RECIPES
+
+@dataclass(frozen=True, kw_only=True)
+class Steeper(RECIPES["fuzzy_logic"]):
+    "Fuzzy logic with a loss that is multiplied."
+    TASK = "steeper"
+    factor: float = 10.0
+    times: int = 1
+    words: str = "none"
+    twice: bool = False
+"""
+
+
+def test_a_recipe_of_ones_own_may_put_its_annotations_off(monkeypatch, tmp_path):
+    """As `from __future__ import annotations` does: the types of fields are then words."""
+    (tmp_path / "steeper_recipe.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = importlib.import_module("steeper_recipe").Steeper
+    monkeypatch.setitem(ALL, "steeper", kind)
+    made = recipe("steeper", steps=20, factor=5, times=2, words="some", twice=True)
+    assert (made.factor, made.times, made.words, made.twice) == (5, 2, "some", True)
+    for name, value, kinds in ("factor", "5", "numbers"), ("times", 1.5, "whole numbers"), ("twice", 1, "True and"):
+        with pytest.raises(ValueError, match=f"{name} is {value!r}; allowed: {kinds}"):
+            recipe("steeper", **{name: value})
+    parser = train_parser(kind, {})
+    assert parser.parse("--factor 2 --times 3 --words 4 --twice --rate 1".split()) == {
+        "factor": 2.0, "times": 3, "words": "4", "twice": True, "rate": 1.0}
+    with pytest.raises(Usage, match="--times is '1.5'; allowed: whole numbers"):
+        parser.parse(["--times", "1.5"])
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -363,8 +363,8 @@ def test_runs_of_a_comparison_fork_their_workers(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words, expected", [
-    (["--workers", "0"], "--workers is 0; allowed: whole numbers from 1 on"),
-    (["--workers", "-3"], "--workers is -3; allowed: whole numbers from 1 on"),
+    (["--workers", "0"], "--workers is 0; allowed: whole numbers of at least 1"),
+    (["--workers", "-3"], "--workers is -3; allowed: whole numbers of at least 1"),
     (["--workers", "two"], "--workers is 'two'; allowed: whole numbers"),
     (["--shards", "0"], "--shards is 0; allowed: whole numbers from 1 to 4,096"),
     (["--shards", "5000"], "--shards is 5000; allowed: whole numbers from 1 to 4,096")])
@@ -375,7 +375,7 @@ def test_bad_input_has_one_line(words, expected, capsys, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5, "2"])
 def test_bad_numbers_of_workers_are_refused(workers):
-    with pytest.raises(ValueError, match="workers is .*; allowed: whole numbers from 1 on"):
+    with pytest.raises(ValueError, match="workers is .*; allowed: whole numbers of at least 1"):
         fit(tiny(), workers=workers, progress=False)
     with pytest.raises(ValueError, match="workers is 2; allowed with device gpu: 1"):
         groups.group(2, 4, "gpu")

@@ -88,7 +88,7 @@ def test_the_code_of_a_step_has_no_square():
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
-    ({"dilation": 0}, ValueError, "dilation is 0; allowed: an integer of at least 1"),
+    ({"dilation": 0}, ValueError, "dilation is 0; allowed: whole numbers of at least 1"),
     ({"out_of_range": "clamp"}, ValueError, "out_of_range is 'clamp'; allowed: mask, pad"),
     ({"out_of_range": "pad"}, ValueError, "pad_k is missing, but out_of_range is 'pad'"),
     ({"pad_v": np.zeros((3, 2))}, ValueError, "pad_v is given, but out_of_range is 'mask'; allowed: pads with 'pad'"),
@@ -111,10 +111,10 @@ def test_pages_refuse_sizes_that_disagree():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"chunk": 1}, "chunk is 1; allowed: an integer of at least 2"),
-    ({"chunk": 2.0}, "chunk is 2.0; allowed: an integer"),
-    ({"heads": 0}, "heads is 0; allowed: an integer of at least 1"),
-    ({"dilation": 0}, "dilation is 0; allowed: an integer of at least 1"),
+    ({"chunk": 1}, "chunk is 1; allowed: whole numbers of at least 2"),
+    ({"chunk": 2.0}, "chunk is 2.0; allowed: whole numbers"),
+    ({"heads": 0}, "heads is 0; allowed: whole numbers of at least 1"),
+    ({"dilation": 0}, "dilation is 0; allowed: whole numbers of at least 1"),
     ({"out_of_range": "zero"}, "out_of_range is 'zero'; allowed: mask, pad"),
 ])
 def test_layers_are_refused(change, message):

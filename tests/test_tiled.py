@@ -60,7 +60,7 @@ def test_softmax_tiles_survive_scores_that_overflow_exp():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"tile": 0}, "tile is 0; allowed: an integer of at least 1"),
+    ({"tile": 0}, "tile is 0; allowed: whole numbers of at least 1"),
     ({"page": "hyla_softmax_for_rms_head"}, "cannot be tiled over keys; allowed: softmax, "),
     ({"page": "hyla_and_softmax"}, "cannot be tiled over keys; allowed: softmax, "),
     ({"page": "flash"}, "attention 'flash' is unknown; allowed: softmax, "),

@@ -55,7 +55,7 @@ SMALL = ClassToken(Conv(1, 8, 4, 4), stack(8, 1, heads=2), 1)
 @pytest.mark.parametrize(("make", "arguments", "message"), [
     (ClassToken, (Conv(3, 8, 4, 4), stack(8, 1, heads=2), 1, 5), "width 8, the stack 8; allowed: half of it"),
     (ClassToken, (Conv(3, 4, 4, 4), stack(8, 1, heads=2), 1), "patches have width 4, the stack 8; allowed: one width"),
-    (TaskTokens, (4, 3, stack(8, 1, heads=2), 0, 31), "tasks is 0; allowed: an integer of at least 1"),
+    (TaskTokens, (4, 3, stack(8, 1, heads=2), 0, 31), "tasks is 0; allowed: whole numbers of at least 1"),
 ])
 def test_settings_are_refused(make, arguments, message):
     refused(message, make, *arguments)

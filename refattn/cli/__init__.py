@@ -4,16 +4,18 @@ Tables go to standard output, progress to standard error.  Bad input is one line
 option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
 """
 
+import codecs
 import importlib
 import json
 import os
 import sys
+from contextlib import redirect_stderr
 from dataclasses import asdict
 from pathlib import Path
 
 from .. import __version__
 from ..refusals import unknown
-from .options import Parser, Usage, directory, whole, writable
+from .options import SEVERAL, Parser, Usage, counted, directory, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
 
@@ -28,8 +30,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
                             where and why
   refattn compile --regex R a finite automaton as exact weights of a RegularGPT
   refattn write RUN PROMPT  what a trained model says after a prompt
-  refattn vectors --out DIR reference inputs, outputs and gradients for other
-                            languages
+  refattn vectors --out DIR reference vectors for other languages
 
 refattn COMMAND --help lists the options of a command,
 refattn train TASK --help those of a task."""
@@ -39,35 +40,34 @@ def verify(argv) -> int:
     """Check theorems, definitions and gradients; 1 if one fails."""
     parser = Parser("refattn verify", "Checks at random sizes in float64: statement, source, largest error, verdict.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names (refattn list has them); default: all")
-    parser.add_argument("--seed", type=whole, metavar="S", help="of the random sizes and numbers (default: 0)")
+    parser.add_argument("--seed", **SEVERAL, type=counted(0, 2**63 - 1), metavar="S", help="one draw each (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="print a line for what fails only")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     options = parser.parse(argv)
-    names, seed = options.get("names", ()), options.get("seed", 0)
-    if seed < 0:
-        raise Usage(f"--seed is {seed}; allowed: whole numbers of at least 0")
+    names, seeds = options.get("names", ()), dict.fromkeys(options.get("seed", [0]))
     from ..train.json_files import plain
     from ..train.record import progress_bar
     from ..verification import theorems
     from .comparison import lines, room
-    results, asked, limit = [], [t.name for t in theorems.chosen(names)], room()
+    results, asked, limit = [], [t.name for t in theorems.chosen(names)] * len(seeds), room()
+    drawn = ((seed, result) for seed in seeds for result in theorems.verify(names, seed))
     with progress_bar(progress=True, total=len(asked), unit="check", leave=False) as bar:
         bar.set_postfix_str(asked[0])
-        for result, following in zip(theorems.verify(names, seed), [*asked[1:], ""], strict=True):
-            results.append(result)
+        for (seed, result), following in zip(drawn, [*asked[1:], ""], strict=True):
+            results.append((seed, result))
             bar.set_postfix_str(following, refresh=False)
             bar.update()
             if "json" not in options and not (result.ok and "quiet" in options):
                 said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "
-                        f"{result.seconds:6.2f} s  {result.name}: {result.raised or result.statement} "
-                        f"[{result.source}]")
+                        f"{result.seconds:6.2f} s  {result.name}{f', seed {seed}' * (len(seeds) > 1)}: "
+                        f"{result.raised or result.statement} [{result.source}]")
                 bar.write("\n".join(lines(said, limit, hang=6)), file=sys.stdout)
                 sys.stdout.flush()
-    failed = sum(not result.ok for result in results)
+    failed = sum(not result.ok for _, result in results)
     if "json" in options:
-        print(json.dumps(plain([result._asdict() for result in results]), indent=1))
+        print(json.dumps(plain([{**result._asdict(), "seed": seed} for seed, result in results]), indent=1))
     else:
-        print(f"{len(results) - failed} of {len(results)} hold, {sum(result.seconds for result in results):.1f} s")
+        print(f"{len(results) - failed} of {len(results)} hold, {sum(result.seconds for _, result in results):.1f} s")
     return 1 if failed else 0
 
 
@@ -136,6 +136,17 @@ COMMANDS = {"train": "training", "verify": verify, "list": list_all, "show": "sh
 # a function, or the file here whose `run` it is: nothing is imported that the command does not need
 
 
+class Lossy(codecs.StreamWriter):
+    """A stream like another, but where its reader has left, what is written is lost and the work goes on."""
+
+    def write(self, text):
+        """Writes it, or from now on into nothing."""
+        try:
+            print(text, end="", file=self.stream, flush=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
 def main(argv=None) -> int:
     """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -145,7 +156,8 @@ def main(argv=None) -> int:
         sys.stdout.reconfigure(errors="replace")            # a terminal without ± gets a question mark
     try:
         try:
-            return status_of(argv)
+            with redirect_stderr(Lossy(sys.stderr)):
+                return status_of(argv)
         finally:
             print(end="", flush=True)                       # while it can still be caught
     except OSError as error:                                # of standard output: the pipe is broken, the disk full

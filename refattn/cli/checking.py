@@ -13,7 +13,7 @@ __all__ = ["run"]
 
 
 def defined(where: str) -> dict:
-    """What a file of Python or a module defines; the file's directory, or the current one, is looked in too."""
+    """What a file of Python or a module defines; the file's directory, or the current one, is looked in from now on."""
     file = where.endswith(".py")
     if file and not os.path.isfile(where):
         raise Usage(f"{where!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
@@ -24,8 +24,6 @@ def defined(where: str) -> dict:
     except (Exception, SystemExit) as error:
         what = f"{where} cannot be run" if file else f"module {where!r} cannot be imported"
         raise Usage(f"{what} ({type(error).__name__}: {error})") from None
-    finally:
-        sys.path.remove(place)
 
 
 def function(text: str):
@@ -80,13 +78,15 @@ def run(argv) -> int:
     parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
     parser.add_argument("--seed", type=whole, help="of the inputs (default: 0)")
     options = parser.parse(argv)
-    name = options.pop("kernel")
-    kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
+    name, places = options.pop("kernel"), sys.path[:]
     try:
+        kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
         report = compare(kernel, **options)
+        print(wrapped(str(report)))
+        if not report.ok:
+            print(wrapped(str(diagnose(kernel, **options))))
     except ValueError as error:
         raise Usage(as_option(error, options)) from None
-    print(wrapped(str(report)))
-    if not report.ok:
-        print(wrapped(str(diagnose(kernel, **options))))
+    finally:
+        sys.path[:] = places                                # a kernel may import where it is called
     return 0 if report.ok else 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..refusals import unknown
 from .comparison import columns, room, wrapped
-from .options import Parser, Usage, as_option, directory, flag, whole, writable
+from .options import Parser, Usage, as_option, counted, directory, whole, writable
 
 
 def parser() -> Parser:
@@ -30,9 +30,9 @@ def parser() -> Parser:
     p.add_argument("--out-of-range", choices=("pad", "mask"), help="before the first token: a vector of its own, or "
                    "nothing, which takes a reset token before every word; refattn.load puts it there (default: pad)")
     p.add_argument("--dtype", choices=("float32", "float64"), help="default: float32")
-    p.add_argument("--max-length", type=whole, metavar="T", help="errors are reported up to here (default: 600)")
-    p.add_argument("--words", type=whole, metavar="N", help="of each length that are read (default: 4)")
-    p.add_argument("--seed", type=whole, metavar="S", help="of these words (default: 0)")
+    p.add_argument("--max-length", type=counted(1, 2**20), metavar="T", help="errors up to here (default: 600)")
+    p.add_argument("--words", type=counted(1, 2**16), metavar="N", help="of each length that are read (default: 4)")
+    p.add_argument("--seed", type=counted(0, 2**63 - 1), metavar="S", help="of these words (default: 0)")
     p.add_argument("--out", type=directory, metavar="DIR", help="where to (default: a new directory below runs/)")
     p.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     return p
@@ -66,14 +66,6 @@ def source(options):
         raise Usage(words if words.startswith("--") else f"--{given[0]}: {words}") from None
 
 
-def number(options, name, default, least, most):
-    """A whole number of the options.  Raises Usage."""
-    value = options.get(name, default)
-    if not least <= value <= most:
-        raise Usage(f"{flag(name)} is {value}; allowed: whole numbers from {least:,} to {most:,}")
-    return value
-
-
 def report(machine, found, longest: int) -> str:
     """Errors by length, the lengths of one number of levels in one line, with what was asked; those wrong are named."""
     from ..automata.exactness import passes
@@ -105,14 +97,13 @@ def plan(options) -> tuple:
     from ..automata.compiled import fits
     from ..automata.reading import to_table
     from ..recipes.compiled_automaton import CompiledAutomaton
-    longest, count = number(options, "max_length", 600, 1, 2**20), number(options, "words", 4, 1, 2**16)
-    seed, dtype = number(options, "seed", 0, 0, 2**63 - 1), np.dtype(options.get("dtype", "float32"))
+    longest, count, dtype = options.get("max_length", 600), options.get("words", 4), options.get("dtype", "float32")
     name, given = source(options)
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
     try:
         recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), expression=options.get("regex", ""),
-                                   seed=seed, **switches)
-        fits(recipe.build(), dtype)
+                                   seed=options.get("seed", 0), **switches)
+        fits(recipe.build(), np.dtype(dtype))
     except ValueError as error:
         raise Usage(as_option(error, switches)) from None
     except MemoryError as error:
@@ -121,7 +112,7 @@ def plan(options) -> tuple:
     writable(out)
     if (out / "recipe.json").exists():
         raise Usage(f"--out is {str(out)!r}, which holds a run already; allowed: another directory")
-    return recipe, given.states, dtype, longest, count, out
+    return recipe, given.states, np.dtype(dtype), longest, count, out
 
 
 def run(argv) -> int:

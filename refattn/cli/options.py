@@ -61,6 +61,11 @@ def reader(kind, words: str, fits=lambda found: True):
     return read
 
 
+def counted(least: int, most: int):
+    """What reads a whole number from one to the other."""
+    return reader(int, f"whole numbers from {least:,} to {most:,}", lambda found: least <= found <= most)
+
+
 whole, number = reader(int, "whole numbers"), reader(float, "numbers")
 directory = reader(str, "the name of a directory", bool)
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
@@ -107,11 +112,13 @@ def tasks() -> str:
 def train_parser(kind, fixed: dict) -> Parser:
     """The options of `train`, those of the recipe from its fields, of which a task may have fixed some."""
     from dataclasses import fields
+    from typing import get_type_hints
     parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
     parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
-    defaults = kind.scale(scale, fixed) | fixed
-    kinds = {f.name: {int: whole, float: number}.get(f.type, str) for f in fields(kind)}
+    default = {f.name: f.default for f in fields(kind)} | kind.scale(scale, fixed) | fixed
+    types = get_type_hints(kind)
+    kinds = {f.name: {int: whole, float: number}.get(types[f.name], str) for f in fields(kind)}
     parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
         f"what is compared: one run for each value{allowed(kind.__dataclass_fields__[kind.COMPARES])} (default: "
         f"{' '.join(map(str, kind.compared()))})"))
@@ -130,12 +137,11 @@ def train_parser(kind, fixed: dict) -> Parser:
     for f in fields(kind):
         if f.name in (kind.COMPARES, "seed"):
             continue
-        default = defaults.get(f.name, f.default)
-        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default!s})".replace("%", "%%")
-        if f.type is bool:
-            group.add_argument(flag(f.name), action=argparse.BooleanOptionalAction, help=text)
-        else:
-            group.add_argument(flag(f.name), type=kinds[f.name], metavar=f.type.__name__.upper(), help=text)
+        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
+        how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
+            "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
+        single = len(f.metadata.get("choices", ())) == 1    # there is nothing to choose, so nothing to say
+        group.add_argument(flag(f.name), help=argparse.SUPPRESS if single else text, **how)
     return parser
 
 
@@ -151,15 +157,17 @@ def writable(out: Path) -> None:
                     f"be made or written") from None
 
 
-def save(file: str, draw) -> None:
-    """Write the figure that `draw` makes.  Raises Usage where the file cannot be written."""
-    figure, file = draw(), file if Path(file).suffix else f"{file}.png"       # which savefig appends
-    try:
-        figure.savefig(file, dpi=120)
-        print(f"{Path(file).resolve()} is written", file=sys.stderr)
-    except (OSError, ValueError) as error:
-        raise Usage(f"--plot is {file!r}, which cannot be written ({str(error).splitlines()[0]}); allowed: a file that "
-                    f"ends in .png, .svg or .pdf, in a directory that there is") from None
+def save(file: str, draw=None) -> None:
+    """Write the figure that `draw` makes, or only see whether one can be written.  Raises Usage where it cannot."""
+    from matplotlib.figure import Figure
+    path = Path(file if Path(file).suffix else f"{file}.png")
+    there = os.access(path if path.is_file() else path.parent, os.W_OK) and not path.is_dir()
+    if not there or path.suffix[1:].lower() not in Figure().canvas.get_supported_filetypes():
+        raise Usage(f"--plot is {file!r}, which cannot be written; allowed: a file that ends in .png, .svg or .pdf, "
+                    f"in a directory that there is")
+    if draw:
+        draw().savefig(path, dpi=120)
+        print(f"{path.resolve()} is written", file=sys.stderr)
 
 
 def answers(device: str) -> None:

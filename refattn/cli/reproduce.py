@@ -66,6 +66,8 @@ def run(argv) -> int:
     table, failed = TABLES[name], []
     if "plot" in options and not hasattr(table, "plot"):
         raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
+    if "plot" in options:
+        save(options["plot"])                               # refused before the training
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
@@ -78,8 +80,8 @@ def run(argv) -> int:
               file=sys.stderr)
         return 1
     form = options.get("format", "text")
-    whole = form != "text" or "all" in options or getattr(table, "whole", False)    # documents, programs: everything
-    shown = sheet if whole else sheet.without_empty_rows()
+    # documents, programs: everything
+    shown = sheet if form != "text" or "all" in options or hasattr(table, "whole") else sheet.without_empty_rows()
     print(FORMATS[form](shown))
     if len(shown.rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)

@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 
@@ -48,11 +48,12 @@ def check_multiple(made, name: str, of: str, even: bool = False) -> None:
 
 def check_fields(made) -> None:
     """`check` of every field of a dataclass, as `setting` says or its type alone; NumPy's numbers become Python's."""
+    types = get_type_hints(type(made))          # a file that has annotations from __future__ has words in their place
     for f in fields(made):
         if hasattr(getattr(made, f.name), "dtype"):
             object.__setattr__(made, f.name, getattr(made, f.name).tolist())
         allowed = {name: f.metadata[name] for name in ("least", "most", "choices") if name in f.metadata}
-        check(f.name, getattr(made, f.name), f.type, **allowed)
+        check(f.name, getattr(made, f.name), types[f.name], **allowed)
 
 
 def dropout(rng, probability: float, shape, xp):

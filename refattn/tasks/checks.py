@@ -29,10 +29,16 @@ def check_switch(name, value):
         raise ValueError(f"{name} is {value!r}; allowed: True and False")
 
 
-def check_choice(name, value, allowed):
+def check_choice(name, value, allowed, how="allowed"):
     """Nothing, or a ValueError unless value is one of the allowed."""
     if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
+        raise ValueError(f"{name} is {value!r}; {how}: {', '.join(map(repr, allowed))}")
+
+
+def check_released(task, **settings):
+    """Nothing, or a ValueError where released splits are asked for with a setting that they were not made for."""
+    for name, allowed in settings.items() if task.released else ():
+        check_choice(name, getattr(task, name), allowed, "allowed with released splits")
 
 
 def check_numbers(name, x, size):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_fraction, check_inputs, check_integer, check_switch
+from .checks import check_choice, check_fraction, check_inputs, check_integer, check_released, check_switch
 from .released_splits import FUZZY_LOGIC as RELEASED
 from .splits import hold_out, read_only, subsets
 
@@ -85,11 +85,7 @@ class FuzzyLogic:
         if self.cover_terms and train * self.terms < self.known_terms:
             raise ValueError(f"held_out is {self.held_out}, which leaves {train} combinations to train on; allowed "
                              f"with cover_terms: fractions that leave enough for {self.known_terms} known terms")
-        given = self.variables, self.terms, self.seed in RELEASED, self.cover_terms
-        if self.released and given != (4, 2, True, False):
-            seeds = ", ".join(map(str, RELEASED))
-            raise ValueError(f"released is True with variables {self.variables}, terms {self.terms}, seed {self.seed}, "
-                             f"cover_terms {self.cover_terms}; allowed: 4, 2, a seed of {seeds}, and False")
+        check_released(self, variables=(4,), terms=(2,), seed=RELEASED, cover_terms=(False,))
 
     @property
     def known_terms(self):

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .accuracies import feature_accuracy, panel_accuracy
-from .checks import check_choice, check_fraction, check_integer, check_switch
+from .checks import check_choice, check_fraction, check_integer, check_released, check_switch
 from .released_splits import SRAVEN as RELEASED
 from .splits import hold_out, read_only
 
@@ -72,7 +72,7 @@ class Sraven:
     True
     >>> Sraven(symbols=2)
     Traceback (most recent call last):
-    ValueError: symbols is 2; allowed: whole numbers from 3 to 1024 ("distribute three" takes three different ones)
+    ValueError: symbols is 2; allowed: whole numbers from 3 to 1024
     """
 
     features: int = 4
@@ -86,19 +86,14 @@ class Sraven:
         if (count := math.comb(len(RULES) + self.features - 1, self.features)) > 1_000_000:
             raise ValueError(f"features is {self.features}, which makes {count:,} rule combinations; allowed: at most "
                              f"1,000,000: 1 to 20 features")
-        try:
-            check_integer("symbols", self.symbols, 3, 1024)
-        except ValueError as error:
-            raise ValueError(f'{error} ("distribute three" takes three different ones)') from None
+        check_integer("symbols", self.symbols, 3, 1024)
         check_integer("seed", self.seed, 0)
         check_fraction("held_out", self.held_out)
         check_switch("released", self.released)
         if int(count * self.held_out) == count:
             raise ValueError(f"held_out is {self.held_out}, which leaves none of {count} rule combinations to train "
                              f"on; allowed: smaller fractions")
-        if self.released and (self.features, self.held_out, self.seed in RELEASED) != (4, 0.25, True):
-            raise ValueError(f"released is True with features {self.features}, held_out {self.held_out}, seed "
-                             f"{self.seed}; allowed: 4, 0.25 and a seed of {', '.join(map(str, RELEASED))}")
+        check_released(self, features=(4,), held_out=(0.25,), seed=RELEASED)
 
     def combinations(self, split):
         """The rule combinations of a split, (n, M) integers, each row non-decreasing; read-only.

@@ -107,8 +107,8 @@ class Forked(Alone):
 
     def _fork(self, rank: int, trained) -> None:
         ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):                   # None is one that is closed
+            stream.flush()
         if process := os.fork():
             theirs.close()
             self.helpers.append((process, ours))
@@ -177,7 +177,7 @@ def cores() -> int:
 def check(workers: int | None, device: str, ranks=None) -> None:
     """Raises ValueError for less than one worker, for several on a GPU, and for any number where ranks of MPI work."""
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise ValueError(f"workers is {workers!r}; allowed: whole numbers from 1 on")
+        raise ValueError(f"workers is {workers!r}; allowed: whole numbers of at least 1")
     if workers is not None and ranks is not None:
         raise ValueError(f"workers is {workers}, but mpiexec says how many there are; allowed: no workers")
     if device != "cpu" and (workers or 1) > 1:

@@ -33,7 +33,7 @@ class Bars:
 
     def __init__(self, jobs, progress: bool, how: str = ""):
         from tqdm import tqdm
-        self.jobs, self.progress = jobs, progress and not os.environ.get("TQDM_DISABLE")      # as tqdm itself takes it
+        self.jobs, self.progress = jobs, progress and sys.stderr and not os.environ.get("TQDM_DISABLE")    # as tqdm
         self.seen = [(runs.lines(path) or [{}])[-1].get("step", 0) for path, _ in jobs]
         self.sizes = [0] * len(jobs)                        # of the files that were read last, in bytes
         self.total = sum(recipe.steps for _, recipe in jobs)
@@ -46,7 +46,7 @@ class Bars:
             each = ", ".join(f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True))
         self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
         options = {"unit": "step", "disable": not self.progress, "file": sys.stderr, "dynamic_ncols": True}
-        self.single = not sys.stderr.isatty() or len(jobs) > MANY
+        self.single = not (self.progress and sys.stderr.isatty()) or len(jobs) > MANY
         if self.single:
             self.bars = [tqdm(total=self.total, initial=sum(self.seen), desc=f"{len(jobs)} runs", mininterval=10,
                               **options)] * len(jobs)

@@ -83,14 +83,15 @@ class Health:
 def progress_bar(iterable=None, *, progress: bool, **options):
     """A `tqdm` on standard error; without a thread of its own, beside which no later run of this process could fork.
 
-    It shows nothing unless `progress`, nor where TQDM_DISABLE, tqdm's own variable of the environment, is set.
+    It shows nothing unless `progress`, nor where standard error is closed (None), nor where TQDM_DISABLE, tqdm's own
+    variable of the environment, is set.
     """
     from tqdm import tqdm
 
     class Bar(tqdm):
         monitor_interval = 0
-    options |= {} if progress else {"disable": True}
-    return Bar(iterable, dynamic_ncols=True, file=sys.stderr, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
+    options |= {"mininterval": 0.1 if sys.stderr.isatty() else 10} if progress and sys.stderr else {"disable": True}
+    return Bar(iterable, dynamic_ncols=True, file=sys.stderr, **options)
 
 
 class Record:

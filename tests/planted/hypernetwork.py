@@ -155,7 +155,7 @@ ROWS = (
     ("losses.py", "error * (2 / n)", "error * (1 / n)", "the gradient of the mean square lacks its 2"),
     ("losses.py", "dlogits * (1 / n)", "dlogits",
      "the gradient of the cross-entropy is that of a sum, not of a mean"),
-    ("losses.py", "weight / weight.sum()", "weight / prod(weight.shape)",
+    ("losses.py", "weight / terms(weight.shape, weight)", "weight / prod(weight.shape)",
      "a weighted cross-entropy is divided by the number of targets, not by the sum of weights"),
     # layers
     (PROJECTIONS, 'y = contract("bqhe,hem->bqm", o, p.wo)',

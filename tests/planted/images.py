@@ -50,7 +50,7 @@ ROWS = (
     (TRIANGLES, "rng.integers(-1, 2, size", "rng.integers(-1, 1, size", "dots lie on one side of their centre only"),
 
     ("losses.py", "- target * logits  ", "- target * up  ", "binary cross-entropy lacks half of its linear term"),
-    ("losses.py", "else weight * (1 / weight.sum())", "else weight",
+    ("losses.py", "else weight * (1 / terms(logits.shape, weight))", "else weight",
      "the weights of binary cross-entropy are not divided by their sum"),
 
     (VISION, "with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), h.shape[3])))",

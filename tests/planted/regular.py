@@ -11,7 +11,7 @@ ROWS = (
      "a small table's gradient is a mean over positions instead of a sum"),
     ("losses.py", "2 * (error * (p * (1 - p))) * share", "2 * error * share",
      "the gradient of the mean square of sigmoids goes around the sigmoid"),
-    ("losses.py", "weight[..., None] / (weight.sum() * logits.shape[-1])", "weight[..., None] / prod(logits.shape)",
+    ("losses.py", "weight[..., None] / (terms(p.shape, weight) * p.shape[-1])", "weight[..., None] / prod(p.shape)",
      "the mean square of sigmoids counts positions after the end of a string"),
     (WINDOWS, "len(range(read.start, shift, read.step))", "len(range(read.start, shift + 1, read.step))",
      "the first query whose key exists is taken for one whose key is missing: off by one at the left edge"),
