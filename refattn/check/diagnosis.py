@@ -89,8 +89,9 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         names = [n for n in wrong if n not in ("o", "lse", "end")]
     worst = next(a for a in asked.values() if {*names} & {*a.wrong})
     forms = formulas(call.of.name)
-    searches = [Search(of, part, names, asked, dtype, naive) for of in forms
-                if of is forms[0] or "delta" in of.letters]         # the rest differ from it in the order of sums alone
+    forms = [of for of in forms if of is forms[0] or "delta" in of.letters]     # the rest differ in the order of sums
+    searches = [Search(of, part, names, asked, dtype, naive) for of in (forms if part else forms[:1])]
+    searches *= 1 if part else len(forms)                           # the forward is the same in all of them
     misshapen = next((e for a in asked.values() for e in a.misshapen), None)
     if misshapen:
         words = f"{misshapen.name} has {misshapen.where}"
@@ -130,7 +131,7 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     """What the grammar explains, in its plainest words; else the nearest mistake and the pattern of wrong entries."""
     found = []
     for ways in (lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors, Search.apart):
-        found = found or [(*f, s) for s in searches for f in ways(s) if f[1] <= 1]
+        found = found or [(*f, s) for s in dict.fromkeys(searches) for f in ways(s) if f[1] <= 1]
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))

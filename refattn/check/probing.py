@@ -41,7 +41,7 @@ def one_sequence(sizes):
 class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
     def __init__(self, call, inputs, theirs):
-        self.inputs, self.theirs = inputs, theirs
+        self.inputs, self.theirs, self.finite = inputs, theirs, {n: np.isfinite(x) for n, x in theirs.items()}
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]

@@ -57,12 +57,13 @@ class Search:
             found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
         except (ValueError, TypeError, IndexError, AttributeError, NameError):
             return np.inf
-        finite = {n: np.isfinite(y) for n, y in found.items()}
-        if any(y.shape != a.theirs[n].shape or (np.isfinite(a.theirs[n]) != finite[n]).any() for n, y in found.items()):
+        if any(y.shape != a.theirs[n].shape or (np.isfinite(y) != a.finite[n]).any() for n, y in found.items()):
             return np.inf
         off = False
         for n, y in found.items():
-            x, y = np.where(finite[n], a.theirs[n], 0), np.where(finite[n], y, 0)
+            x = a.theirs[n]
+            if not a.finite[n].all():
+                x, y = np.where(a.finite[n], x, 0), np.where(a.finite[n], y, 0)
             top = np.abs(y).max(initial=0)
             growth = max(1.0, top / (np.abs(a.ours[n]).max(initial=0) or 1.0))
             r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
