@@ -12,8 +12,6 @@ from .changes import OPTIONS, Changes, one, rows
 from .formulas import Formulas
 from .running import code_of, resolved, ways
 
-__all__ = ["Mutant", "mutants", "scaled"]
-
 
 class Mutant(NamedTuple):
     """A page with a mistake."""

@@ -92,7 +92,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               Or a mapping with q, k, v, do (bias, keep, dropout) and what they gave, as far as there.
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
     variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
-              after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate, or o and end; or a row of
+              after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate, or o, end; or a row of
               `verification.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
               by name only
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.

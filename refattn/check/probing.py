@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["MAYBE", "Answer", "consistent", "probes"]
-
 DIRECTIONS = 4                 # gradients that are held against differences of the kernel's own outputs
 MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
 SLOPES = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53),       # lengths of steps, what a slope may be off, unit of rounding

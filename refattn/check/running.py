@@ -11,8 +11,6 @@ import numpy as np
 
 from .formulas import KNOWN, Formulas, start
 
-__all__ = ["FUNCTIONS", "Runner", "code_of", "evaluated", "reduced", "resolved", "tiles", "ways"]
-
 
 @cache
 def _places(n, how):

@@ -12,8 +12,6 @@ from .grammar import mutants, scaled
 from .running import FUNCTIONS, Runner
 from .upstream import first_lines
 
-__all__ = ["Search"]
-
 FAR = 1e100                    # error bars; the square of more would overflow
 
 
