@@ -17,9 +17,10 @@ FAR = 1e100                    # error bars; the square of more would overflow
 
 class Search:
     """The mistakes of the grammar against the kernel's answers."""
-    def __init__(self, of, part, names, asked, dtype, naive):
+    def __init__(self, of, part, names, asked, call):
         self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
-        self.dtype, self.naive, self.loose = dtype, naive, UNIT[dtype] * (8 if UNIT[dtype] > 1e-5 else 256)
+        unit = UNIT[call.dtype]
+        self.dtype, self.naive, self.loose = call.dtype, call.naive, unit * (8 if unit > 1e-5 else 256)
         order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].ours["o"].size))     # telling ones
         self.asked = {p: asked[p] for p in order}
         self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
@@ -59,9 +60,7 @@ class Search:
             return np.inf
         off = False
         for n, y in found.items():
-            x = a.theirs[n]
-            if not a.finite[n].all():
-                x, y = np.where(a.finite[n], x, 0), np.where(a.finite[n], y, 0)
+            x, y = np.where(a.finite[n], a.theirs[n], 0), np.where(a.finite[n], y, 0)
             top = np.abs(y).max(initial=0)
             growth = max(1.0, top / (np.abs(a.ours[n]).max(initial=0) or 1.0))
             r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
