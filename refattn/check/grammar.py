@@ -77,8 +77,8 @@ def of_one_line(of, i, texts, sizes, costs):
         if isinstance(node, ast.expr) and id(node) in writer.at:
             name = node.id if isinstance(node, ast.Name) else ""
             found += [(*change, node, name, False) for change in changes.of_node(node, twin)]
-    for x in {n.id for n in ast.walk(whole) if isinstance(n, ast.Name) and n.id in scope} if 1 in costs else ():
-        if texts[i].count(x) > 1:
+    for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)) if 1 in costs else ():
+        if x in scope and texts[i].count(x) > 1:
             others = [(f"{y} in place of {x} throughout", y) for y in scope
                       if y != x and of.letters.get(y) == of.letters[x]]
             others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
