@@ -123,6 +123,22 @@ def test_a_selector_has_the_layout_too_and_a_state_has_none(page):
     assert check.compare(run, page, layout="bhtd").ok
 
 
+def test_the_forward_alone_of_a_page_with_a_state_gives_its_end_too():
+    def kernel(q, k, v, state):
+        scale = q.shape[-1] ** -0.5
+        s = np.tril(np.einsum("bqhd,bkhd->bhqk", q, k)) * scale
+        o = np.einsum("bhqk,bkhe->bqhe", s, v) + np.einsum("bqhd,bhde->bqhe", q, state) * scale
+        return o, factor * (state + np.einsum("bkhd,bkhe->bhde", k, v))
+    factor = 1
+    report = check.compare(kernel, "linear_state")
+    assert report.ok and [entry.name for entry in report.entries] == ["o", "end"], report
+    factor = 2
+    assert [entry.ok for entry in check.compare(kernel, "linear_state").entries] == [True, False]
+    assert check.diagnose(kernel, "linear_state").lines == ("forward (6)",)
+    with pytest.raises(ValueError, match="3 arrays; allowed: o alone, o and end, or o, end, dq, dk, dv, dstate$"):
+        check.compare(lambda *arrays: (*kernel(*arrays), 0.0), "linear_state")
+
+
 def test_the_guide_lists_what_each_page_is_handed():
     guide = (Path(check.__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
     for name in [*PAGES, "linear_state"]:

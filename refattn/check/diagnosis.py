@@ -5,6 +5,7 @@ forward is seen from differences of its own outputs.  Then every single mistake 
 formulas of the page is held against all answers: a mistake is named only if it explains each of them.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +31,11 @@ CAUSAL = {"right if queries see no later key: causal=True": False,
 class Diagnosis(NamedTuple):
     """What `diagnose` found."""
     comparison: Comparison     # at the first of the inputs where something is wrong
-    verdict: str               # whether the forward differs, and whether the gradients are those of the kernel's own
-    lines: tuple[str, ...]     # "backward (3)": of those that explain it equally well three, simplest first
-    sentences: tuple[str, ...]
-    named: bool                # whether the first sentence explains every answer
-    fit: float                 # largest remaining error, in error bars
+    verdict: str = ""          # whether the forward differs, and whether the gradients are those of the kernel's own
+    lines: tuple[str, ...] = ()     # "backward (3)": of those that explain it equally well three, simplest first
+    sentences: tuple[str, ...] = ()
+    named: bool = False        # whether the first sentence explains every answer
+    fit: float = np.inf        # largest remaining error, in error bars
 
     def __str__(self):
         if self.comparison.ok:
@@ -58,62 +59,76 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if not callable(theirs):
         raise ValueError("theirs is a mapping of arrays; allowed: a function, to be asked again, or compare for arrays")
-    asked = {}
-    for name, inputs in probes(call, sizes, seed).items():
-        try:
-            answers = [Answer(call, *x) for x in (call.twice(inputs) if name == "all" else [call(inputs)])]
-            asked[name], again = answers[0], answers[-1]
-            if again.wrong and not asked[name].wrong:
-                return Diagnosis(again.comparison._replace(again=True), SECOND, (),
-                                 tuple(pattern(again, n) for n in again.wrong), False, np.inf)
-            if name == "stretched bias" and asked[name].misshapen:      # a kernel of whole ones need not know it
-                del asked[name]
-        except ValueError:
-            if name not in MAYBE:
-                raise
+    asked, late = answers(call, sizes, seed)
+    if late:
+        return Diagnosis(late.comparison._replace(again=True), SECOND, (), tuple(pattern(late, n) for n in late.wrong))
+    worst = next((a for a in asked.values() if a.wrong), None)
+    if worst is None:
+        return Diagnosis(asked["all"].comparison, fit=0.0)
     wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
-    if not any(wrong.values()):
-        return Diagnosis(asked["all"].comparison, "", (), (), False, 0.0)
-    worst = next(a for a in asked.values() if a.wrong)
     if wrong.get("o") and not causal and call.of.arrays and call.of.letters.get("keep") == "bhqk":
         for words, first in CAUSAL.items():
             if call.report(masked(call.of, asked["all"].inputs, first), asked["all"].theirs).ok:
-                return Diagnosis(worst.comparison, words, (), (), False, 0.0)
+                return Diagnosis(worst.comparison, words)
     if not any(wrong[n] for n in wrong if n != "lse"):
         words = f"line (2) of softmax, {pattern(worst, 'lse').replace(':', ' = log(sum(exp(s1) * keep)):', 1)}"
-        return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,), False, np.inf)
+        return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,))
     if outputs := [n for n in ("o", "end") if wrong.get(n)]:
         verdict, part, names = consistent(call, asked, wrong), 0, outputs[:1]
     else:
         verdict, part = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong", 1
         names = [n for n in wrong if n not in ("o", "lse", "end")]
+    found = searched(call, asked, part, names, verdict)
+    known = part or found.named or any(a.misshapen for a in asked.values())
+    return found if known else of_another_page(call, sizes, seed, found)
+
+
+def answers(call, sizes, seed) -> tuple[dict, Answer | None]:
+    """{probe: Answer}, and the second answer to a probe where that alone is wrong."""
+    asked = {}
+    for name, inputs in probes(call, sizes, seed).items():
+        try:
+            said = [Answer(call, *x) for x in (call.twice(inputs) if name == "all" else [call(inputs)])]
+            if said[-1].wrong and not said[0].wrong:
+                return asked, said[-1]
+            if name != "stretched bias" or not said[0].misshapen:       # a kernel of whole ones need not know it
+                asked[name] = said[0]
+        except ValueError:
+            if name not in MAYBE:
+                raise
+    return asked, None
+
+
+def searched(call, asked, part, names, verdict) -> Diagnosis:
+    """The mistake that explains what is wrong of the names, looked for in the lines of a part of the page."""
     worst = next(a for a in asked.values() if {*names} & {*a.wrong})
-    forms = formulas(call.of.name)
-    searches = [Search(of, part, names, asked, dtype, naive) for of in forms
-                if of is forms[0] or "delta" in of.letters]         # the rest differ from it in the order of sums alone
-    misshapen = next((e for a in asked.values() for e in a.misshapen), None)
-    if misshapen:
+    # of other forms those whose backward has a sum from the output; the rest differ in the order of sums alone
+    forms = [of for i, of in enumerate(formulas(call.of.name)) if i == 0 or "delta" in of.letters]
+    searches = [Search(of, part, names, asked, call) for of in (forms if part else forms[:1])]
+    searches *= 1 if part else len(forms)                           # the forward is the same in all of them
+    for misshapen in [e for a in asked.values() for e in a.misshapen][:1]:
         words = f"{misshapen.name} has {misshapen.where}"
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen.name]
-        if not made:
-            return Diagnosis(worst.comparison, verdict, (), (words,), False, np.inf)
-        return report(searches[0], worst, verdict, made, False, np.inf)
+        return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
-    found = diagnosed(searches, worst, verdict, names)
-    if part or found.named:
-        return found
+    return diagnosed(searches, worst, verdict, names)
+
+
+def of_another_page(call, sizes, seed, found) -> Diagnosis:
+    """What was found, and before it that the answers, or the output alone, are those of another page, if they are."""
     for other in [n for n in PAGES if subject(n).arrays == call.of.arrays]:
-        call = Call(theirs, other, dtype, layout, bias, keep, dropout, causal, naive)
+        call = copy(call)
+        call.of = subject(other)
         said = call.report(*call(call.draw(sizes, seed)))
         right = [entry for entry in said.entries if entry.ok]
         if right and (said.ok or right[0].name == "o"):
             fit = max(entry.error / max(entry.allowed, 1e-300) for entry in right)
-            words = f"{'every answer' if said.ok else 'the output'} is that of {other}"     # another page altogether
+            words = f"{'every answer' if said.ok else 'the output'} is that of {other}"
             return found._replace(sentences=(words, *found.sentences), named=True, fit=fit)
     return found
 
 
-def report(search, worst, verdict, found, named, fit):
+def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
     """A Diagnosis from (line, words), the plainest first; a line of None is a sentence of its own."""
     part, function = ("forward", "backward")[search.part], search.of.words[search.part]
     lines = tuple(dict.fromkeys(f"{part} ({line.tag})" for line, _ in found if line))[:3]
@@ -130,7 +145,7 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     """What the grammar explains, in its plainest words; else the nearest mistake and the pattern of wrong entries."""
     found = []
     for ways in (lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors, Search.apart):
-        found = found or [(*f, s) for s in searches for f in ways(s) if f[1] <= 1]
+        found = found or [(*f, s) for s in dict.fromkeys(searches) for f in ways(s) if f[1] <= 1]
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))
@@ -154,13 +169,13 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
         words = [(line, f"another {line.name} would explain it{' too' if i else ', none before it does'}"
                   + like.get(line.tag, "")) for i, line in enumerate(first)]
-        return report(searches[0], worst, verdict, [*words, said[0]], False, np.inf)
+        return report(searches[0], worst, verdict, [*words, said[0]])
     if not close or close[0][0] < LIKE:
-        return Diagnosis(worst.comparison, verdict, (), tuple(words for _, words in said), False, np.inf)
+        return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
     words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]
-    found = report(searches[0], worst, verdict, [*words, *said], False, np.inf)
-    return found if top[0][0] > NEAR else found._replace(verdict=verdict)       # nor is it said that all begins there
+    nearest = report(searches[0], worst, verdict, [*words, *said])
+    return nearest if top[0][0] > NEAR else nearest._replace(verdict=verdict)     # nor is it said that all begins there
 
 
 def pattern(answer, n) -> str:

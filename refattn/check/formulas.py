@@ -21,8 +21,6 @@ from ..params import layout
 from ..verification.cases import find
 from ..xp import erf
 
-__all__ = ["BLOCKS", "OPERATIONS", "Formulas", "Line", "formulas", "start"]
-
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
 OPERATIONS = [name for name in BLOCKS if name.startswith(("ops/", "losses/"))]

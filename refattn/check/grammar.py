@@ -12,8 +12,6 @@ from .changes import OPTIONS, Changes, one, rows
 from .formulas import Formulas
 from .running import code_of, resolved, ways
 
-__all__ = ["Mutant", "mutants", "scaled"]
-
 
 class Mutant(NamedTuple):
     """A page with a mistake."""
@@ -27,9 +25,9 @@ class Mutant(NamedTuple):
 
 
 class Writer:
-    """The changed trees of one line, as code."""
+    """The changed texts of one line, as code."""
     def __init__(self, of, line):
-        self.tree, self.seen = resolved(of, line), {ast.unparse(resolved(of, line))}
+        self.tree, self.around, self.seen = resolved(of, line), {}, set()
         self.at = {}                                        # id of a node -> what puts another in its place
         for node in ast.walk(self.tree):
             for field, value in ast.iter_fields(node):
@@ -37,19 +35,18 @@ class Writer:
                     self.at |= {id(child): partial(value.__setitem__, i) for i, child in enumerate(value)}
                 else:
                     self.at[id(value)] = partial(setattr, node, field)
+        self.put(self.tree.body, ast.unparse(self.tree))
 
     def put(self, node, new):
         """The code of the line with the text `new` in place of a node; None if that was there before."""
-        put = self.at[id(node)]
-        put(ast.fix_missing_locations(ast.copy_location(ast.parse(new, mode="eval").body, node)))
-        try:
-            text = ast.unparse(self.tree)
-            if text in self.seen:
-                return None
-            self.seen.add(text)
-            return compile(self.tree, text, "eval")
-        finally:
-            put(node)
+        if node not in self.around:                         # the texts before and behind it
+            self.at[id(node)](ast.Name("HERE"))
+            self.around[node] = ast.unparse(self.tree).split("HERE")
+            self.at[id(node)](node)
+        text, before = f"({new})".join(self.around[node]), len(self.seen)
+        code = code_of(text)
+        self.seen.add((code.co_code, re.sub("[() ]", "", text)))        # both are the same of one tree only
+        return code if len(self.seen) > before else None
 
 
 def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
@@ -80,13 +77,13 @@ def of_one_line(of, i, texts, sizes, costs):
         if isinstance(node, ast.expr) and id(node) in writer.at:
             name = node.id if isinstance(node, ast.Name) else ""
             found += [(*change, node, name, False) for change in changes.of_node(node, twin)]
-    for x in {n.id for n in ast.walk(whole) if isinstance(n, ast.Name) and n.id in scope} if 1 in costs else ():
-        if texts[i].count(x) > 1:
+    for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)) if 1 in costs else ():
+        if x in scope and texts[i].count(x) > 1:
             others = [(f"{y} in place of {x} throughout", y) for y in scope
                       if y != x and of.letters.get(y) == of.letters[x]]
             others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
             for words, y in others:
-                yield Mutant(line, words, 1, {i: renamed(of, i, {x: y})}, x)
+                yield Mutant(line, words, 1, {i: renamed(texts[i], {x: y})}, x)
     same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == line.part]
     for cost, words, new, node, *kind in found:
         code = writer.put(node, new) if cost in costs else None
@@ -121,7 +118,7 @@ def badly_scaled(of, part, texts):
         names = " and ".join(of.lines[i].name for i in uses)
         for cost, words, new in rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": []}, head=of.code[1]):
             yield Mutant(of.lines[uses[0]], f"{names}: {words}", cost,
-                         {i: renamed(of, i, {"scale": new}) for i in uses})
+                         {i: renamed(texts[i], {"scale": new}) for i in uses})
 
 
 def misread(of, part, texts, sizes, costs):
@@ -140,7 +137,7 @@ def misread(of, part, texts, sizes, costs):
             if cost + 1 not in costs:
                 continue
             pads = {"before": f"1 - reach({new})"} if name == "at" else {}      # they stand where no key does
-            codes = {i: renamed(of, i, {name: new, **pads}) for i in uses}
+            codes = {i: renamed(texts[i], {name: new, **pads}) for i in uses}
             if name == "at":
                 some = {i: codes[i] for i in uses if "reach" not in of.lines[i].text}
                 yield Mutant(of.lines[uses[0]], words, 1, some)
@@ -148,7 +145,7 @@ def misread(of, part, texts, sizes, costs):
                 again = {line.name: re.sub(r"\b(at|before)\b", lambda x, known=known: known[x[0]], line.text)
                          for line in of.lines if part and line.letters[:3] == "bqw" and "qwk" in line.text}
                 reads = rf"\b({'|'.join((name, *again))})\b"       # of the keys that the backward gathers again, too
-                windows = {i: renamed(of, i, known | again) for i in lines if again and re.search(reads, texts[i])}
+                windows = {i: renamed(texts[i], known | again) for i in lines if again and re.search(reads, texts[i])}
                 if windows:
                     yield Mutant(of.lines[uses[0]], f"{words}, in all windows", cost + 1, windows)
             first = next((i for i in uses if "reach" in of.lines[i].text and "edge" in new), uses[0])
@@ -156,13 +153,9 @@ def misread(of, part, texts, sizes, costs):
                 yield Mutant(of.lines[first], words, cost + 1, codes)
 
 
-def renamed(of, i, names):
-    """The code of a line with texts in place of names."""
-    class Rename(ast.NodeTransformer):
-        def visit_Name(self, node):
-            return ast.parse(names[node.id], mode="eval").body if node.id in names else node
-    tree = Rename().visit(resolved(of, of.lines[i]))
-    return compile(ast.fix_missing_locations(tree), of.lines[i].text, "eval")
+def renamed(text, names):
+    """The code of a text with other texts in place of names."""
+    return code_of(re.sub(r"'[^']*'|\b[A-Za-z_]\w*", lambda x: f"({names[x[0]]})" if x[0] in names else x[0], text))
 
 
 def scaled(of, part):

@@ -92,7 +92,7 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               Or a mapping with q, k, v, do (bias, keep, dropout) and what they gave, as far as there.
               Results may be arrays of NumPy, PyTorch, JAX or CuPy, on any device.
     variant : a page, such as "hyla"; "linear_state", causal linear attention with a state (b, h, d, e) in and out:
-              after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate; or a row of
+              after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate, or o, end; or a row of
               `verification.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
               by name only
     dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
@@ -254,8 +254,9 @@ class Call:
         else:
             results = list(results) if isinstance(results, tuple | list) else [results]
             results = [x for x in results if x is not None] if len(results) > len(names) else results
-            if len(results) not in (1, len(names)):
-                raise ValueError(f"theirs returned {len(results)} arrays; allowed: o alone, or {', '.join(names)}")
+            if len(results) not in (1, 1 + ("end" in names), len(names)):
+                alone = "o alone, o and end," if "end" in names else "o alone,"
+                raise ValueError(f"theirs returned {len(results)} arrays; allowed: {alone} or {', '.join(names)}")
             results = dict(zip(names, results, strict=False))
         return {n: self.turned(n, 1.0 * host(n, x), np.argsort(self.axes)) for n, x in results.items()}
 

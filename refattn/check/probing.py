@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["MAYBE", "Answer", "consistent", "probes"]
-
 DIRECTIONS = 4                 # gradients that are held against differences of the kernel's own outputs
 MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
 SLOPES = {"float64": ((1e-5, 1e-6), 1e-3, 2.0**-53),       # lengths of steps, what a slope may be off, unit of rounding
@@ -41,7 +39,7 @@ def one_sequence(sizes):
 class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
     def __init__(self, call, inputs, theirs):
-        self.inputs, self.theirs = inputs, theirs
+        self.inputs, self.theirs, self.finite = inputs, theirs, {n: np.isfinite(x) for n, x in theirs.items()}
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]

@@ -5,14 +5,14 @@ running sum that is never rescaled.
 """
 
 import ast
+from functools import cache
 
 import numpy as np
 
 from .formulas import KNOWN, Formulas, start
 
-__all__ = ["FUNCTIONS", "Runner", "code_of", "evaluated", "reduced", "resolved", "tiles", "ways"]
 
-
+@cache
 def _places(n, how):
     """Where along an axis of n an index is read (None: zero there), and which entries are lost."""
     i, (words, _, tile) = np.arange(n), how.rpartition(" ")

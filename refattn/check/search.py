@@ -12,16 +12,15 @@ from .grammar import mutants, scaled
 from .running import FUNCTIONS, Runner
 from .upstream import first_lines
 
-__all__ = ["Search"]
-
 FAR = 1e100                    # error bars; the square of more would overflow
 
 
 class Search:
     """The mistakes of the grammar against the kernel's answers."""
-    def __init__(self, of, part, names, asked, dtype, naive):
+    def __init__(self, of, part, names, asked, call):
         self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
-        self.dtype, self.naive, self.loose = dtype, naive, UNIT[dtype] * (8 if UNIT[dtype] > 1e-5 else 256)
+        unit = UNIT[call.dtype]
+        self.dtype, self.naive, self.loose = call.dtype, call.naive, unit * (8 if unit > 1e-5 else 256)
         order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].ours["o"].size))     # telling ones
         self.asked = {p: asked[p] for p in order}
         self.starts = {p: {**FUNCTIONS, **start(of, a.inputs)} for p, a in self.asked.items()}
@@ -33,6 +32,7 @@ class Search:
         a = self.asked[self.first]
         self.scale = {n: np.abs(x).max() or 1.0 for n, x in a.ours.items()}
         self.difference = self.flat(a, a.theirs)
+        self.apart_by = np.linalg.norm(self.difference)
 
     def wrong(self, a) -> set:
         """Which of the compared results an answer has wrong."""
@@ -56,20 +56,21 @@ class Search:
             found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
         except (ValueError, TypeError, IndexError, AttributeError, NameError):
             return np.inf
+        if any(y.shape != a.theirs[n].shape or (np.isfinite(y) != a.finite[n]).any() for n, y in found.items()):
+            return np.inf
         off = False
         for n, y in found.items():
-            x, finite = a.theirs[n], np.isfinite(y)
-            if x.shape != y.shape or (np.isfinite(x) != finite).any():
-                return np.inf
-            x, y = np.where(finite, x, 0), np.where(finite, y, 0)
+            x, y = np.where(a.finite[n], a.theirs[n], 0), np.where(a.finite[n], y, 0)
             top = np.abs(y).max(initial=0)
             growth = max(1.0, top / (np.abs(a.ours[n]).max(initial=0) or 1.0))
             r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
-            off, square, count = off or r.max(initial=0) > 1, square + (r * r).sum(), count + r.size
+            off, square, count = r.max(initial=0) > 1, square + (r * r).sum(), count + r.size
+            if off:
+                break
         if off and p == self.first and not m.only:
             y = self.flat(a, found)
             with np.errstate(over="ignore"):
-                norm = np.linalg.norm(y) * np.linalg.norm(self.difference)
+                norm = np.linalg.norm(y) * self.apart_by
             if 0 < norm < np.inf and "{}" not in m.words:                    # not those that look for their factor
                 self.close.append((abs(y @ self.difference) / norm, (y @ self.difference) / (y @ y), m))
         return np.inf if off else (square / max(1, count)) ** 0.5
@@ -88,6 +89,8 @@ class Search:
                 judged = np.isfinite(y) & np.isfinite(bars[n])
                 r = np.minimum(np.abs(a.theirs[n] - y)[judged] / np.maximum(bars[n][judged], 1e-300), FAR)
                 rms, largest = max(rms, ((r * r).sum() / max(1, r.size)) ** 0.5), max(largest, r.max(initial=0))
+            if largest > 1:
+                break                                           # it explains nothing
         return float(rms), float(largest)
 
     def fits(self, costs):

@@ -18,8 +18,6 @@ from ..verification import plain_formulas
 from ..verification.cases import CASES, find
 from ..verification.cases.case import normal, shape
 
-__all__ = ["SIZES", "Subject", "drawn", "subject"]
-
 SIZES = {"b": 3, "q": 6, "k": 7, "h": 5, "d": 11, "e": 8, "r": 4, "c": 13, "f": 10, "w": 3, "1": 1}
 TILES = {"b": 2, "q": 129, "k": 191, "h": 3, "d": 16, "e": 32, "r": 2, "c": 16, "f": 32, "w": 3, "1": 1}
 STATE = Variant("linear_state", linear_state, linear_state_backward, "eq. 1-3", "", "linear_state.py",

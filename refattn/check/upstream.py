@@ -11,8 +11,6 @@ import numpy as np
 
 from .running import Runner, code_of
 
-__all__ = ["first_lines"]
-
 LARGEST = 400                  # entries of a value that is searched for
 STEPS = 20
 ABSURD = 1e6                   # a value so large explains what it hides: inputs are of order 1
