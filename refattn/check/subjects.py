@@ -128,7 +128,7 @@ def sized(sizes) -> dict:
         if axis not in SIZES:
             raise ValueError(f"sizes has the unknown axis {axis!r}; allowed: {', '.join(SIZES)}")
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"sizes has {n!r} for the axis {axis}; allowed: whole numbers from 1")
+            raise ValueError(f"sizes has {n!r} for the axis {axis}; allowed: whole numbers of at least 1")
     return SIZES | (sizes or {})
 
 
@@ -138,7 +138,7 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     if size is TILES and "w" in of.letters.get("keep", ""):      # where some windows begin before the first key
         size = TILES | {"k": TILES["q"] + 1}
     if not isinstance(seed, Integral) or seed < 0:
-        raise ValueError(f"seed is {seed!r}; allowed: whole numbers from 0")
+        raise ValueError(f"seed is {seed!r}; allowed: whole numbers of at least 0")
     chosen = {n: x for n, x in forms.items() if x is not None}
     if off := [n for n in chosen if not of.arrays or n not in of.letters]:
         raise ValueError(f"{', '.join(off)} cannot be chosen for {of.name}; allowed: inputs as its row draws")
