@@ -1,4 +1,7 @@
-"""What was trained before models were composed of one block still loads, resumes and begins as it did."""
+"""What was trained before models were composed of one block still loads, resumes and begins as it did.
+
+An RNN begins otherwise: its input map has the fan-in of the authors' code now.
+"""
 
 import hashlib
 import json
