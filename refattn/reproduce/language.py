@@ -30,7 +30,7 @@ FIGURE_7_OF_C = Table(
     "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean and standard error, from the "
     "deviation over 3 seeds", "text",
     COLUMNS, tuple(Row(attention, {**WORDS, "attention": attention, "shared": True},
-                       ((mean, deviation / sqrt(3)), None, None)) for attention, (mean, deviation) in FIGURE_7.items()),
+                       ((mean, round(deviation / sqrt(3), 2)), None, None)) for attention, (mean, deviation) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
 
 TIMES = 1, 2, 4, 8, 16, 32
