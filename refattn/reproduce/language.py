@@ -29,8 +29,8 @@ FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
     "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean and standard error, from the "
     "deviation over 3 seeds", "text",
-    COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(off / sqrt(3), 2)), None, None))
-                   for name, (mean, off) in FIGURE_7.items()),
+    COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)), None, None))
+                   for name, (mean, sd) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
 
 TIMES = 1, 2, 4, 8, 16, 32
