@@ -435,6 +435,9 @@ def test_words_on_regular_languages_are_those_of_the_runs():
     assert f"({min(to_100):.2f} to {max(to_100):.2f} in nine runs), and at 500 seven of the nine call" in verdicts
     cycle, tomita, modular = (np.mean(of("train", "accuracy", name, attention="rnn"))
                               for name in ("cycle", "tomita5", "modular_arithmetic"))
+    beyond = sorted(of("longer", "accuracy", "d2", "d3", "d4", "d12", attention="rnn"))
+    assert beyond[0] in of("longer", "accuracy", "d4", attention="rnn") and beyond[1] > 0.99
+    assert f"({beyond[0]:.2f} with one seed of D_4, above 0.99 with all others)" in words
     assert (f"({cycle:.2f} at trained lengths), Tomita 5 and Modular Arithmetic hardly ({tomita:.2f} and {modular:.2f},"
             " where the same answer to every word gets 0.75 and 0.20)") in words
     assert f"has hardly learned Tomita 5 ({of('train', 'accuracy', 'tomita5', chunk=3)[0]:.2f})" in words
