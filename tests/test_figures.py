@@ -71,6 +71,23 @@ def test_what_cannot_be_drawn_is_one_line(words, pieces, monkeypatch, tmp_path, 
 
 
 @plots
+def test_a_picture_of_what_is_not_complete_is_not_drawn(tmp_path, capsys):
+    for name in "figure-2d", "table-1":
+        file = tmp_path / f"{name}.png"
+        said = says(capsys, name, "--seed", "0", "--out", str(tmp_path / name), "--max-seconds", "0.000001", "--plot",
+                    str(file), *["--row", "parity: rnn"][:2 * (name == "table-1")])
+        assert "1 of 1 are not complete, the same command goes on" in said.err and not file.exists()
+
+
+@plots
+def test_a_picture_that_is_there_stays_until_there_is_another(tmp_path, capsys):
+    file = tmp_path / "mine.png"
+    file.write_bytes(b"an older one")
+    says(capsys, "figure-2d", "--seed", "0", "--out", str(tmp_path), "--max-seconds", "0.000001", "--plot", str(file))
+    assert file.read_bytes() == b"an older one"
+
+
+@plots
 def test_a_line_goes_through_the_means_of_the_recorded_runs():
     table = TABLES["figure-5f"]
     sheet = table.sheet(table.recorded())

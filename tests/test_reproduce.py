@@ -178,21 +178,6 @@ def test_runs_that_are_not_complete_are_said(tmp_path, capsys):
     assert said.out.count("never run") >= 2 and "4 of 4 are not complete, the same command goes on" in said.err
 
 
-def test_a_picture_of_what_is_not_complete_is_not_drawn(tmp_path, capsys):
-    for name in "figure-2d", "table-1":
-        file = tmp_path / f"{name}.png"
-        said = says(capsys, name, "--seed", "0", "--out", str(tmp_path / name), "--max-seconds", "0.000001", "--plot",
-                    str(file), *["--row", "parity: rnn"][:2 * (name == "table-1")])
-        assert "1 of 1 are not complete, the same command goes on" in said.err and not file.exists()
-
-
-def test_a_picture_that_is_there_stays_until_there_is_another(tmp_path, capsys):
-    file = tmp_path / "mine.png"
-    file.write_bytes(b"an older one")
-    says(capsys, "figure-2d", "--seed", "0", "--out", str(tmp_path), "--max-seconds", "0.000001", "--plot", str(file))
-    assert file.read_bytes() == b"an older one"
-
-
 @pytest.mark.parametrize("name", ["figure-a9", "table-6"])
 def test_a_missing_package_is_one_line(name, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
