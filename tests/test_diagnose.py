@@ -208,8 +208,10 @@ def test_later_banks_of_others(bank, dtype, located, named):
     ("7", "float64", 0.95, 0.82), ("7", "bfloat16", 0.93, 0.81), ("8", "float32", 0.95, 0.85),
     ("8", "float16", 0.93, 0.83)])      # `python -m tests.bench.diagnoses` has all precisions of both
 def test_banks_in_numpy(bank, dtype, located, named):
+    """A third of the mistakes, beside all right kernels: the bench has the rest."""
     from .bench import diagnoses
-    counts = diagnoses.measure(diagnoses.bank(f"tests.kernels_blind_{bank}"), dtype)
+    cases = [case for n, case in enumerate(diagnoses.bank(f"tests.kernels_blind_{bank}")) if not case.line or n % 3 == 0]
+    counts = diagnoses.measure(cases, dtype)
     assert not counts["called wrong"], counts
     assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
 
