@@ -210,7 +210,7 @@ def test_later_banks_of_others(bank, dtype, located, named):
 def test_banks_in_numpy(bank, dtype, located, named):
     """A third of the mistakes, beside all right kernels: the bench has the rest."""
     from .bench import diagnoses
-    cases = [case for n, case in enumerate(diagnoses.bank(f"tests.kernels_blind_{bank}")) if not case.line or n % 3 == 0]
+    cases = [c for n, c in enumerate(diagnoses.bank(f"tests.kernels_blind_{bank}")) if not c.line or n % 3 == 0]
     counts = diagnoses.measure(cases, dtype)
     assert not counts["called wrong"], counts
     assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
