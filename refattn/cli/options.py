@@ -112,12 +112,13 @@ def tasks() -> str:
 def train_parser(kind, fixed: dict) -> Parser:
     """The options of `train`, those of the recipe from its fields, of which a task may have fixed some."""
     from dataclasses import fields
-    from typing import get_type_hints
+
+    from ..recipes.base import types_of
     parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
     parser.usage = f"refattn train {kind.TASK} [options]"
     scale = kind.first_scale()
     default = {f.name: f.default for f in fields(kind)} | kind.scale(scale, fixed) | fixed
-    types = get_type_hints(kind)
+    types = types_of(kind)
     kinds = {f.name: {int: whole, float: number}.get(types[f.name], str) for f in fields(kind)}
     parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
         f"what is compared: one run for each value{allowed(kind.__dataclass_fields__[kind.COMPARES])} (default: "

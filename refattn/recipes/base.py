@@ -46,14 +46,16 @@ def check_multiple(made, name: str, of: str, even: bool = False) -> None:
         raise ValueError(f"{name} is {value}; allowed: {'even ' if even else ''}multiples of {of}, {part}")
 
 
+types_of = lru_cache(get_type_hints)       # {field: type}: annotations from __future__ are words, which this reads
+
+
 def check_fields(made) -> None:
     """`check` of every field of a dataclass, as `setting` says or its type alone; NumPy's numbers become Python's."""
-    types = get_type_hints(type(made))          # a file that has annotations from __future__ has words in their place
     for f in fields(made):
         if hasattr(getattr(made, f.name), "dtype"):
             object.__setattr__(made, f.name, getattr(made, f.name).tolist())
         allowed = {name: f.metadata[name] for name in ("least", "most", "choices") if name in f.metadata}
-        check(f.name, getattr(made, f.name), types[f.name], **allowed)
+        check(f.name, getattr(made, f.name), types_of(type(made))[f.name], **allowed)
 
 
 def dropout(rng, probability: float, shape, xp):
