@@ -46,7 +46,7 @@ def check_multiple(made, name: str, of: str, even: bool = False) -> None:
         raise ValueError(f"{name} is {value}; allowed: {'even ' if even else ''}multiples of {of}, {part}")
 
 
-types_of = lru_cache(get_type_hints)       # {field: type}: annotations from __future__ are words, which this reads
+types_of: Callable[[Any], dict] = lru_cache(get_type_hints)     # annotations from __future__ are words: it reads them
 
 
 def check_fields(made) -> None:
