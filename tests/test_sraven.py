@@ -153,7 +153,7 @@ def test_accuracies_against_loops():
     ({"features": 2.0}, "features is 2.0; allowed:"),
     ({"features": 21}, "features is 21, which makes 1,184,040 rule combinations; allowed: at most 1,000,000"),
     ({"features": 10**9}, "features is 1000000000, which makes"),
-    ({"symbols": 2}, "symbols is 2; allowed: whole numbers from 3 to 1024"),
+    ({"symbols": 2}, 'symbols is 2, but "distribute three" takes 3 different ones; allowed: whole numbers from 3'),
     ({"symbols": "8"}, "symbols is '8'; allowed:"),
     ({"held_out": 1.0}, "held_out is 1.0; allowed: numbers from 0 up to, but not including, 1"),
     ({"held_out": math.nan}, "held_out is nan"),

@@ -104,11 +104,10 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     worst = next(a for a in asked.values() if {*names} & {*a.wrong})
     # of other forms those whose backward has a sum from the output; the rest differ in the order of sums alone
     forms = [of for i, of in enumerate(formulas(call.of.name)) if i == 0 or "delta" in of.letters]
-    searches = [Search(of, part, names, asked, call) for of in (forms if part else forms[:1])]
-    searches *= 1 if part else len(forms)                           # the forward is the same in all of them
-    for misshapen in [e for a in asked.values() for e in a.misshapen][:1]:
-        words = f"{misshapen.name} has {misshapen.where}"
-        made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen.name]
+    searches = [Search(of, part, names, asked, call) for of in (forms if part else forms[:1])]      # one forward is all
+    if misshapen := [e for a in asked.values() for e in a.misshapen]:
+        words = f"{misshapen[0].name} has {misshapen[0].where}"
+        made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen[0].name]
         return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     return diagnosed(searches, worst, verdict, names)
@@ -145,7 +144,7 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     """What the grammar explains, in its plainest words; else the nearest mistake and the pattern of wrong entries."""
     found = []
     for ways in (lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors, Search.apart):
-        found = found or [(*f, s) for s in dict.fromkeys(searches) for f in ways(s) if f[1] <= 1]
+        found = found or [(*f, s) for s in searches for f in ways(s) if f[1] <= 1]
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))

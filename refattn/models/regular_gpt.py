@@ -78,10 +78,9 @@ class RegularGPT:
         check_choice("dilation of attention", self.attention.dilation, (1,))
         self.block()
 
-    def block(self, dilation: int = 1) -> Block:
-        """The block that all sub-layers are made of, at one dilation."""
-        attention = replace(self.attention, dilation=dilation)
-        return Block(attention, self.feed_forward, norm=self.norm, epsilon=self.epsilon)
+    def block(self) -> Block:
+        """The block that all sub-layers are made of, at dilation 1."""
+        return Block(self.attention, self.feed_forward, norm=self.norm, epsilon=self.epsilon)
 
     @property
     def embedding(self) -> Embedding:

@@ -3,8 +3,8 @@
 import numpy as np
 
 
-def check_integer(name, value, least, most=None):
-    """Nothing, or a ValueError unless value is a whole number with least <= value <= most.
+def check_integer(name, value, least, most=None, reason=""):
+    """Nothing, or a ValueError unless value is a whole number with least <= value <= most; `reason` is that of `least`.
 
     >>> check_integer("length", 2.5, 2)
     Traceback (most recent call last):
@@ -13,7 +13,8 @@ def check_integer(name, value, least, most=None):
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not (whole and least <= value and (most is None or value <= most)):
         allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} is {value!r}; allowed: whole numbers {allowed}")
+        but = f", but {reason}" if reason and whole and value < least else ""
+        raise ValueError(f"{name} is {value!r}{but}; allowed: whole numbers {allowed}")
 
 
 def check_fraction(name, value):

@@ -72,7 +72,7 @@ class Sraven:
     True
     >>> Sraven(symbols=2)
     Traceback (most recent call last):
-    ValueError: symbols is 2; allowed: whole numbers from 3 to 1024
+    ValueError: symbols is 2, but "distribute three" takes 3 different ones; allowed: whole numbers from 3 to 1024
     """
 
     features: int = 4
@@ -86,7 +86,7 @@ class Sraven:
         if (count := math.comb(len(RULES) + self.features - 1, self.features)) > 1_000_000:
             raise ValueError(f"features is {self.features}, which makes {count:,} rule combinations; allowed: at most "
                              f"1,000,000: 1 to 20 features")
-        check_integer("symbols", self.symbols, 3, 1024)
+        check_integer("symbols", self.symbols, 3, 1024, '"distribute three" takes 3 different ones')
         check_integer("seed", self.seed, 0)
         check_fraction("held_out", self.held_out)
         check_switch("released", self.released)
