@@ -16,6 +16,7 @@ EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", 
 EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
 FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
 POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
+SQUARES = "ef", "ee", "nn"
 HEADS = {"bqhd", "bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"}
 
 
@@ -85,6 +86,7 @@ class Changes:
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
         kinds = {"line": True, "line of the code": line.letters == of.code,
+                 "line of a square": line.letters[-2:] in SQUARES,
                  "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
@@ -125,7 +127,7 @@ class Changes:
         if letters is None or x not in self.scope:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
-        kinds = {"made": x in self.names, "square": letters[-2:] in ("ef", "ee", "nn"), "option": x in OPTIONS[1:],
+        kinds = {"made": x in self.names, "square": letters[-2:] in SQUARES, "option": x in OPTIONS[1:],
                  "code": letters == of.code and x not in OPTIONS, "keep": x == "keep", "heads": letters in HEADS,
                  "output": x == "c" and self.exponent and self.line.part == 0, "weights": weights}
         yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")

@@ -22,6 +22,8 @@ __all__ = ["Diagnosis", "diagnose"]
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
 LIKE = 0.5                     # and beyond this like one,
 SECOND = "the second answer to the same inputs is wrong, the first is right: a race, or a buffer that is not cleared?"
+KEPT = "right for the first inputs, wrong for others like them: is something kept of an earlier call, as in a cache?"
+FRESH = 5                      # added to the seed for those
 SMALL = 0.01                   # unless it is a small part of it; errors below this part of the entries are said
 CAUSAL = {"right if queries see no later key: causal=True": False,
           "right if query i sees keys 0 to i: its causal mask counts from the first key, that of causal=True from the "
@@ -41,6 +43,7 @@ class Diagnosis(NamedTuple):
         if self.comparison.ok:
             return "no mistake: every output and gradient agrees"
         every = "output" if "forward differs" in self.verdict else "answer"
+        every += " but lse" * any(e.name == "lse" and not e.ok for e in self.comparison.entries)    # is not searched
         end = f"; explains every {every} to {self.fit:.2g} of what is allowed" if self.named else ""
         others = [f"or: {x}" if x.startswith("line (") else x for x in self.sentences[1:]]
         return "\n".join((self.verdict, *self.sentences[:1], *others)) + end
@@ -52,8 +55,8 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
 
     Takes what `compare` takes, `theirs` being a function; give `bias`, `keep` and `dropout` if the kernel takes them:
     what is not used cannot be diagnosed, and a bias of all four axes shows most.  The kernel is called some ten times,
-    in two shapes, and in one more with a bias of all four axes.  Of lines that explain the answers equally up to three
-    are listed.
+    in two shapes, and in one more with a bias of all four axes; if its output is wrong, some ten times more for each
+    gradient.  Of lines that explain the answers equally up to three are listed.
     Raises ValueError as `compare` does.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
@@ -65,6 +68,10 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     worst = next((a for a in asked.values() if a.wrong), None)
     if worst is None:
         return Diagnosis(asked["all"].comparison, fit=0.0)
+    if call.of.arrays and not asked["all"].wrong:
+        anew = Answer(call, *call(call.draw(sizes, seed + FRESH)))
+        if anew.wrong:
+            return Diagnosis(anew.comparison, KEPT, (), tuple(pattern(anew, n) for n in anew.wrong))
     wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
     if wrong.get("o") and not causal and call.of.arrays and call.of.letters.get("keep") == "bhqk":
         for words, first in CAUSAL.items():
@@ -74,7 +81,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         words = f"line (2) of softmax, {pattern(worst, 'lse').replace(':', ' = log(sum(exp(s1) * keep)):', 1)}"
         return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,))
     if outputs := [n for n in ("o", "end") if wrong.get(n)]:
-        verdict, part, names = consistent(call, asked, wrong), 0, outputs[:1]
+        verdict, part, names = consistent(call, asked, wrong), 0, outputs
     else:
         verdict, part = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong", 1
         names = [n for n in wrong if n not in ("o", "lse", "end")]

@@ -124,13 +124,14 @@ def badly_scaled(of, part, texts):
 def misread(of, part, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
-    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "selector", "at"):
+    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at"):
         said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
         letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
         kinds = {"heads": name in ("q", "k", "v", "do"), "option": name in OPTIONS[1:] and name in of.letters,
-                 "keep": name == "keep" and name in of.letters, "at": name == "at", "do": name == "do"}
+                 "keep": name == "keep" and name in of.letters, "at": name == "at", "do": name == "do",
+                 "ignored": name in ("dend", "state")}
         found += Changes(of, of.lines[0], (), sizes).rows(kinds, x=name)
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():

@@ -228,8 +228,9 @@ class Call:
         except (Exception, SystemExit) as e:
             at = [x for x in extract_tb(e.__traceback__)[1:] if "-packages" not in x.filename]
             told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
-            where = f", {at[-1].filename}:{at[-1].lineno}" if at else f"; it is called as theirs({told})"
-            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}") from e
+            where = f", {at[-1].filename}:{at[-1].lineno}" if at else ""
+            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}; it is called as "
+                             f"theirs({told})") from e
         for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
             if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
                 raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
