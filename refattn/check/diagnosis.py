@@ -22,7 +22,7 @@ __all__ = ["Diagnosis", "diagnose"]
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
 LIKE = 0.5                     # and beyond this like one,
 SECOND = "the second answer to the same inputs is wrong, the first is right: a race, or a buffer that is not cleared?"
-KEPT = "right for the first inputs, wrong for others like them: is something kept of an earlier call, as in a cache?"
+KEPT = "right for the first inputs, wrong for others like them: is something kept from an earlier call, a cache say?"
 FRESH = 5                      # added to the seed for those
 SMALL = 0.01                   # unless it is a small part of it; errors below this part of the entries are said
 CAUSAL = {"right if queries see no later key: causal=True": False,
