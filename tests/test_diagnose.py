@@ -537,17 +537,23 @@ def test_a_kernel_of_the_gradients_alone():
     assert said.verdict.startswith("forward not given, backward wrong") and said.named, said
 
 
+def of_another_forward(page, dtype, name, by):
+    """A page's own kernel that reads one input `by` times too large, with the gradients of that."""
+    call, right = Call(None, page, dtype), own(Call(None, page, dtype))
+
+    def kernel(*arrays, **options):
+        arrays = [x * (by if n == name else 1) for n, x in zip(call.of.arrays, arrays, strict=True)]
+        found = right(*arrays, **options)
+        return found | {f"d{name}": by * found[f"d{name}"]}
+    return kernel
+
+
 @pytest.mark.parametrize("dtype, by", [("float64", 1.0001), ("float32", 1.02), ("bfloat16", 2.0)])
 @pytest.mark.parametrize("page, name", [("linear_state", "k"), ("compositional_nonlinear", "wr"), ("hyla", "v"),
                                         ("hyla_deep", "v")])
 def test_gradients_of_another_forward_are_called_its_own(page, name, dtype, by):
     """An input that is doubled: small queries bend what follows, relus have kinks, and some gradients are zero."""
-    call, right = Call(None, page, dtype), own(Call(None, page, dtype))
-
-    def kernel(*arrays, **options):
-        arrays = [x * (1 + (n == name)) for n, x in zip(call.of.arrays, arrays, strict=True)]
-        found = right(*arrays, **options)
-        return found | {f"d{name}": 2 * found[f"d{name}"]}
+    kernel = of_another_forward(page, dtype, name, 2)
 
     def other(*arrays, **options):
         return kernel(*arrays, **options) | {f"d{name}": by * kernel(*arrays, **options)[f"d{name}"]}
@@ -562,12 +568,11 @@ def test_gradients_of_another_forward_are_called_its_own(page, name, dtype, by):
 def test_the_verdict_on_gradients_of_every_page(dtype, by, least):
     """What docs/kernels.md says of 34 kernels in which k, or v, is half as large again."""
     def verdict(page, name, factor):
-        def kernel(*arrays, **options):
-            arrays = [x * (1 + 0.5 * (n == name)) for n, x in zip(call.of.arrays, arrays, strict=True)]
-            found = right(*arrays, **options)
-            return {n: x * (factor if n[0] == "d" else 1) for n, x in (
-                found | {f"d{name}": 1.5 * found[f"d{name}"]}).items()}
-        call, right = Call(kernel, page, dtype), own(Call(None, page, dtype))
+        kernel = of_another_forward(page, dtype, name, 1.5)
+
+        def scaled(*arrays, **options):
+            return {n: x * (factor if n[0] == "d" else 1) for n, x in kernel(*arrays, **options).items()}
+        call = Call(scaled, page, dtype)
         asked, _ = answers(call, None, 0)
         return consistent(call, asked, {n: [p for p, a in asked.items() if n in a.wrong] for n in asked["all"].theirs})
     kernels = [(page, name) for page in PAGES for name in "kv"]

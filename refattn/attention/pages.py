@@ -45,8 +45,8 @@ PAGES: dict[str, Variant] = VARIANTS | {row.name: row for row in (
 )}
 
 
-def page(name) -> Variant:
+def page(name, among=PAGES) -> Variant:
     """The row of a name or of Knobs.  Raises ValueError listing the names."""
-    if isinstance(name, str) and name not in PAGES:
-        raise ValueError(unknown("attention", name, PAGES))
-    return PAGES[name] if isinstance(name, str) else variant(name)
+    if isinstance(name, str) and name not in among:
+        raise ValueError(unknown("attention", name, among))
+    return among[name] if isinstance(name, str) else variant(name)

@@ -14,7 +14,6 @@ from ..attention.linear_state import linear_state, linear_state_backward
 from ..attention.pages import PAGES, page
 from ..attention.tiled import tiled
 from ..params import layout
-from ..refusals import unknown
 from ..verification import plain_formulas
 from ..verification.cases import CASES, find
 from ..verification.cases.case import normal, shape
@@ -40,9 +39,7 @@ def subject(name) -> Subject:
     """The subject of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, str) and ("/" in name or name in {case.name for case in CASES}):
         return _of_case(find(name))
-    if isinstance(name, str) and name not in (*PAGES, "linear_state"):
-        raise ValueError(unknown("attention", name, (*PAGES, "linear_state")))
-    row = STATE if name == "linear_state" else page(name)
+    row = page(name, PAGES | {STATE.name: STATE})
     letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
     for option in ("bias", "keep", "dropout") if row is STATE else ():
         del letters[option]

@@ -13,11 +13,27 @@ import importlib
 import pkgutil
 import sys
 import time
+from typing import NamedTuple
 
 from refattn import check
 from tests.bench import with_extra
 
 DTYPES = "float64", "float32", "bfloat16", "float16"
+
+
+class Case(NamedTuple):
+    """A kernel of a bank in NumPy: half precision is what the kernel itself makes of it."""
+    name: str
+    as_: str
+    function: object
+    line: str                  # "" where it is right, "none" where no line is known
+    what: str
+    options: dict              # how the kernel is called
+    output: str = ""           # what differs first
+    words: str = ""            # a pattern of what names the mistake
+    only: tuple = DTYPES       # in which it is a mistake
+
+    numpy = True
 
 
 def as_run(case, dtype):

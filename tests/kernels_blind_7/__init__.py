@@ -28,23 +28,11 @@ not searched: three mistakes.
 """
 
 from functools import partial
-from typing import NamedTuple
 
+from ..bench.diagnoses import Case
 from ..patched import patched
 from . import kernels
 from .rows import RIGHT, RIGHT_TOO, WRONG
-
-
-class Case(NamedTuple):
-    name: str
-    as_: str
-    function: object
-    line: str                  # "" where it is right, "none" where no line is known
-    what: str
-    options: dict              # how the kernel is called
-
-    numpy = True               # half precision is what the kernel itself makes of it
-
 
 kernel = partial(patched, kernels, RIGHT)
 CASES = [Case(name, as_, kernel(name), "", "", options) for name, (as_, _, _, options) in RIGHT.items()]

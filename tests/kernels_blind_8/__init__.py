@@ -31,26 +31,11 @@ its slope.
 """
 
 from functools import partial
-from typing import NamedTuple
 
-from ..bench.diagnoses import DTYPES
+from ..bench.diagnoses import DTYPES, Case
 from ..patched import patched
 from . import kernels
 from .rows import ONLY, RIGHT, RIGHT_TOO, WRONG
-
-
-class Case(NamedTuple):
-    name: str
-    as_: str
-    function: object
-    line: str                  # "" where it is right
-    what: str
-    options: dict              # how the kernel is called
-    output: str = ""           # what differs first
-    words: str = ""            # a pattern of what names the mistake
-    only: tuple = DTYPES       # in which it is a mistake
-
-    numpy = True               # half precision is what the kernel itself makes of it
 
 
 def places(lines):

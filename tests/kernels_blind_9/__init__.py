@@ -6,8 +6,8 @@ of 234 mistakes, located 228 (97.4 %), named 200 (85.5 %), 6 in other lines, whi
 of 55 and 58 right kernels was called wrong.  By now 202 are named.
 """
 
-from typing import NamedTuple
 
+from ..bench.diagnoses import Case
 from .kernels import CASES as WRITTEN
 
 EXACT = "float64", "float32"
@@ -144,18 +144,6 @@ def tags(case):
     return set(" ".join(t.get(x, x) for x in case.expect).split())
 
 
-class Case(NamedTuple):
-    name: str
-    as_: str
-    function: object
-    line: str                  # "" where it is right
-    what: str
-    options: dict              # how the kernel is called
-    only: tuple = EXACT
-
-    numpy = True
-
-
 def places(found):
     """Of f2 and bin, say, "forward (2) backward (in)"."""
     return " ".join(f"{'forward' if x[0] == 'f' else 'backward'} ({x[1:]})" for x in sorted(found))
@@ -172,7 +160,7 @@ def case(c):
     options = {name: x for name, x in c.settings.items() if name != "dtype"}
     only = ("float16",) if c.settings.get("dtype") == "float16" else EXACT[c.name in IN_FLOAT32:]
     line = places(tags(c) - {"lse"}) if c.expect and c.name not in RIGHT_TOO else ""
-    return Case(c.name, c.subject, c.kernel, line, c.note, options, only)
+    return Case(c.name, c.subject, c.kernel, line, c.note, options, only=only)
 
 
 CASES = [case(c) for c in WRITTEN if c.name not in APART and "NOTSEARCHED" not in (c.expect or ())]
