@@ -160,7 +160,13 @@ def renamed(text, names):
 
 
 def scaled(of, part):
-    """Mistakes by a factor that is not known beforehand: FACTOR times a line, a term or an epsilon."""
+    """Mistakes by a factor that is not known beforehand: FACTOR times all gradients, a line, a term or an epsilon."""
+    upstream = r"\b(do|dend)\b"                            # every gradient is linear in these
+    uses = [i for i, line in enumerate(of.lines) if line.part == part == 1 and re.search(upstream, line.text)]
+    if uses:
+        yield Mutant(of.lines[uses[0]], "every gradient is {} times what it should be", -1, {
+            i: renamed(ast.unparse(resolved(of, of.lines[i])), {"do": "FACTOR * do", "dend": "FACTOR * dend"})
+            for i in uses})
     for i, line in enumerate(of.lines):
         if line.part == part:
             writer, original = Writer(of, line), ast.parse(line.text, mode="eval")

@@ -39,7 +39,8 @@ OPTIONS = "bias", "keep", "dropout"
 FURTHER = 8                    # draws of a row among which each option is looked for
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
 
-EXAMPLE = "".join(line[4:] for line in __doc__.splitlines(keepends=True) if line.startswith("    ") or line == "\n")
+EXAMPLE = "".join(line[4:] for line in (__doc__ or "").splitlines(keepends=True)         # python -OO has none
+                  if line.startswith("    ") or line == "\n")
 
 
 class Entry(NamedTuple):

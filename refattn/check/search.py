@@ -138,11 +138,13 @@ class Search:
 
         for m in scaled(self.of, self.part):
             factor = 1.0
-            for _ in range(12):                                        # Gauss and Newton, in one unknown
+            for _ in range(24):                                        # Gauss and Newton, in one unknown
                 here, there = off(m, factor), off(m, factor + 1e-4)
-                slope = (there - here) / 1e-4
-                step = (slope @ (self.difference - here)) / ((slope @ slope) or 1)
-                factor += np.clip(step, -0.5, 0.5)
+                slope, most = (there - here) / 1e-4, max(0.5, abs(factor))
+                step = np.clip((slope @ (self.difference - here)) / ((slope @ slope) or 1), -most, most)
+                factor += step
+                if abs(step) < 1e-9 * most:
+                    break
             for env in (*self.starts.values(), *self.envs.values()):
                 env["FACTOR"] = factor
             if max(self.misfit(p, m) for p in self.asked) < np.inf:

@@ -35,11 +35,20 @@ class Subject(NamedTuple):
     optional: frozenset = frozenset()       # and those that its draws leave out now and then
 
 
+def plain(name: str) -> str:
+    """What is said of a name where nobody looks at the folder, capitals and underscores."""
+    return name.rpartition("/")[2].replace("_", "").lower()
+
+
 def subject(name) -> Subject:
     """The subject of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, str) and ("/" in name or name in {case.name for case in CASES}):
         return _of_case(find(name))
-    row = page(name, PAGES | {STATE.name: STATE})
+    pages = PAGES | {STATE.name: STATE}
+    alike = [case.name for case in CASES if isinstance(name, str) and plain(case.name) == plain(name)]
+    if alike and name not in pages:
+        raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(alike)}, or {', '.join(pages)}")
+    row = page(name, pages)
     letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
     for option in ("bias", "keep", "dropout") if row is STATE else ():
         del letters[option]
