@@ -19,7 +19,7 @@ from refattn import cli, optim, params, recipes, xp
 from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
-from refattn.cli import options, training
+from refattn.cli import comparison, options, training
 from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.feed_forward import FeedForward, SwiGLU
@@ -742,6 +742,14 @@ def test_numbers_stand_to_the_right_and_words_to_the_left(monkeypatch, capsys):
                               for word in ("source", "H, eq. 2-5", "+0.131"))
     assert heading.index("verdict") == exact.index("holds") and heading.index("source") == exact.index("H, eq.")
     assert heading.index("effect") + len("effect") == number.index("+0.131") + len("+0.131")
+
+
+def test_no_number_is_broken_however_narrow_the_terminal_is():
+    rows = [["attention", "held-out", "unseen terms R²", "minutes"], ["softmax", "-0.277 ± 0.078", "0.124", "0.3"]]
+    said = comparison.columns(rows, right={1, 2, 3}, limit=16)
+    assert said.splitlines() == ["softmax", "  held-out:", "    -0.277", "    ± 0.078", "  unseen terms",
+                                 "    R²: 0.124", "  minutes: 0.3"]
+    assert comparison.columns(rows, right={1, 2, 3}, limit=60).splitlines()[2].split() == [*" ".join(rows[1]).split()]
 
 
 @pytest.mark.parametrize("words", WIDE)

@@ -61,7 +61,8 @@ def verify(argv) -> int:
                 said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "
                         f"{result.seconds:6.2f} s  {result.name}{f', seed {seed}' * (len(seeds) > 1)}: "
                         f"{result.raised or result.statement} [{result.source}]")
-                bar.write("\n".join(lines(said, limit, hang=6)), file=sys.stdout)
+                show = bar.write if sys.stderr and sys.stderr.isatty() else print       # it draws itself again
+                show("\n".join(lines(said, limit, hang=6)), file=sys.stdout)
                 sys.stdout.flush()
     failed = sum(not result.ok for _, result in results)
     if "json" in options:

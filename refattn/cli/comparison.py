@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..recipes import SHORT
 from ..reproduce.published import figures_for
 from ..reproduce.sheet import shown
 from ..reproduce.statistics import mean
@@ -47,14 +48,16 @@ def wrapped(text: str) -> str:
     return "\n".join(line for long in text.splitlines() for line in lines(long, room()))
 
 
+def longest_part(rows, i: int) -> int:
+    """Characters of the longest part of a column that no line is broken in."""
+    return max((len(part.rstrip()) for row in rows for part in re.findall(PART, row[i])), default=0)
+
+
 def fitted(rows, right, limit: int | None, apart=True) -> list[list[str]]:
     """The lines of each row: of the heading first, then of a rule, as `columns` says."""
     places = range(len(rows[0]))
     widths = [max(len(row[i]) for row in rows) for i in places]
     hang = [2 if apart and i not in right else 0 for i in places]
-
-    def longest_part(some, i):
-        return max(len(part.rstrip()) for row in some for part in re.findall(PART, row[i]))
 
     word = [longest_part(rows, i) for i in places]
 
@@ -89,7 +92,8 @@ def columns(rows, right=(), limit: int | None = None) -> str:
     """Rows of texts as aligned columns, the first row being the heading; columns in `right` end flush.
 
     Where they are wider than `limit` together, headings are broken into lines first, then the widest columns; where
-    little would be left of the first column, it stands above the others.
+    little would be left of the first column, it stands above the others, and where there is no room for the numbers
+    side by side, they stand below one another.
 
     >>> print(columns([["a", "n"], ["bc", "10"]], right={1}))
     a    n
@@ -101,6 +105,9 @@ def columns(rows, right=(), limit: int | None = None) -> str:
     hyla with four heads of width two
       10,000,000
     """
+    if limit and sum(2 + longest_part(rows[1:], i) for i in right) > limit:
+        return "\n".join(line for row in rows[1:] for i, (name, text) in enumerate(zip(rows[0], row, strict=True))
+                         for line in lines(f"  {name}: {text}" if i else text, limit, hang=4))
     return "\n".join(line for row in fitted(rows, right, limit) for line in row)
 
 
@@ -124,6 +131,12 @@ def summary(kind, outcomes) -> list[dict]:
     return rows
 
 
+def titled(task: str, fields: dict) -> str:
+    """A task, and where it has several, such as languages, which one."""
+    names = (name for name, (of, own) in SHORT.items() if of == task and own.items() <= fields.items())
+    return ", ".join([task, *names])
+
+
 def table(kind, outcomes) -> str:
     """The comparison as text, with the paper's figures marked as such."""
     rows, limit = summary(kind, outcomes), room()
@@ -140,7 +153,7 @@ def table(kind, outcomes) -> str:
     clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
     asked = "all" if fields["evaluation"] == 10**9 else f"{fields['evaluation']:,}"
     of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}: mean ± standard error"
-    notes = [f"{outcomes[0]['task']}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
+    notes = [f"{titled(outcomes[0]['task'], fields)}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
              f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {kind.COUNTED}; {of_seeds}"]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])
     ends = [f"* {theirs.metric}, not measured here. {theirs.source}" if beside else

@@ -162,10 +162,13 @@ def save(file: str, draw=None) -> None:
     """Write the figure that `draw` makes, or only see whether one can be written.  Raises Usage where it cannot."""
     from matplotlib.figure import Figure
     path = Path(file if Path(file).suffix else f"{file}.png")
-    there = os.access(path if path.is_file() else path.parent, os.W_OK) and not path.is_dir()
-    if not there or path.suffix[1:].lower() not in Figure().canvas.get_supported_filetypes():
-        raise Usage(f"--plot is {file!r}, which cannot be written; allowed: a file that ends in .png, .svg or .pdf, "
-                    f"in a directory that there is")
+    known = sorted(Figure().canvas.get_supported_filetypes())
+    if path.suffix[1:].lower() not in known:
+        raise Usage(f"--plot is {file!r}; allowed: files that end in .{', .'.join(known)}")
+    if path.is_dir() or not os.access(path if path.is_file() else path.parent, os.W_OK):
+        reason = "it is a directory" if path.is_dir() else os.strerror(13 if path.parent.is_dir() else 2)
+        raise Usage(f"--plot is {file!r}, which cannot be written ({reason}); allowed: a file in a directory that "
+                    f"can be written")
     if draw:
         draw().savefig(path, dpi=120)
         print(f"{path.resolve()} is written", file=sys.stderr)

@@ -101,7 +101,8 @@ def record(options) -> int:
     from_what = bool(sources) if counting is None else counting == "table-a2" and not sources
     if not from_what or not file.endswith(".json") or not Path(file).parent.is_dir():
         raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' if counting else ''}; "
-                    f"allowed: a .json in a directory that there is, and directories of runs; with table-a2 it alone")
+                    f"allowed: a .json in a directory that there is, and directories of runs, without NAME; with "
+                    f"table-a2 the .json alone")
     try:
         if counting:
             write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))

@@ -35,7 +35,9 @@ def chosen(rows: dict, only=()) -> dict:
     """
     found = {label: x for label, x in rows.items() if not only or any(part.lower() in label.lower() for part in only)}
     if not found:
-        raise ValueError(f"row is {', '.join(only)!r}; allowed: parts of: {'; '.join(rows)}")
+        some = [*rows][:30]
+        more = f"; and of {len(rows) - len(some)} more" if len(rows) > len(some) else ""
+        raise ValueError(f"row is {', '.join(only)!r}; allowed: parts of: {'; '.join(some)}{more}")
     return found
 
 

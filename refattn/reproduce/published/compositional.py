@@ -87,6 +87,8 @@ def multitask_images(retrievals: int) -> Published:
     theirs = TABLE_2_OF_C.get(retrievals, (None,))
     return Published("first, of CIFAR-10", "Mittal et al. 2022, table 2: CIFAR-10, 100 epochs, 3 seeds, mean and "
                      "standard error", beside(fraction(TABLE_2_OF_C[0][0], 3), fraction(theirs[0], 3)), {})
+
+
 CUTOFFS = 22, 24, 25, 26, 27, 28, 29, 30
 # Retrievals, or 0 for softmax attention -> (accuracy, standard deviation over 5 runs) at each of CUTOFFS.
 TABLE_4 = {
