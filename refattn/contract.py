@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .xp import array_module
+from .xp import array_module, read_only
 
 STRIPED = 1 << 18              # numbers above which a copy into another order of memory is made strip by strip
 
@@ -124,8 +124,8 @@ def contract(spec: str, a, b, *, order=None, out=None):
 
 @lru_cache(maxsize=64)
 def constant(value: float, n: int, dtype, xp):
-    """n times the value.  It is kept, so nobody writes into it."""
-    return xp.full(n, value, dtype=dtype)
+    """n times the value."""
+    return read_only(xp.full(n, value, dtype=dtype))
 
 
 def _outer(p: Plan, size, a, b, xp, dtype):

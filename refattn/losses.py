@@ -19,8 +19,8 @@ __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse"
 def terms(shape, weight=None):
     """How many numbers a mean is over, or the sum of their weights.  Raises ValueError for 0: it would be 0 / 0."""
     found = prod(shape) if weight is None else weight.sum()
-    if (weight is None or array_module(weight) is np) and found == 0:
-        what = "no terms; allowed: at least one" if weight is None else "weights that sum to 0; allowed: other sums"
+    if prod(shape) == 0 or (weight is not None and array_module(weight) is np and found == 0):
+        what = "weights that sum to 0; allowed: other sums" if prod(shape) else "no terms; allowed: at least one"
         raise ValueError(f"a loss of shape {shape} has {what}")
     return found
 

@@ -13,6 +13,7 @@ from math import pi, prod, sqrt
 
 import numpy as np
 
+from . import checks
 from .contract import broadcasts, constant, contract, laid_out_like
 from .xp import array_module, check_alike, erf, fitted
 
@@ -39,7 +40,7 @@ def in_tiles(f, *arrays, outs):
 
 def rows_of(x):
     """The array as a matrix whose rows are the last axis."""
-    return x.reshape(-1, x.shape[-1])
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])       # either may be 0
 
 
 def column_sums(x):
@@ -68,23 +69,25 @@ def unbroadcast(dx, shape):
 
 
 def check_features(x, **weights):
-    """The array module of x (..., m) and of one named array (m, ...).
+    """The array module of x (..., m) and of a named array (m, ...), behind which may stand its bias (...), or None.
 
-    Raises ValueError where their m differ, TypeError where their dtypes or array modules do.
+    Raises ValueError where their axes differ, TypeError where their dtypes or array modules do.
     """
-    xp, (w,) = check_alike(x=x, **weights), weights.values()
+    xp, (w, *biases) = check_alike(x=x, **weights), weights.values()
     if x.shape[-1:] != w.shape[:1]:
         raise ValueError(f"x has shape {x.shape}; allowed: (..., m) with m = {w.shape[0]}")
+    for name, b in zip(list(weights)[1:], biases, strict=True):
+        fitted(b, name, w.shape[1:])
     return xp
 
 
 def linear(x, w, b=None):
     """y[T,O] = sum_m(x[T,m] * w[m,O]) + b[O].
 
-    Raises ValueError for x of another width, TypeError for x and w of several dtypes or array modules.
+    Raises ValueError for x of another width or b of another shape, TypeError for several dtypes or array modules.
     """
-    check_features(x, w=w)
-    y = rows_of(x) @ w.reshape(w.shape[0], -1)
+    check_features(x, w=w, b=b)
+    y = rows_of(x) @ w.reshape(w.shape[0], prod(w.shape[1:]))
     if b is not None:
         y += b.reshape(-1)
     return y.reshape(x.shape[:-1] + w.shape[1:])
@@ -95,14 +98,14 @@ def linear_backward(x, w, dy):
 
     Returns dx, dw, db.  Raises ValueError for dy of another shape, whose rows would be mistaken.
     """
-    dy2 = fitted(dy, "dy", x.shape[:-1] + w.shape[1:]).reshape(-1, prod(w.shape[1:]))
-    dx = (dy2 @ w.reshape(w.shape[0], -1).T).reshape(x.shape)
+    dy2 = fitted(dy, "dy", x.shape[:-1] + w.shape[1:]).reshape(prod(x.shape[:-1]), prod(w.shape[1:]))
+    dx = (dy2 @ w.reshape(w.shape[0], prod(w.shape[1:])).T).reshape(x.shape)
     return dx, (rows_of(x).T @ dy2).reshape(w.shape), column_sums(dy2).reshape(w.shape[1:])
 
 
 def linears(x, *maps):
     """[linear(x, w, b) for w, b in maps] as one product of the joined weights; a b of None is zero."""
-    xp = check_features(x, w=maps[0][0])
+    xp, *_ = [check_features(x, w=w, b=b) for w, b in maps]
     w = xp.concatenate([w.reshape(w.shape[0], -1) for w, _ in maps], axis=1)
     y = rows_of(x) @ w
     ends, ys = 0, []
@@ -129,8 +132,8 @@ def linears_backward(x, weights, dys):
 
 def check_numbers(name: str, x, n: int) -> None:
     """Nothing, or a ValueError for integers in host memory outside 0 .. n - 1: a device is not waited for."""
-    if array_module(x) is np and x.size and not 0 <= x.min() <= x.max() < n:
-        raise ValueError(f"{name} has {x.min()} to {x.max()}; allowed: 0 to {n - 1}")
+    if array_module(x) is np:
+        checks.check_numbers(name, x, n)
 
 
 def embedding(table, index):
@@ -160,7 +163,7 @@ def embedding_backward(table, index, dy):
 
 def relu(x):
     """y[T] = max(0, x[T])."""
-    return x * (x.real > 0)
+    return array_module(x).maximum(x, 0) if x.dtype.kind == "f" else x * (x.real > 0)       # analytic for the latter
 
 
 def relu_backward(x, dy):
@@ -262,6 +265,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.
     """
     xp = check_features(x, scale=scale)
+    check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))
     check_epsilon(epsilon)
     x2 = rows_of(x)
     average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)
@@ -410,3 +414,17 @@ def scatter_slice(dx, shape, where, axis: int):
     whole = array_module(dx).zeros(shape, dtype=dx.dtype)
     whole[(slice(None),) * (axis % len(shape)) + (where,)] = dx
     return whole
+
+
+def queries(x, read):
+    """The part of an array (..., q, k) or (..., q, m), or what broadcasts to it, that belongs to the queries `read`."""
+    return x if _of_every_query(x, read) else x[..., read, :]
+
+
+def queries_backward(dx, x, read):
+    """The gradient of x from that of `queries(x, read)`."""
+    return dx if _of_every_query(x, read) else scatter_slice(dx, x.shape, read, axis=-2)
+
+
+def _of_every_query(x, read):
+    return x is None or read is None or x.ndim < 2 or x.shape[-2] == 1

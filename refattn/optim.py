@@ -7,7 +7,7 @@ device.
 from math import cos, pi
 from typing import Any, NamedTuple
 
-from .params import check_choice, check_integers
+from .checks import check_choice, check_integer
 from .xp import array_module, check_alike, fitted
 
 __all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
@@ -32,13 +32,15 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes, ValueError for a mask of another shape, a negative rate, a step
-    below 1.
+    Raises TypeError for arrays of several dtypes, ValueError for grads or a mask of another shape, a negative
+    rate, a step below 1.
     """
-    check_integers({"step": step}, "step")
+    check_integer("step", step)
     if not rate >= 0:
         raise ValueError(f"rate is {rate}; allowed: numbers of at least 0")
     first, second = state
+    for name, x in ("grads", grads), ("mask", mask):        # before anything is changed
+        fitted(x, name, flat.shape)
     xp = check_alike(flat=flat, grads=grads, first=first, second=second)
     first *= beta1
     first += (1 - beta1) * grads
@@ -54,14 +56,15 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     update *= rate / (1 - beta1**step)
     if decay:
         shrink = flat * (rate * decay)
-        update += shrink if mask is None else xp.multiply(shrink, fitted(mask, "mask", flat.shape), out=shrink)
+        update += shrink if mask is None else xp.multiply(shrink, mask, out=shrink)
     flat -= update
 
 
 def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
 
-    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Raises ValueError for a limit below 0.
+    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Differs: 1e-30 in place of 0.
+    Raises ValueError for a limit below 0.
     Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0.
     """
     if not limit >= 0:
@@ -82,7 +85,8 @@ def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: fl
     and for what is no whole number from 0 on.
     """
     check_choice("length", length, ("released", "text"))
-    check_integers({"count": count, "warmup": warmup}, "count", "warmup", least=0)
+    for name, value in ("count", count), ("steps", steps), ("warmup", warmup):
+        check_integer(name, value, 0)
     n = steps - (2 if length == "released" else 1) * warmup
     if n <= 0:
         raise ValueError(f"warmup is {warmup}, which leaves no step of {steps}; allowed: steps above {steps - n}")

@@ -6,18 +6,17 @@ on flat arrays however many parameters there are.
 """
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import zip_longest
 from math import prod, sqrt
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
+from .checks import check_choice
+from .files import whole_file
 from .xp import array_module, to_host
 
 __all__ = ["Parameter", "Views", "allocate", "count", "decay_mask", "entries", "initialise", "layout", "load", "save",
@@ -34,26 +33,6 @@ class Parameter(NamedTuple):
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
     fan_out: int | None = None # None: all entries over fan_in
     span: tuple[float, float] | None = None         # least and most that an update of train.fit leaves
-
-
-def check_integers(values: dict, *names, least: int = 1) -> None:
-    """Makes the named values Python integers; a ValueError for the first that is no integer of at least `least`."""
-    for name in names:
-        if not isinstance(values[name], Integral) or isinstance(values[name], bool) or values[name] < least:
-            raise ValueError(f"{name} is {values[name]!r}; allowed: whole numbers of at least {least}")
-        values[name] = int(values[name])                    # NumPy's would end in layouts and in JSON
-
-
-def check_choice(name: str, value, allowed) -> None:
-    """Nothing, or a ValueError for a value that is none of those allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(str, allowed))}")
-
-
-def check_read(read) -> None:
-    """Nothing, or a ValueError for positions to be read that are no slice."""
-    if not isinstance(read, slice | None):
-        raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
 
 
 def check_views(p, name: str = "p") -> None:
@@ -202,8 +181,8 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     """Write initial values, drawn on the host in float64 and in layout order, into `flat`: equal on CPU and GPU.
 
     `places` maps patterns of dotted names, as "encoder.*.w", to an Init that holds there instead of the scheme, or to a
-    number; the first pattern that fits counts.  Source: H, released code.  Raises ValueError for an unknown scheme and
-    for a pattern that fits no name.
+    number; the first pattern that fits counts.  Source: beside each of SCHEMES.  Raises ValueError for an unknown
+    scheme and for a pattern that fits no name.
     """
     check_choice("scheme", scheme, SCHEMES)
     if not isinstance(rng, np.random.Generator):
@@ -252,21 +231,6 @@ def layout(parameters) -> list[list]:
     return [[name, p.axes, list(p.shape), p.role] for name, p in entries(parameters)]
 
 
-@contextmanager
-def whole_file(path, mode: str = "w"):
-    """A file that appears whole or not at all: written under a temporary name, synced, then renamed."""
-    temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-
-
 def save(path, parameters, arrays: dict, **meta) -> None:
     """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.  See `whole_file`.
 
@@ -274,7 +238,7 @@ def save(path, parameters, arrays: dict, **meta) -> None:
     """
     arrays = {name: np.asarray(to_host(x)) for name, x in arrays.items()}
     for name, x in arrays.items():
-        if name in ("header", "file") or x.dtype == object:
+        if name in ("header", "file") or x.dtype.kind not in "biufc":
             raise ValueError(f"array {name!r} has dtype {x.dtype}; allowed: numbers, named neither header nor file")
     header = json.dumps({"format": FORMAT, "layout": layout(parameters), "meta": meta})
     with whole_file(path, "wb") as file:

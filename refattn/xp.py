@@ -64,6 +64,13 @@ def fitted(x, name: str, shape, dtype=None):
     return x if x is None or dtype is None else x.astype(dtype, copy=False)
 
 
+def read_only(x):
+    """x itself, which is kept and handed out again: in host memory nobody can write into it."""
+    if isinstance(x, np.ndarray):
+        x.setflags(write=False)
+    return x
+
+
 def to_host(x):
     """The same array as a NumPy array (waits for the device)."""
     return x if isinstance(x, np.ndarray | np.generic) or not hasattr(x, "get") else x.get()

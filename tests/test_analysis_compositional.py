@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from refattn import params
-from refattn.analysis import complexity, searches
+from refattn.analysis import complexity, images, latent_code, searches
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.recipes import recipe
+from refattn.train.record import State
 from tests import strict_cupy
+from tests.tiny import tiny
 
 LAYERS = [MultiHead(12, 2, 3, 5), MultiHead(12, 3, 4, variant="linear"), Compositional(12, 2, 5, 3, 4, 7),
           Compositional(12, 3, 1, 4, 6, 2)]
@@ -137,8 +139,30 @@ def test_the_error_by_tuple_is_that_of_a_network_that_ignores_one_tuple():
             drawn.append(chosen.sample(*arguments))
             return drawn[-1]
 
-    error = searches.error_by_tuple(Spy(), Planted(), None, np.random.default_rng(0), 50)
+    error = searches.error_by_tuple(Spy(), Planted(), np.zeros(1), np.random.default_rng(0), 50)
     held = [tuple(row) for row in chosen.data().tuples("held_out")]
     assert error[1, 2] == pytest.approx(1, abs=1e-6)
     assert sorted(map(tuple, np.argwhere(np.isnan(error)))) == sorted(held)
     assert np.nansum(error) == pytest.approx(error[1, 2])
+
+
+SMALL = {"width": 8, "heads": 2, "searches": 2, "retrievals": 2, "selector_width": 4}
+ON_ANY_DEVICE = {
+    "codes": (tiny(), lambda *network: latent_code.observe(*network, np.random.default_rng(0), count=6).code),
+    "searches": (recipe("contextual_retrieval", width=8),
+                 lambda *network: searches.observe(*network, np.random.default_rng(0), sets=6).value_scores),
+    "errors": (recipe("contextual_retrieval", width=8),
+               lambda *network: searches.error_by_tuple(*network, np.random.default_rng(0), sets=400)),
+    "images": (recipe("sort_of_clevr", scenes=5, layers=2, **SMALL),
+               lambda *network: images.pairing(*network, "test", 12)),
+}
+
+
+@pytest.mark.parametrize("name", ON_ANY_DEVICE)
+def test_a_network_on_a_device_is_read_as_on_the_host(name):
+    settings, read = ON_ANY_DEVICE[name]
+    model = settings.build()
+    here, there = (read(settings, model, State(settings, model.parameters(), xp).parameters)
+                   for xp in (np, strict_cupy))
+    assert type(there) is np.ndarray and np.isfinite(here).any()
+    np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)

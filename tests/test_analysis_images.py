@@ -79,7 +79,7 @@ def test_an_answer_is_the_likeliest_of_the_network_and_a_file_gives_the_same(tmp
 def test_other_networks_and_words_are_refused():
     r, model, p = CLEVR
     image = np.zeros((75, 75, 3), np.uint8)
-    refused("kind is 'colour'; allowed: 'shape'", images.ask, r, model, p, image, "colour", "red")
+    refused("kind is 'colour'; allowed: shape", images.ask, r, model, p, image, "colour", "red")
     refused("image has shape (75, 75, 3), dtype float64", images.ask, r, model, p, image * 1.0, "shape", "red")
     other = network("triangles", attention="softmax")
     refused("task of the recipe is 'triangles'; allowed: sort_of_clevr", images.ask, *other, image, "shape", "red")

@@ -124,8 +124,8 @@ def test_objects_that_are_too_few_are_refused(task, hold_out, most):
 
 
 def test_other_refusals():
-    refused("task is 'rtms'; allowed: 'same_different', 'rmts', 'distribution_of_three', 'identity_rules'", Esbn,
+    refused("task is 'rtms'; allowed: same_different, rmts, distribution_of_three, identity_rules", Esbn,
             "rtms")
-    refused("split is 'test'; allowed: 'train', 'held_out'", Esbn().size, "test")
+    refused("split is 'test'; allowed: train, held_out", Esbn().size, "test")
     refused("seed is -1; allowed: whole numbers of at least 0", Esbn, seed=-1)
     refused("chosen has -1 to 479; allowed: 0 to 479", Esbn("rmts", 95).take, "train", np.array([479, -1]))

@@ -76,7 +76,7 @@ def test_a_cover_that_is_not_found_is_an_error():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"split": "test"}, "split is 'test'; allowed: 'train', 'held_out', 'unseen_terms'"),
+    ({"split": "test"}, "split is 'test'; allowed: train, held_out, unseen_terms"),
     ({"batch": 0}, "batch is 0; allowed: whole numbers of at least 1"),
     ({"context": np.zeros((32, 4))}, "context has the shape (32, 4); allowed: (31, 4)"),
     ({"query": np.full(4, 1.5)}, "query has entries from 1.5 to 1.5; allowed: entries from 0 to 1"),

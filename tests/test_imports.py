@@ -23,13 +23,13 @@ from refattn.recipes.decoder import DecoderRecipe
 from refattn.verification.changed_source import ROOT
 
 LEVELS = [                     # a module imports modules of earlier entries and of its own
-    "xp refusals", "contract params optim", "ops", "losses", "attention layers", "models",
+    "xp refusals files checks", "contract params optim", "ops", "losses", "layers", "attention", "models",
     "verification.naive automata.finite", "tasks", "automata analysis train",
     "verification", "check", "recipes", "reproduce", "cli", "__main__"]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names.split()}
 # beside NumPy
-ALONE = {"verification.naive": ("verification.naive",), "tasks": ("refusals", "tasks", "automata.finite"),
-         "automata.finite": ()}
+ALONE = {"verification.naive": ("verification.naive",), "automata.finite": (),
+         "tasks": ("refusals", "files", "checks", "tasks", "automata.finite")}
 UPWARDS = ROOT / "train" / "runs.py", "recipes"            # the one look upwards: a run names its recipe
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.name != "__init__.py")
 MODULES = [".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__") for path in FILES]

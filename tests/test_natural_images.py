@@ -138,8 +138,8 @@ def test_archives_that_are_missing_or_damaged_are_refused_in_one_line(known, tmp
 
 
 def test_unknown_sets_and_splits_are_refused():
-    refused("images is 'mnist'; allowed: 'cifar10', 'fashion_mnist'", images.load, "mnist", "test")
-    refused("split is 'held_out'; allowed: 'train', 'test'", images.load, "shapes", "held_out")
+    refused("images is 'mnist'; allowed: cifar10, fashion_mnist", images.load, "mnist", "test")
+    refused("split is 'held_out'; allowed: train, test", images.load, "shapes", "held_out")
     refused("has images of shape (1, 28, 28) and uint8 for 1 labels; allowed: (1, 32, 32, 3)", images.checked_images,
             np.zeros((1, 28, 28), np.uint8), np.zeros(1, int), "mine")
     for labels, words in ([9, -1], "from -1 to 9"), ([10, 0], "from 0 to 10"):

@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refattn.attention import transformer_xl
 from refattn.attention.layer import MultiHead
 from refattn.attention.transformer_xl import TransformerXL
+from refattn.layers import positions
 from refattn.layers.positions import T5, Rotary, sinusoidal, t5_buckets
+from refattn.layers.text_positions import ALiBi
 from refattn.verification.naive.positions import bucket
 from refattn.verification.theorems.statement import filled
 
@@ -46,6 +49,27 @@ def test_rotary_keeps_lengths_and_depends_on_distances(pairing):
     assert np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(one), rtol=1e-13)
     assert all(np.ptp(np.diagonal(products, offset)) < 1e-12 for offset in range(-8, 9))
     assert products[0, 0] == pytest.approx(one @ two)
+
+
+@pytest.mark.parametrize("layer", [Rotary(), T5(2, 8, 16), ALiBi(2), TransformerXL(8, 2, 4)])
+def test_what_is_kept_between_calls_cannot_be_written(layer):
+    p, x = filled(layer, np.random.default_rng(0)), np.ones((1, 3, 2, 4))
+    saved = layer.forward(p, 3, 3)[1] if isinstance(layer, T5) else layer.forward(p, x, x)
+    arrays = [saved] if isinstance(layer, T5) else [saved[2]] if isinstance(layer, ALiBi) else (
+        saved[3].queries + saved[3].keys if isinstance(layer, Rotary) else [saved[3].table])
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+@pytest.mark.parametrize("layer", [Rotary(), TransformerXL(8, 2, 4)])
+def test_a_text_that_grows_needs_few_tables(layer):
+    kept = positions._angles if isinstance(layer, Rotary) else transformer_xl._table
+    kept.cache_clear()
+    p, q = filled(layer, np.random.default_rng(0)), np.ones((1, 1, 2, 4))
+    for n in range(1, 65):
+        layer.forward(p, q, np.ones((1, n, 2, 4)), range(n - 1, n))
+    assert kept.cache_info().misses <= 7
 
 
 def test_rotary_starts_where_the_queries_are_read():

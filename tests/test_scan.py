@@ -101,7 +101,7 @@ def test_cut_offs_that_leave_nothing_are_refused(cutoff):
 
 
 def test_other_refusals():
-    refused("split is 'test'; allowed: 'train', 'held_out', 'longer'", Scan().size, "test")
+    refused("split is 'test'; allowed: train, held_out, longer", Scan().size, "test")
     refused("the command has the word 'jmp', did you mean jump? allowed: after, and, around, jump, left, "
             "look, opposite, right, run, thrice, turn, twice, walk", scan.tokens, "jmp left")
     refused("the command has 0 words; allowed: 1 to 9", scan.tokens, "")

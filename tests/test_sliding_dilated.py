@@ -106,7 +106,7 @@ def test_pages_refuse_sizes_that_disagree():
     q, k, v, r, _, _ = arrays(np.random.default_rng(0))
     with pytest.raises(ValueError, match="axis h is 3 in q but 2 in offset_bias"):
         sliding_dilated(q, k, v, r[:2])
-    with pytest.raises(ValueError, match="read is None, which gives 2 of 5 positions for 7 queries"):
+    with pytest.raises(ValueError, match="q has 7 queries, k 5 keys; allowed: at most as many queries as keys"):
         sliding_dilated(q, k[:, :5], v[:, :5], r)
 
 

@@ -169,7 +169,7 @@ def test_settings_that_are_refused(change, message):
 
 def test_samples_that_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="split is 'test'; allowed: 'all', 'train', 'held_out'"):
+    with pytest.raises(ValueError, match="split is 'test'; allowed: all, train, held_out"):
         Sraven().sample(rng, 4, "test")
     with pytest.raises(ValueError, match="batch is 0; allowed: whole numbers of at least 1"):
         Sraven().sample(rng, 0)

@@ -28,6 +28,22 @@ def saved(path, ids):
     return str(path)
 
 
+def test_a_token_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(file, ids):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    assert text.corpus(write(tmp_path / "a.txt")).ids["train"].size and not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_an_evaluation_has_as_many_windows_at_a_time_as_are_asked_for(tmp_path):
+    r = recipe("text", text=write(tmp_path / "a.txt"), length=8, context=4, longest=16, chunks=6, position="alibi",
+               batch=4, evaluation_batch=3)
+    sizes = {split: [size for size, _ in r.batches(split, 1_000)] for split in ("train", "times_1", "times_2")}
+    count = len(text_windows.windows(r.corpus().ids["train"], 8, 4).tokens)
+    assert sizes == {"train": [3] * (count // 3) + [count % 3], "times_1": [3] * 4, "times_2": [1] * 6} and count % 3
+
+
 @pytest.mark.parametrize("unit", ["bytes", "characters", "words"])
 def test_texts_of_splits_join_to_the_whole_and_come_back(tmp_path, unit):
     content = "".join(f"word{n % 7} 'é' last\n" for n in range(90))
@@ -124,7 +140,7 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus(write(d / "a"), "bytes", write(d / "b", "")), "test is '"),
     (lambda d: text.corpus(saved(d / "a.npy", [3, 1]), "tokens", "none.npy"), "test is 'none.npy'; allowed: docum"),
     (lambda d: text.corpus(write(d / "a", b"\xff\xfe" * 9), "characters"), "not UTF-8 at byte 0; allowed:"),
-    (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters'; allowed: 'bytes', 'characters', 'words'"),
+    (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters'; allowed: bytes, characters, words"),
     (lambda d: text.corpus(write(d / "a"), "bytes", "", 9), "vocabulary is 9, but unit is 'bytes'"),
     (lambda d: text.corpus(write(d / "a"), "words", "", -1), "vocabulary is -1; allowed: whole"),
     (lambda d: text.corpus(write(d / "a"), "tokens"), "is no file of numpy.save"),

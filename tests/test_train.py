@@ -495,6 +495,22 @@ def test_processes_and_threads_train_what_fit_trains(whole, tmp_path, capsys):
     assert "3 runs, 90 steps together" in said and "Traceback" not in said
 
 
+def test_where_a_run_cannot_be_handed_out_those_that_were_are_stopped(tmp_path):
+    class Full(ThreadPoolExecutor):
+        def submit(self, f, *arguments):
+            if submitted:
+                raise RuntimeError("no room for another")
+            submitted.append(super().submit(f, *arguments))
+            return submitted[0]
+
+    submitted, long = [], tiny(steps=100_000)
+    with Full(1) as threads, pytest.raises(RuntimeError, match="no room for another"):
+        compare([long, tiny(seed=1)], tmp_path, executor=threads, progress=False)
+    assert submitted[0].done() and submitted[0].result() is None and not list(tmp_path.glob("stop-*"))
+    with np.load(tmp_path / long.name / "checkpoint.npz") as file:
+        assert json.loads(str(file["header"]))["meta"]["step"] < 100_000
+
+
 def test_one_bad_run_does_not_take_the_others_with_it(tmp_path):
     bad = disturbed(poison(6), attention="linear")
     with ThreadPoolExecutor(1) as threads:

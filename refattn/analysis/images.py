@@ -14,25 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..params import check_choice
+from ..checks import check_choice
 from ..tasks import sort_of_clevr as task
+from ..train.evaluation import forward
 from ..xp import to_host
+from .searches import value_scores
 
 __all__ = ["Answer", "ask", "by_kind", "figure", "maps", "pairing", "picture"]
 
 
-def value_scores(recipe, saved) -> np.ndarray:
+def of_tokens(recipe, model, p, batch) -> np.ndarray:
     """(b, l, s, r): value scores, their mean over tokens.  Raises ValueError for attention that has none."""
-    pages = [block.attention.attention for block in saved.stack.blocks]
-    if not hasattr(pages[0], "value_scores"):
-        raise ValueError(f"attention is {recipe.attention!r}, which has no value scores; allowed: compositional")
-    return np.stack([to_host(page.value_scores).mean(axis=1) for page in pages], axis=1)
-
-
-def observe(recipe, model, p, batch):
-    """What the network saves of a batch on the host, without dropout."""
-    x, options = recipe.inputs(batch)
-    return model.forward(p, x, **options)[1]
+    blocks = forward(recipe, model, p, batch)[1].stack.blocks
+    return np.stack([value_scores(recipe, block.attention.attention).mean(axis=1) for block in blocks], axis=1)
 
 
 def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> dict:
@@ -43,7 +37,7 @@ def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> di
     check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr",))
     total, count = {}, {}
     for batch in recipe.asked(split, questions):
-        scores = value_scores(recipe, observe(recipe, model, p, batch))
+        scores = of_tokens(recipe, model, p, batch)
         for t, k in np.ndindex(3, 3):
             here = ((batch.type == t) & (batch.kind == k)).reshape(-1)
             total[t, k] = total.get((t, k), 0) + scores[here].sum(axis=0)
@@ -53,7 +47,7 @@ def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> di
 
 def pairing(recipe, model, p, split: str = "test", samples: int = 1_000) -> np.ndarray:
     """(s, r): mean value score over samples, tokens and applications; rows sum to 1."""
-    parts = [value_scores(recipe, observe(recipe, model, p, batch)) for batch in recipe.asked(split, samples)]
+    parts = [of_tokens(recipe, model, p, batch) for batch in recipe.asked(split, samples)]
     return np.concatenate(parts).mean(axis=(0, 1))
 
 
@@ -101,8 +95,7 @@ def ask(recipe, model, p, image, kind: str, first: str, second: str | None = Non
     image = checked(image, task.SIZE) if hasattr(image, "dtype") else picture(image)
     question = task.Questions(*(np.array([x]) for x in task.ask(kind, first, second)))
     batch = task.Batch(image[None], task.encode(question), np.zeros(1, int), question.type, question.kind)
-    x, options = recipe.inputs(type(batch)(*(x[:, None] for x in batch)))
-    y, saved = model.forward(p, x, **options)
+    y, saved = forward(recipe, model, p, type(batch)(*(x[:, None] for x in batch)))
     shares = dict(zip(task.ANSWERS, ops.softmax(to_host(y)[0, 0]).tolist(), strict=True))
     return Answer(max(shares, key=shares.__getitem__), shares, maps(saved), saved)
 

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..params import check_choice
+from ..checks import check_choice, check_integer
+from ..train.evaluation import forward
 from ..xp import fitted, to_host
 
 __all__ = ["Codes", "decode", "decode_terms", "embed", "explained", "macro_f1", "observe", "probe", "report",
@@ -48,13 +49,13 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     Raises ValueError for a recipe of another task.
     """
     check_choice("task of the recipe", recipe.TASK, READERS)
+    check_integer("count", count)
     (keys_of, read, options), parts = READERS[recipe.TASK], []
     keys = keys_of(recipe)
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
     for start in range(0, count, recipe.batch):
         batch = recipe.data().sample(rng, min(recipe.batch, count - start), split, **options, **fixed)
-        x, how = recipe.inputs(batch)
-        y, saved = model.forward(parameters, x, **how)
+        y, saved = forward(recipe, model, parameters, batch)
         code = np.stack([to_host(block.attention.attention.code[:, :, -1, list(keys.values())])
                          for block in saved.blocks], axis=1)
         parts.append((code, *read(batch, to_host(y))))
@@ -153,7 +154,9 @@ def explained(code, groups) -> float:
     member = np.eye(len(names))[group.ravel()]
     within = code - member @ ((member.T @ code) / member.sum(axis=0)[:, None])
     free, spread = len(code) - len(names), np.sum((code - code.mean(axis=0)) ** 2)
-    return float(1 - np.sum(within**2) / free / (spread / (len(code) - 1))) if free and spread else 0.0
+    if not free or (code == code[:1]).all():                # whose mean may be rounded
+        return 0.0
+    return float(1 - np.sum(within**2) / free / (spread / (len(code) - 1)))
 
 
 def report(train: Codes, test: Codes, pair: int = -1, seed: int = 0) -> dict:

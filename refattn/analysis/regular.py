@@ -18,6 +18,7 @@ import numpy as np
 from .. import params
 from ..attention.sliding_dilated import OUT_OF_RANGE
 from ..automata.finite import Automaton, compose
+from ..checks import check_choice, check_integer
 from ..losses import cross_entropy
 from ..models.regular_gpt import levels
 from ..ops import embedding
@@ -61,7 +62,7 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
     With T = 500 and C = 2 these are the 501 vectors of R's figure 3; under norm "pre" they are taken before the last
     LayerNorm.  Raises ValueError for another model than RegularGPT.
     """
-    params.check_choice("model", type(model).__name__, ("RegularGPT",))
+    check_choice("model", type(model).__name__, ("RegularGPT",))
     xp, chunk = array_module(p.readout.w), model.attention.chunk
     h, _ = model.embedding.forward(p.embed, to_device(tokens[None], xp))
     position = np.arange(len(tokens))
@@ -109,6 +110,7 @@ def cluster_count(points, most: int = 10, seed: int = 0) -> int:
     Needs scikit-learn (`plots`).
     """
     from sklearn.metrics import silhouette_score
+    check_integer("most", most, 2)
     most = min(most, len(points) - 1, len(np.unique(points, axis=0)))        # no more clusters than points that differ
     if most < 2:
         raise ValueError(f"points are {len(points)}, too few that differ; allowed: at least 3, of which 2 differ")
@@ -131,22 +133,27 @@ def clusters(recipe, model, p, rng, words: int = 4, length: int = 500) -> dict:
             "most frequent": float(np.mean([np.bincount(one.element).max() / len(one.element) for one in seen]))}
 
 
+def shares_of(dx):
+    """(t): the share of the last 1, 2, ..., t positions in the mean over words of the 2-norms of dx (b, t, m)."""
+    norm = np.sqrt((dx * dx).sum(axis=-1)).mean(axis=0)
+    return np.cumsum(norm[::-1]) / norm.sum()
+
+
 def receptive_field(model, p, tokens, target):
     """(t): the share of the gradient's norms that the last 1, 2, ..., t positions get, averaged over words.
 
     The gradient is that of the loss at the last position (cross-entropy) by each embedding before it is scaled; its
-    2-norm over features is averaged over words (b, t), divided by the sum over positions, and cumulated backwards.
+    2-norm over features is averaged over words (b, t).
     Raises ValueError for another model than RegularGPT.
     """
-    params.check_choice("model", type(model).__name__, ("RegularGPT",))
+    check_choice("model", type(model).__name__, ("RegularGPT",))
     xp = array_module(p.readout.w)
     x = embedding(p.embed.table, to_device(tokens, xp))
     _, unused = params.allocate(model.parameters(), x.dtype, xp)
     y, saved = model.forward(p, x, tree=True)
     _, dy = cross_entropy(y, to_device(target[:, None], xp))
     dx = to_host(model.backward(p, saved, dy, unused))
-    norm = np.sqrt((dx * dx).sum(axis=-1)).mean(axis=0)
-    return np.cumsum(norm[::-1]) / norm.sum()
+    return shares_of(dx)
 
 
 def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: int = 512, seed: int = 0) -> dict:
@@ -170,7 +177,7 @@ def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad"
     >>> pairs(512, 128, 6), pairs(512, 128, 6, "mask")
     (786432, 352128)
     """
-    params.check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
+    check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
     number = levels(length, chunk)
     if out_of_range == "pad":
         return length * chunk * thickness * number

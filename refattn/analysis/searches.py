@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..params import check_choice
+from ..checks import check_choice
+from ..train.evaluation import forward
 from ..xp import to_host
 
 __all__ = ["Observed", "best_order", "diagonality", "error_by_tuple", "figure", "observe", "pairing", "searches_found",
@@ -28,6 +29,13 @@ class Observed(NamedTuple):
     winner: np.ndarray         # (b, t, s) the object that each true search finds
 
 
+def value_scores(recipe, page) -> np.ndarray:
+    """(b, t, s, r), what a page saved of them, on the host.  Raises ValueError for attention that has none."""
+    if not hasattr(page, "value_scores"):
+        raise ValueError(f"attention is {recipe.attention!r}, which has no value scores; allowed: compositional")
+    return to_host(page.value_scores)
+
+
 def observe(recipe, model, parameters, rng, sets: int = 2_000, split: str = "train") -> Observed:
     """The scores of a trained network on fresh sets; recipe, model, parameters as `refattn.load` returns them.
 
@@ -35,11 +43,9 @@ def observe(recipe, model, parameters, rng, sets: int = 2_000, split: str = "tra
     """
     check_choice("task of the recipe", recipe.TASK, ("contextual_retrieval",))
     batch = recipe.sample(rng, split, sets)
-    _, saved = model.forward(parameters, recipe.inputs(batch)[0])
+    _, saved = forward(recipe, model, parameters, batch)
     page = saved.attention.attention
-    if not hasattr(page, "value_scores"):
-        raise ValueError(f"attention is {recipe.attention!r}, which has no value scores; allowed: compositional")
-    return Observed(to_host(page.value_scores), to_host(page.search_scores), batch.preference, batch.winner)
+    return Observed(value_scores(recipe, page), to_host(page.search_scores), batch.preference, batch.winner)
 
 
 def pairing(seen: Observed) -> np.ndarray:
@@ -58,11 +64,10 @@ def best_order(score) -> tuple[int, ...]:
         raise ValueError(f"score has {rows} rows and {columns} columns; allowed: as many columns as rows, or more")
     if rows <= 8 and columns <= 8:
         return max(permutations(range(columns), rows), key=lambda order: sum(score[range(rows), order]))
-    left, order = np.array(score, dtype=float), [-1] * rows
-    for _ in range(rows):
-        row, column = np.unravel_index(left.argmax(), left.shape)
-        order[row] = int(column)
-        left[row], left[:, column] = -np.inf, -np.inf
+    order, left, free = [-1] * rows, list(range(rows)), list(range(columns))
+    while left:
+        row, column = np.unravel_index(score[np.ix_(left, free)].argmax(), (len(left), len(free)))
+        order[left.pop(row)] = free.pop(column)
     return tuple(order)
 
 
@@ -108,7 +113,7 @@ def error_by_tuple(recipe, model, parameters, rng, sets: int = 4_000, split: str
     """
     check_choice("task of the recipe", recipe.TASK, ("contextual_retrieval",))
     batch = recipe.sample(rng, split, sets)
-    y = to_host(model.forward(parameters, recipe.inputs(batch)[0])[0])[..., 0]
+    y = to_host(forward(recipe, model, parameters, batch)[0])[..., 0]
     shape = (recipe.retrievals,) * recipe.searches
     place = np.ravel_multi_index(np.moveaxis(batch.preference, -1, 0), shape).ravel()
     total = np.bincount(place, np.abs(y - batch.target).ravel(), recipe.retrievals**recipe.searches)

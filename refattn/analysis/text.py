@@ -5,9 +5,11 @@ import math
 import numpy as np
 
 from .. import params
+from ..checks import check_integer
 from ..ops import embedding
 from ..tasks.text_windows import sample
 from ..xp import array_module, to_device, to_host
+from .regular import shares_of
 
 __all__ = ["bits_by_position", "receptive_field"]
 
@@ -16,8 +18,9 @@ def bits_by_position(recipe, model, p, length: int, split: str = "test", windows
     """(t): bits for the token at each position of windows of this length, averaged over windows.
 
     Windows may be longer than in training.  Raises ValueError where they are longer than a learned table of positions.
-    Source: R, section 6, "so that every scored token has its whole context", read the other way round.
+    Source: R, section 6, gives each scored token one number of tokens as its context; here each position has its own.
     """
+    check_integer("windows", windows)
     xp, ids = array_module(p.embed.table), recipe.corpus().ids[split]
     total, rng = np.zeros(length), np.random.default_rng(seed)
     for _ in range(windows):                                # one at a time, since length may be great
@@ -37,5 +40,4 @@ def receptive_field(model, p, tokens, target):
     _, unused = params.allocate(model.parameters(), x.dtype, xp)
     y, saved = model.forward(p, x, target=target, read=slice(tokens.shape[1] - 1, None))
     dx = to_host(model.backward(p, saved, xp.ones_like(y), unused))
-    norm = np.sqrt((dx * dx).sum(axis=-1)).mean(axis=0)
-    return np.cumsum(norm[::-1]) / norm.sum()
+    return shares_of(dx)

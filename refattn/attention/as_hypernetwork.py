@@ -21,6 +21,7 @@ __all__ = ["Generated", "eq_2", "eq_3", "generate", "generate_backward", "nonlin
 
 def eq_2(code, x, wv, wo):
     """y[b, q, m] from code (b, h, q, k), x (b, k, i), wv (i, h, e), wo (h, e, m): heads concatenated, one map."""
+    agree(code=(code, "bhqk"), x=(x, "bki"), wv=(wv, "ihe"), wo=(wo, "hem"))
     v = contract("bki,ihe->bkhe", x, wv)
     o = contract("bhqk,bkhe->bqhe", code, v)
     return o.reshape(*o.shape[:2], wo.shape[0] * wo.shape[1]) @ wo.reshape(-1, wo.shape[2])

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integers
 from ..contract import agree, contract
-from ..layers.protocol import Gradients
-from ..params import Parameter, check_integers
+from ..layers.protocol import Gradients, check_tokens
+from ..params import Parameter
 from ..xp import check_alike
 from .kept import Keeping, named
-from .projections import in_maps, out, out_backward, out_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs, check_tokens
+from .projections import in_maps, out, out_backward, out_map, project, project_backward
+from .shapes import check_pairs
 from .value_scores import scoring as row
 
 __all__ = ["Compositional", "Saved", "compositional", "compositional_backward"]
@@ -165,7 +166,7 @@ class Compositional(Keeping):
         """
         check_tokens(self.width, read, p, (bias, keep, dropout), x=x, context=context)
         arrays = named("qskv", project(p, x, context, read, *self.maps()))
-        y, inner = self.asked(p, arrays, None, queries(bias, read), queries(keep, read), queries(dropout, read))
+        y, inner = self.asked(p, arrays, None, *(ops.queries(each, read) for each in (bias, keep, dropout)))
         return y, LayerSaved(x, context, bias, read, *inner)
 
     def maps(self):
@@ -186,4 +187,4 @@ class Compositional(Keeping):
         for name, value in zip(row(self.scoring).names, dscore, strict=True):
             grads[name] += value
         dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)
-        return Gradients(dx, dcontext, queries_backward(dbias, bias, read))
+        return Gradients(dx, dcontext, ops.queries_backward(dbias, bias, read))

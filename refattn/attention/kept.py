@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..layers.protocol import check_tokens
 from ..xp import array_module
 from . import masks
 from .projections import maps, project
-from .shapes import check_tokens
 
 
 class Kept(NamedTuple):

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integers
 from ..layers.positions import Rotary, takes
-from ..layers.protocol import Gradients
-from ..params import Parameter, check_integers
+from ..layers.protocol import Gradients, check_tokens
+from ..params import Parameter
 from . import variant
 from .ablations import Knobs
 from .kept import Keeping, Kept, named
 from .linear_state import KeptState, linear_state
-from .projections import in_maps, out, out_backward, out_map, project, project_backward, queries, queries_backward
-from .shapes import check_tokens
+from .projections import in_maps, out, out_backward, out_map, project, project_backward
 
 __all__ = ["MultiHead"]
 
@@ -85,8 +85,8 @@ class MultiHead(Keeping):
         check_tokens(self.width, read, p, (bias, keep, dropout), x=x, context=context)
         of_queries, of_keys = self.maps()
         arrays = named(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys))
-        y, inner = self.asked(p, arrays, range(x.shape[1])[read or slice(None)], queries(bias, read),
-                              queries(keep, read), queries(dropout, read))
+        y, inner = self.asked(p, arrays, range(x.shape[1])[read or slice(None)],
+                              *(ops.queries(each, read) for each in (bias, keep, dropout)))
         return y, Saved(x, context, bias, read, *inner)
 
     def asked(self, p, arrays, at, bias, keep, dropout):
@@ -130,9 +130,9 @@ class MultiHead(Keeping):
         if self.position is not None:
             dq, dk = self.position.backward(getattr(p, "position", None), position, dq, dk, dbias,
                                             getattr(grads, "position", None))
-            dbias = None if bias is None else ops.unbroadcast(dbias, queries(bias, read).shape)
+            dbias = None if bias is None else ops.unbroadcast(dbias, ops.queries(bias, read).shape)
         gradients |= {"q": dq, "k": dk, "v": dv}
         of_queries, of_keys = self.maps()
         dx, dcontext = project_backward(p, x, context, read, of_queries, of_keys,
                                         [gradients[name] for name in of_queries + of_keys], grads)
-        return Gradients(dx, dcontext, queries_backward(dbias, bias, read))
+        return Gradients(dx, dcontext, ops.queries_backward(dbias, bias, read))

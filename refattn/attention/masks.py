@@ -5,26 +5,28 @@ What is masked away still has to be finite: its score meets -inf in a sum or 0 i
 
 import numpy as np
 
-from ..params import check_integers
+from ..checks import check_integer
 from ..xp import array_module
 
 __all__ = ["causal", "off_diagonal", "padding", "window"]
 
 
 def causal(queries: int, keys: int | None = None, xp=np):
-    """keep[q, k] = k <= q + (keys - queries): the last query sees every key.
+    """keep[q, k] = k <= q + (keys - queries): the last query sees every key.  Raises ValueError.
 
     >>> causal(2).tolist()
     [[True, False], [True, True]]
     """
     keys = queries if keys is None else keys
+    for name, number in ("queries", queries), ("keys", keys):
+        check_integer(name, number, 0)
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(keys, dtype=np.int32)
     return k <= q + (keys - queries)
 
 
 def window(queries: int, size: int, xp=np):
     """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.  Raises ValueError."""
-    check_integers({"size": size}, "size")
+    check_integer("size", size)
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(queries, dtype=np.int32)
     return (k <= q) & (q - k < size)
 
@@ -32,11 +34,12 @@ def window(queries: int, size: int, xp=np):
 def padding(lengths, keys: int):
     """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries.
 
-    Raises ValueError for lengths that are no array of integers.
+    Raises ValueError for other lengths.
     """
     dtype = getattr(lengths, "dtype", None)
-    if dtype is None or dtype.kind not in "iu":
-        raise ValueError(f"lengths is {'no array' if dtype is None else dtype}; allowed: an array of integers")
+    if dtype is None or dtype.kind not in "iu" or lengths.ndim != 1:
+        found = "no array" if dtype is None else f"an array of {dtype} and shape {lengths.shape}"
+        raise ValueError(f"lengths is {found}; allowed: integers (b,)")
     return (array_module(lengths).arange(keys, dtype=np.int32) < lengths[:, None])[:, None, None, :]
 
 

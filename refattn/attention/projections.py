@@ -8,7 +8,7 @@ from math import prod
 
 from .. import ops
 from ..contract import contract
-from ..params import Parameter
+from ..params import Parameter, check_views
 from ..xp import fitted
 
 
@@ -73,22 +73,9 @@ def out(p, o):
 
 def out_backward(p, o, dy, grads):
     """do (b, q, h, e); gradients of wo and bo are added into `grads`.  Raises ValueError for dy of another shape."""
+    check_views(grads, "grads")
     dy = fitted(dy, "dy", o.shape[:2] + p.wo.shape[2:])
     if hasattr(p, "bo"):
         grads.bo += dy.sum(axis=(0, 1))
     grads.wo += contract("bqhe,bqm->hem", o, dy)
     return contract("bqm,hem->bqhe", dy, p.wo)
-
-
-def queries(x, read):
-    """The part of an array (..., q, k) or (..., q, m), or what broadcasts to it, that belongs to the queries `read`."""
-    return x if _of_every_query(x, read) else x[..., read, :]
-
-
-def queries_backward(dx, x, read):
-    """The gradient of x from that of `queries(x, read)`."""
-    return dx if _of_every_query(x, read) else ops.scatter_slice(dx, x.shape, read, axis=-2)
-
-
-def _of_every_query(x, read):
-    return x is None or read is None or x.ndim < 2 or x.shape[-2] == 1

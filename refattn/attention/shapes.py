@@ -1,27 +1,9 @@
-"""What tokens and q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
+"""What q, k, v, bias, keep and dropout must have in common, checked once where they enter."""
 
 import numpy as np
 
 from ..contract import agree, broadcasts
-from ..params import check_read, check_views
 from ..xp import array_module, check_alike
-
-
-def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:
-    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
-
-    `pairs` are bias, keep and dropout: where a part is read of them, they must have the queries of all of x, or one.
-    Raises TypeError for what is no array of floats, inputs of several dtypes or array modules, a `p` without names.
-    """
-    check_views(p)
-    check_alike(**inputs)
-    check_read(read)
-    for name, x in inputs.items():
-        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
-            raise ValueError(f"{name} has shape {x.shape}; allowed: (b, t, m) with m = {width}")
-    for name, y in zip(("bias", "keep", "dropout"), pairs, strict=False):
-        if read is not None and getattr(y, "ndim", 0) > 1 and y.shape[-2] not in (1, inputs["x"].shape[1]):
-            raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or {inputs['x'].shape[1]} queries")
 
 
 def check_inputs(q, k, v, bias=None, keep=None, dropout=None, **extras) -> None:
@@ -36,8 +18,8 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None, **extras) -> None:
 
 
 def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
-    """Nothing, if each given array broadcasts to the sizes of `axes`, `keep` is boolean and queries have features."""
-    for letter, owner in ("d", "q"), ("c", "selector"):
+    """Nothing, if each given array broadcasts to the sizes of `axes`, `keep` is boolean, and there are heads."""
+    for letter, owner in ("h", "q"), ("d", "q"), ("c", "selector"):
         if size.get(letter) == 0:
             raise ValueError(f"axis {letter} is 0 in {owner}; allowed: at least 1")
     target = tuple(size[letter] for letter in axes)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_choice, check_integers, check_read
 from ..contract import agree, laid_out_like
-from ..layers.protocol import Gradients
-from ..params import Parameter, check_choice, check_integers, check_read
+from ..layers.protocol import Gradients, check_tokens
+from ..params import Parameter
 from ..xp import check_alike
 from .kept import appended
-from .projections import in_maps, maps, out, out_backward, out_map, project, project_backward, queries, queries_backward
-from .shapes import check_pairs, check_tokens
+from .projections import in_maps, maps, out, out_backward, out_map, project, project_backward
+from .shapes import check_pairs
 from .windows import mixtures, present, products, scattered, windows
 
 __all__ = ["Saved", "SlidingDilated", "sliding_dilated", "sliding_dilated_backward"]
@@ -104,6 +105,8 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
     check_read(read)
+    if read is None and size["q"] > size["k"]:
+        raise ValueError(f"q has {size['q']} queries, k {size['k']} keys; allowed: at most as many queries as keys")
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "
@@ -163,8 +166,8 @@ class SlidingDilated:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
         check_tokens(self.width, read, p, (bias, keep, dropout), x=x)
         q, k, v = project(p, x, None, read, "q", "kv")
-        y, *inner = self._asked(p, q, k, v, read=read, bias=queries(bias, read), keep=queries(keep, read),
-                                dropout=queries(dropout, read))
+        y, *inner = self._asked(p, q, k, v, read=read, bias=ops.queries(bias, read), keep=ops.queries(keep, read),
+                                dropout=ops.queries(dropout, read))
         return y, LayerSaved(x, bias, read, *inner)
 
     def _asked(self, p, q, k, v, **options):
@@ -197,4 +200,4 @@ class SlidingDilated:
             if db is not None:
                 db += found[2]
         dx, _ = project_backward(p, x, None, read, "q", "kv", (dq, dk, dv), grads)
-        return Gradients(dx, None, queries_backward(dbias, bias, read))
+        return Gradients(dx, None, ops.queries_backward(dbias, bias, read))

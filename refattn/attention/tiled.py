@@ -17,8 +17,8 @@ kept, not m + log l, which of large scores has fewer digits than exp needs.
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_choice, check_integer
 from ..contract import contract
-from ..params import check_choice, check_integers
 from ..xp import array_module
 from . import VARIANTS, variant
 from .shapes import check_inputs
@@ -65,7 +65,7 @@ def tiled(q, k, v, *extras, page="hyla", tile=128, bias=None, keep=None, dropout
     not add up.
     """
     check_inputs(q, k, v, bias, keep, dropout)
-    check_integers({"tile": tile}, "tile")
+    check_integer("tile", tile)
     row = variant(page)
     if not row.tiles:
         allowed = ", ".join(name for name, each in VARIANTS.items() if each.tiles)

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
+from ..checks import check_integers
 from ..contract import contract
-from ..params import Parameter, check_integers
-from ..xp import array_module
+from ..layers.positions import room
+from ..params import Parameter
+from ..xp import array_module, read_only
 
 __all__ = ["TransformerXL"]
 
@@ -30,9 +32,10 @@ class Saved(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _table(xp, first: int, rows: int, width: int, dtype: str):
-    angle = (first - np.arange(rows))[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
-    return xp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(dtype))
+def _table(xp, most: int, width: int, dtype: str):
+    """(2 most, m): R of the distances most - 1, ..., -most."""
+    angle = np.arange(most - 1, -most - 1, -1)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    return read_only(xp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(dtype)))
 
 
 def by_key(s, keys: int):
@@ -76,8 +79,9 @@ class TransformerXL:
         at = range(queries) if at is None else at
         if at.step != 1:
             raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
-        last = at.start + queries - 1
-        table = _table(array_module(q), last, max(1, queries) + keys, self.width, q.dtype.char.lower())
+        last, rows = at.start + queries - 1, max(1, queries) + keys
+        most = room(max(last + 1, rows - last - 1, 1))
+        table = _table(array_module(q), most, self.width, q.dtype.char.lower())[most - 1 - last:][:rows]
         relative = ops.linear(table, p.wr)                                              # (1)
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)
         return q + p.u, k, by_key(s, keys), Saved(q, table, relative)                   # (3)

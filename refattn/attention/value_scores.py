@@ -20,7 +20,7 @@ from ..contract import contract
 
 __all__ = ["Scoring", "dot", "dot_backward", "linear", "linear_backward", "nonlinear", "nonlinear_backward", "scoring"]
 
-RETRIEVAL_FIRST = "rbqs"       # in memory: the softmax over r then runs over whole slices
+RETRIEVAL_FIRST = "rbqs"       # in memory, on a GPU too: the softmax over r, of a few, then runs over whole slices
 
 
 def dot(selector, ret, key_map):

@@ -48,7 +48,7 @@ def present(read: range, chunk: int, dilation: int, xp):
 def products(x, y, pad, at):
     """s[b,h,q,w] = sum_d(x[b,q,h,d] * y[b,n[q,w],h,d]), pad (h, d), if any, standing where n < 0; `at` are the windows.
 
-    In memory w stands outermost: what is normalised next, as everywhere.
+    In memory w stands outermost, on a GPU too: each offset is written as one slice.
     """
     b, q, h, _ = x.shape
     xp = array_module(x, y)

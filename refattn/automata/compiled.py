@@ -32,6 +32,7 @@ import numpy as np
 
 from .. import params
 from ..attention.sliding_dilated import SlidingDilated
+from ..checks import check_choice, check_integer, check_read
 from ..layers.feed_forward import FeedForward
 from ..models.regular_gpt import RegularGPT
 from ..xp import array_module, physical_memory, to_device
@@ -57,8 +58,8 @@ class Compiled(NamedTuple):
 def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activation: str = "relu",
            out_of_range: str = "pad", embedding_scale: bool = False) -> RegularGPT:
     """The RegularGPT that holds the automaton: width C n^2, n^(C+1) + C n^2 hidden units.  Raises ValueError."""
-    params.check_choice("activation", activation, ACTIVATIONS)
-    params.check_integers({"chunk": chunk}, "chunk", least=2)
+    check_choice("activation", activation, ACTIVATIONS)
+    check_integer("chunk", chunk, 2)
     n = automaton.states
     width = chunk * n * n
     attention = SlidingDilated(width, chunk - 1, 1, chunk, out_of_range=out_of_range, biases=False, value_width=n * n)
@@ -74,6 +75,7 @@ class WithReset(RegularGPT):
         """y (b, q, o) of words (b, t), as `RegularGPT.forward`; the answer to the reset is left out."""
         if x.ndim != 2 or not x.shape[1]:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) tokens, t at least 1, to put a reset before")
+        check_read(read)
         at = range(1, x.shape[1] + 1)[slice(None) if read is None else read]
         tokens = array_module(x).pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
         return super().forward(p, tokens, tree=tree, levels=levels,

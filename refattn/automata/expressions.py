@@ -139,7 +139,7 @@ def from_regex(expression: str, alphabet: str) -> Automaton:
 
     Raises ValueError, one line: where Python's `re` refuses the expression or it has more than repetition, choice and
     conditions on neighbours; where it names a character, range or category that no symbol belongs to; for an alphabet
-    that is empty, repeats itself or has blanks.
+    that is empty, repeats itself or has blanks or #.
 
     >>> from_regex("^(ab)*$", "ab").outputs([[0, 1, 0, 1], [0, 1, 1, 0]]).tolist()      # after each symbol
     [[0, 1, 0, 1], [0, 1, 0, 0]]

@@ -57,13 +57,14 @@ class Automaton:
         if output.shape != (n,) or output.dtype.kind not in "iu" or output.min() < 0:
             raise ValueError(f"output is {self.output!r}; allowed: {n} whole numbers from 0, one for each state")
         start = np.array([self.start])
-        if start.dtype.kind not in "iu":
+        if start.shape != (1,) or start.dtype.kind not in "iu":
             raise ValueError(f"start is {self.start!r}; allowed: states from 0 to {n - 1}")
         for name, states in ("transition", table), ("start", start):
             wrong = states[(states < 0) | (states >= n)]
             if wrong.size:
                 raise ValueError(f"{name} has the state {wrong[0]}; allowed: states from 0 to {n - 1}")
-        names = tuple(map(str, range(v) if self.symbols is None else self.symbols))
+        given = range(v) if self.symbols is None else self.symbols
+        names = tuple(map(str, given if hasattr(given, "__iter__") else [given]))
         if len(set(names)) != v or len(names) != v:
             raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names")
         table, output = table.astype(np.int64), output.astype(np.int64)     # products of small integers would overflow
@@ -182,8 +183,9 @@ def compose(first, then):
 
     Raises ValueError for a negative state, which would count from the end.
     """
-    if (least := np.min(first, initial=0)) < 0:
-        raise ValueError(f"first has the state {least}; allowed: states from 0 on")
+    for name, states in ("first", first), ("then", then):
+        if (least := np.min(states, initial=0)) < 0:
+            raise ValueError(f"{name} has the state {least}; allowed: states from 0 on")
     return np.take_along_axis(np.asarray(then), np.asarray(first), axis=-1)
 
 

@@ -67,7 +67,7 @@ def read_table(path) -> Automaton:
 def to_table(automaton: Automaton) -> str:
     """The table of an automaton whose start is state 0, as `from_table` reads it; states are called q0, q1, ...
 
-    Raises ValueError for another start, or for symbols that a table cannot name.
+    Raises ValueError for another start, or for classes or symbols that a table cannot name.
 
     >>> print(to_table(Automaton([[0, 1], [1, 0]], [0, 1])))
     state output 0 1
@@ -76,6 +76,8 @@ def to_table(automaton: Automaton) -> str:
     """
     if automaton.start != 0:
         raise ValueError(f"start is {automaton.start}; allowed in a table: 0, where `minimal()` has it")
+    if automaton.output.max() >= MOST_CLASSES:
+        raise ValueError(f"output has the class {automaton.output.max()}; allowed in a table: 0 to {MOST_CLASSES - 1}")
     for name in automaton.symbols:
         check_name(name)
     rows = [("state", "output", *automaton.symbols)]

@@ -11,7 +11,7 @@ the papers' codes differ in it (1e-6 in H, 1e-5 in C and R).
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
-from ..attention.projections import queries
+from .. import ops
 from ..xp import check_alike, fitted
 from .norm import LayerNorm
 from .positions import takes
@@ -90,11 +90,11 @@ class Block:
         if self.position is not None:
             bias, position = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
-                   "cross": {"context": context, "keep": queries(context_keep, read),
-                             "dropout": queries(context_dropout, read)},
-                   "feed_forward": {} if hidden is None else {"dropout": queries(hidden, read)}}
+                   "cross": {"context": context, "keep": ops.queries(context_keep, read),
+                             "dropout": ops.queries(context_dropout, read)},
+                   "feed_forward": {} if hidden is None else {"dropout": ops.queries(hidden, read)}}
         layers = len(self.sub_layers)
-        drops = (None,) * layers if residual is None else tuple(queries(x, read) for x in residual)
+        drops = (None,) * layers if residual is None else tuple(ops.queries(x, read) for x in residual)
         if len(drops) != layers:
             raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
         check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})

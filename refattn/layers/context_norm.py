@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import check_integers
-from ..xp import array_module
+from ..checks import check_integers
+from ..xp import array_module, fitted
 from .norm import LayerNorm
 
 __all__ = ["ContextNorm"]
@@ -54,7 +54,8 @@ class ContextNorm:
     def backward(self, p, saved, dy, grads):
         """dx = r (dn - mean dn - n sum(dn n) / (positions - 1)); parameter gradients are added into `grads`."""
         n, r = saved
-        shape, dy = dy.shape, dy.reshape(n.shape)
+        shape = n.shape[0], n.shape[1] * n.shape[2], n.shape[3]
+        dy = fitted(dy, "dy", shape).reshape(n.shape)
         grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
         grads.shift += dy.sum(axis=(0, 1, 2))                                           # (5)
         dn = dy * p.scale                                                               # (5)

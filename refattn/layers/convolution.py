@@ -18,8 +18,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integer, check_integers
 from ..contract import contract
-from ..params import Parameter, check_integers
+from ..params import Parameter
 from ..xp import array_module, check_alike
 
 __all__ = ["Conv", "image_of", "patches", "windows"]
@@ -46,8 +47,10 @@ def patches(x, size: int, stride: int, padding: int = 0):
     x       : b g j i      (rows and columns of pixels)
     returns : b g j u w i  (rows and columns of windows, then of pixels in them)
 
-    Raises ValueError where the windows do not tile the padded image.
+    Raises ValueError where the windows do not tile the padded image, and for a size or stride below 1.
     """
+    check_integer("size", size)
+    check_integer("stride", stride)
     xp, (b, high, wide, i) = array_module(x), x.shape
     rows, columns = windows(high, size, stride, padding), windows(wide, size, stride, padding, "columns")
     if padding:

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_choice, check_integers
-from ..xp import array_module
+from ..checks import check_choice, check_integers
+from ..params import Parameter
+from ..xp import array_module, read_only
 from . import positions
 
 __all__ = ["Embedding", "Readout"]
@@ -23,7 +24,7 @@ TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "
 @lru_cache(maxsize=32)
 def position_table(xp, name: str, length: int, width: int, dtype: str):
     """The table of a name, (length, width), in the module `xp`."""
-    return xp.asarray(TABLES[name](length, width).astype(dtype))
+    return read_only(xp.asarray(TABLES[name](length, width).astype(dtype)))
 
 
 class EmbeddingSaved(NamedTuple):
@@ -80,8 +81,8 @@ class Embedding:
         if self.table != "none":
             first = max(self.unplaced - start, 0)                                               # with a position
             begin, stop = (max(n - self.unplaced, 0) for n in (start, start + h.shape[1]))
-            room = stop if start == 0 else 1 << max(stop - 1, 0).bit_length()                   # few tables are made
-            table = position_table(array_module(h), self.table, room, self.width, h.dtype.char.lower())
+            length = stop if start == 0 else positions.room(stop)
+            table = position_table(array_module(h), self.table, length, self.width, h.dtype.char.lower())
             h[:, first:] += table[begin:stop]                                                   # (3)
         ops.check_dropout(h, dropout)
         return ops.drop(h, dropout), EmbeddingSaved(x, dropout)                                 # (4)

@@ -11,7 +11,8 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..params import Parameter, check_choice, check_integers, check_views
+from ..checks import check_choice, check_integers
+from ..params import Parameter, check_views
 from ..xp import array_module
 
 __all__ = ["FeedForward", "SwiGLU"]

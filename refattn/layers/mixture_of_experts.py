@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..params import Parameter, check_integers
+from ..checks import check_integers
+from ..params import Parameter
 from ..xp import array_module
 from .feed_forward import ACTIVATIONS, FeedForward
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..checks import check_integer
 from ..losses import check_classes
-from ..ops import rows_of
-from ..params import check_integers
+from ..ops import check_features, rows_of
 from ..xp import array_module, fitted
 
 __all__ = ["next_token", "next_token_backward"]
@@ -53,12 +53,13 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     returns : b t
 
     Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for rows
-    below 1, a target of another shape and, in host memory, one outside 0 .. v - 1: a device is not waited for.
+    below 1, h or a target of another shape and, in host memory, a target outside 0 .. v - 1 (a device is not waited
+    for), TypeError for h and table of several dtypes or array modules.
     """
+    xp, (v, n) = check_features(h, table=table.T), (table.shape[0], target.size)
     check_classes(target, h.shape[:-1], len(table))
-    xp, (v, n) = array_module(h), (table.shape[0], target.size)
     rows = max(128, (1 << 21) // v) if rows is None else rows
-    check_integers({"rows": rows}, "rows")
+    check_integer("rows", rows)
     saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
                   xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool), scale, rows)
     y = xp.empty(target.shape, dtype=h.dtype)

@@ -8,6 +8,7 @@ Source: Ba et al. 2016.  Differs: not at all; epsilon is 1e-6 in H's code (Flax)
 from dataclasses import dataclass
 
 from .. import ops
+from ..checks import check_integers
 from ..params import Parameter
 
 __all__ = ["LayerNorm"]
@@ -15,9 +16,16 @@ __all__ = ["LayerNorm"]
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """y = scale (x - mean) / sqrt(var + epsilon) + shift over the last axis, divided by m."""
+    """y = scale (x - mean) / sqrt(var + epsilon) + shift over the last axis; the variance is divided by m.
+
+    Raises ValueError for a width that is no integer of at least 1, an epsilon below 0.
+    """
     width: int
     epsilon: float = 1e-6
+
+    def __post_init__(self):
+        check_integers(vars(self), "width")
+        ops.check_epsilon(self.epsilon)
 
     def parameters(self) -> dict:
         """scale (m), shift (m)."""

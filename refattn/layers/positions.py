@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..params import Parameter, check_choice, check_integers
-from ..xp import array_module
+from ..checks import check_choice, check_integers
+from ..params import Parameter
+from ..xp import array_module, read_only
 
 __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
 
@@ -82,7 +83,7 @@ class T5:
 @lru_cache(maxsize=32)
 def _table_index(xp, t5: T5, queries: int, keys: int, start: int):
     bucket = t5_buckets(queries, keys, t5.buckets, t5.max_distance, t5.bidirectional, start)
-    return xp.asarray(np.arange(t5.heads, dtype=np.int32)[:, None, None] * t5.buckets + bucket)
+    return read_only(xp.asarray(np.arange(t5.heads, dtype=np.int32)[:, None, None] * t5.buckets + bucket))
 
 
 class RotarySaved(NamedTuple):
@@ -115,7 +116,7 @@ class Rotary:
         if d % 2:
             raise ValueError(f"head width is {d}; allowed: even numbers, since pairs of features are turned")
         at = range(q.shape[1]) if at is None else at
-        queries, keys = (_angles(xp, x, d, self.base, q.dtype.char.lower()) for x in (at, range(k.shape[1])))
+        queries, keys = (_turns(xp, x, d, self.base, q.dtype.char.lower()) for x in (at, range(k.shape[1])))
         return self._rotate(q, *queries), self._rotate(k, *keys), None, RotarySaved(queries, keys)
 
     def backward(self, p, saved, dq, dk, dbias, grads) -> tuple:
@@ -133,10 +134,20 @@ class Rotary:
         return y
 
 
+def room(positions: int) -> int:
+    """The rows of a table that is made for so many positions, a power of two: few are made while a text grows."""
+    return 1 << max(positions - 1, 0).bit_length()
+
+
+def _turns(xp, places: range, width: int, base: float, dtype: str):
+    rows = slice(places.start, places.stop if places.stop >= 0 else None, places.step)
+    return tuple(x[rows] for x in _angles(xp, room(max((0, *places[:1], *places[-1:])) + 1), width, base, dtype))
+
+
 @lru_cache(maxsize=32)
-def _angles(xp, places: range, width: int, base: float, dtype: str):
-    angle = np.arange(places.start, places.stop, places.step)[:, None, None] * base ** (-np.arange(0, width, 2) / width)
-    return xp.asarray(np.cos(angle).astype(dtype)), xp.asarray(np.sin(angle).astype(dtype))
+def _angles(xp, length: int, width: int, base: float, dtype: str):
+    angle = np.arange(length)[:, None, None] * base ** (-np.arange(0, width, 2) / width)
+    return tuple(read_only(xp.asarray(f(angle).astype(dtype))) for f in (np.cos, np.sin))
 
 
 def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
@@ -146,7 +157,7 @@ def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
     """
     if width % 2:
         raise ValueError(f"width is {width}; allowed: even numbers, since sines and cosines come in pairs")
-    cos, sin = _angles(np, range(length), width, Rotary(base).base, "d")        # which knows what base is allowed
+    cos, sin = _angles(np, length, width, Rotary(base).base, "d")        # which knows what base is allowed
     return np.stack([sin, cos], axis=-1).reshape(length, width)
 
 

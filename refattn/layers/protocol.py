@@ -13,6 +13,10 @@ A block adds to y and dx in place: of a layer that stands in one they share no m
 
 from typing import Any, NamedTuple, Protocol
 
+from ..checks import check_read
+from ..params import check_views
+from ..xp import check_alike
+
 __all__ = ["Attention", "Gradients", "Layer"]
 
 
@@ -45,3 +49,20 @@ class Attention(Layer, Protocol):
     def forward(self, p, x, /, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Any]: ...
 
     def backward(self, p, saved, dy, grads) -> Gradients: ...
+
+
+def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:
+    """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
+
+    `pairs` are bias, keep and dropout: where a part is read of them, they must have the queries of all of x, or one.
+    Raises TypeError for what is no array of floats, inputs of several dtypes or array modules, a `p` without names.
+    """
+    check_views(p)
+    check_alike(**inputs)
+    check_read(read)
+    for name, x in inputs.items():
+        if x is not None and (x.ndim != 3 or x.shape[-1] != width):
+            raise ValueError(f"{name} has shape {x.shape}; allowed: (b, t, m) with m = {width}")
+    for name, y in zip(("bias", "keep", "dropout"), pairs, strict=False):
+        if read is not None and getattr(y, "ndim", 0) > 1 and y.shape[-2] not in (1, inputs["x"].shape[1]):
+            raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or {inputs['x'].shape[1]} queries")

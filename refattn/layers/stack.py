@@ -9,7 +9,7 @@ C's code does: no halting and no code for the step.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..params import check_integers
+from ..checks import check_integers
 from ..xp import array_module
 from .block import Block
 from .norm import LayerNorm

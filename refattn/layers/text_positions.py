@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..attention.shapes import check_tokens
-from ..params import Parameter, check_choice, check_integers
-from ..xp import array_module
+from ..checks import check_choice, check_integer, check_integers
+from ..params import Parameter
+from ..xp import array_module, read_only
+from .protocol import check_tokens
 
 __all__ = ["ALiBi", "Kerple", "LearnedTable", "slopes"]
 
@@ -32,7 +33,7 @@ def slopes(heads: int) -> np.ndarray:
     >>> slopes(2).tolist(), slopes(3).tolist()
     ([0.0625, 0.00390625], [0.0625, 0.00390625, 0.25])
     """
-    power = 1 << (heads.bit_length() - 1)
+    power = 1 << (check_integer("heads", heads).bit_length() - 1)
     first = 2.0 ** (-8 * np.arange(1, power + 1) / power)
     return np.concatenate([first, 2.0 ** (-4 * np.arange(1, 2 * power, 2) / power)])[:heads]
 
@@ -41,9 +42,7 @@ def slopes(heads: int) -> np.ndarray:
 def _distances(xp, at: range, keys: int, dtype: str, heads: int | None = None):
     """|q - k| as (q, k); with `heads` ALiBi's bias, (h, q, k)."""
     n = np.abs(np.array(at, dtype=int)[:, None] - np.arange(keys))
-    n = (n if heads is None else -slopes(heads)[:, None, None] * n).astype(dtype)
-    n.setflags(write=False)                             # it is kept and handed out
-    return xp.asarray(n)
+    return read_only(xp.asarray((n if heads is None else -slopes(heads)[:, None, None] * n).astype(dtype)))
 
 
 def _of(q, k, at, heads=None):
@@ -60,6 +59,7 @@ class ALiBi:
         check_integers(vars(self), "heads")
 
     def parameters(self) -> dict:
+        """{}: slopes are fixed."""
         return {}
 
     def forward(self, p, q, k, at=None) -> tuple:
@@ -91,6 +91,7 @@ class Kerple:
         check_choice("kernel", self.kernel, ("log", "power"))
 
     def parameters(self) -> dict:
+        """a (h), p (h)."""
         a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
         return {"a": a, "p": a._replace(span=(0.01, 2.0 if self.kernel == "power" else np.inf))}
 
@@ -128,6 +129,7 @@ class LearnedTable:
         check_integers(vars(self), "length", "width")
 
     def parameters(self) -> dict:
+        """table (t, m)."""
         return {"table": Parameter("tm", (self.length, self.width), self.width, "table")}
 
     def forward(self, p, x, start: int = 0) -> tuple:

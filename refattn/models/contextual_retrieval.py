@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..attention import masks
+from ..checks import check_integers
 from ..layers.feed_forward import FeedForward
-from ..params import Parameter, check_integers
+from ..params import Parameter
 from ..xp import array_module
 
 __all__ = ["RetrievalNetwork"]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integers
 from ..layers.block import Block
 from ..layers.context_norm import ContextNorm
 from ..layers.convolution import Conv
 from ..layers.embedding import position_table
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
-from ..params import check_integers
 from ..xp import array_module
 
 

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..attention import masks
 from ..attention.sliding_dilated import SlidingDilated
+from ..checks import check_choice, check_integers
 from ..layers.embedding import Embedding
 from ..layers.next_token import next_token, next_token_backward
 from ..layers.stack import Stack, StackSaved
 from ..layers.text_positions import LearnedTable
-from ..params import Parameter, check_choice, check_integers
+from ..params import Parameter
 from ..xp import array_module
 from .regular_gpt import schedule
 

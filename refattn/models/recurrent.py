@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integers, check_read
 from ..contract import contract
-from ..params import Parameter, check_integers, check_read
-from ..xp import array_module, check_alike
+from ..params import Parameter
+from ..xp import array_module, check_alike, fitted
 
 __all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
 
@@ -94,9 +95,10 @@ def linear_scan(a, u) -> tuple[Any, ScanSaved]:
     u       : b t n
     returns : b t n
 
-    Raises TypeError for arrays of several dtypes.
+    Raises ValueError for another a, TypeError for arrays of several dtypes.
     """
     check_alike(a=a, u=u)
+    fitted(a, "a", (*u.shape, u.shape[-1]))
     h, product, reach = u.copy(), a, 1
     while reach < u.shape[1]:
         h[:, reach:] += contract("btn,btno->bto", h[:, :-reach], product[:, reach:])

@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..attention.sliding_dilated import SlidingDilated
+from ..checks import check_choice, check_integer, check_integers
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack
-from ..params import check_choice, check_integers, check_views
+from ..params import check_views
 from .transformer import Saved
 
 __all__ = ["RegularGPT", "levels"]
@@ -33,7 +34,8 @@ def levels(length: int, chunk: int) -> int:
     >>> [levels(n, 2) for n in (1, 2, 3, 40, 500)], levels(125, 5)
     ([1, 1, 2, 6, 9], 3)
     """
-    check_integers({"chunk": chunk}, "chunk", least=2)
+    check_integer("chunk", chunk, 2)
+    check_integer("length", length, 0)
     number, reach = 1, chunk
     while reach < length:
         number, reach = number + 1, reach * chunk
@@ -44,7 +46,7 @@ def schedule(stack: Stack, length: int, tree: bool = False, read=None, number=No
     """(block, sub-layer, read) of each application, in order: the dilation goes by level, the weights by sub-layer."""
     chunk, n = stack.block.attention.chunk, length
     number = levels(length, chunk) if number is None else number
-    check_integers({"levels": number}, "levels")
+    check_integer("levels", number)
     for level in range(number):
         block = replace(stack.block, attention=replace(stack.block.attention, dilation=1 if tree else chunk ** level))
         at = read if level == number - 1 else None

@@ -15,12 +15,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integers
 from ..contract import contract
 from ..layers.convolution import Conv, image_of, patches
 from ..layers.embedding import Readout, position_table
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
-from ..params import Parameter, check_integers
+from ..params import Parameter
 from ..xp import array_module
 
 

@@ -13,7 +13,7 @@ from .. import refusals
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
 from ..train.evaluation import stream
-from ..xp import to_device
+from ..xp import read_only, to_device
 
 LEVELS = 1 << 16               # `kept` has a share of them
 
@@ -285,4 +285,4 @@ class FiniteRecipe(Recipe):
 @lru_cache(maxsize=4)
 def order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The permutation of so many samples in an epoch."""
-    return stream(seed, "data", epoch).permutation(size)
+    return read_only(stream(seed, "data", epoch).permutation(size))

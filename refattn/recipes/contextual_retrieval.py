@@ -41,7 +41,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
     TABLE = (("loss", "train", "loss"), ("held-out loss", "held_out", "loss"))
     SCALES = {
         "quick": {"steps": 5_000, "batch": 64, "rate": 2e-3, "width": 32, "evaluation": 12_800, "probe": 1_280},
-        "paper": cell(2, 4, 64),
+        "paper": cell(2, 4, 64),                            # as 2s4r-64, the smallest cell of table 6
         "2s4r-64": cell(2, 4, 64), "2s4r-128": cell(2, 4, 128),
         "4s8r-128": cell(4, 8, 128), "4s8r-256": cell(4, 8, 256), "4s8r-512": cell(4, 8, 512),
         "4s16r-128": cell(4, 16, 128), "4s16r-256": cell(4, 16, 256), "4s16r-512": cell(4, 16, 512),

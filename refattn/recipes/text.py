@@ -165,15 +165,15 @@ class TextRecipe(LanguageRecipe):
         The latter all or none, none in a probe of fewer than `chunks`; of shorter ones as many as cost the same.
         """
         check("split", split, str, choices=(*task.SPLITS, *self.lengths))
+        size = self.evaluation_batch or self.batch
         if split in self.lengths:
             own, probe = self.lengths[split], tasks < min(self.chunks, self.evaluation)
             many = 0 if probe else self.chunks * (max(self.lengths.values()) // own)
-            size = max(1, self.batch * self.length // own)
+            size = max(1, size * self.length // own)
             yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
-        step, last = self.length - self.context, len(self.corpus().ids[split]) - 1
-        whole = min(tasks, 1 + max(0, -(-(last - self.length) // step)))
-        yield from ((min(self.batch, whole - n), {"first": n}) for n in range(0, whole, self.batch))
+        whole = min(tasks, text_windows.windows_of(len(self.corpus().ids[split]), self.length, self.context))
+        yield from ((min(size, whole - n), {"first": n}) for n in range(0, whole, size))
 
     def predict(self, model, p, batch):
         """(b, q, 2): the loss of each token in nats, and whether it has the greatest score; of a long text the last."""

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from ..tasks.checks import check_integer
+from ..checks import check_integer
 from ..tasks.sraven import Sraven
 from ..tasks.sraven_ambiguity import ambiguity_table
 from ..tasks.sraven_bayes import ceiling, rule_free

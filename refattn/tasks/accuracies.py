@@ -3,9 +3,16 @@
 import numpy as np
 
 
+def right(prediction, target):
+    """Where they are equal.  Raises ValueError for several shapes."""
+    if np.shape(prediction) != np.shape(target):
+        raise ValueError(f"prediction has shape {np.shape(prediction)}; allowed: {np.shape(target)}, the target's")
+    return np.asarray(prediction) == np.asarray(target)
+
+
 def feature_accuracy(prediction, target):
     """The fraction of features that are predicted exactly; both are (b, M)."""
-    return float((np.asarray(prediction) == np.asarray(target)).mean())
+    return float(right(prediction, target).mean())
 
 
 def panel_accuracy(prediction, target):
@@ -15,4 +22,4 @@ def panel_accuracy(prediction, target):
     >>> panel_accuracy(prediction, target), feature_accuracy(prediction, target)
     (0.5, 0.75)
     """
-    return float((np.asarray(prediction) == np.asarray(target)).all(axis=-1).mean())
+    return float(right(prediction, target).all(axis=-1).mean())

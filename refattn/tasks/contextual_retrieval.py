@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_fraction, check_integer
+from ..checks import check_choice, check_fraction, check_integer
 
 ALPHA = (                                                        # the authors' list, from U(-1, 1)
     -0.71347752, -0.6062312, 0.66062073, -0.61213017, -0.82631877, 0.75908621, -0.36274866, 0.84383333, -0.37908235,
@@ -39,8 +39,8 @@ class Batch(NamedTuple):
 class ContextualRetrieval:
     """The settings of the task; samples come from `sample`, the tuples of a split from `tuples`.
 
-    searches   : S, at least 1, at most 25 with the published alpha
-    retrievals : R, at least 1; R^S at most 2^53
+    searches   : S, 1 to 64, at most 25 with the published alpha
+    retrievals : R, 1 to 1,024; R^S at most 2^53
     objects    : N, 2 to 1,024
     share      : fraction of the tuples in split `train`, 0 < share < 1, rounded down; `held_out` has the others
     alpha_seed : None for the published alpha, or the seed of a fresh one
@@ -70,6 +70,8 @@ class ContextualRetrieval:
         for name, least, most in ("searches", 1, 64), ("retrievals", 1, 1024), ("objects", 2, 1024):
             check_integer(name, getattr(self, name), least, most)
         check_fraction("share", self.share)
+        if not self.share:
+            raise ValueError(f"share is {self.share}; allowed: numbers between 0 and 1")
         if self.alpha_seed is not None:
             check_integer("alpha_seed", self.alpha_seed, 0)
         elif self.searches > len(ALPHA):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_integer, check_numbers
+from ..checks import check_choice, check_integer, check_numbers
 from .glyphs import COUNT
 from .splits import SPLIT
 
@@ -167,7 +167,8 @@ class Esbn:
         check_choice("task", self.task, tuple(TASKS))
         check_integer("seed", self.seed, 0)
         least = self.row.objects
-        if type(self.hold_out) is not int or not (self.hold_out == 0 or least <= self.hold_out <= COUNT - least):
+        whole = isinstance(self.hold_out, (int, np.integer)) and not isinstance(self.hold_out, bool)
+        if not whole or not (self.hold_out == 0 or least <= self.hold_out <= COUNT - least):
             raise ValueError(f"hold_out is {self.hold_out!r}; allowed for {self.task}: 0 and whole numbers from "
                              f"{least} to {COUNT - least}")
 

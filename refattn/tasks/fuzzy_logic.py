@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_fraction, check_inputs, check_integer, check_released, check_switch
+from ..checks import check_choice, check_fraction, check_inputs, check_integer, check_released, check_switch
 from .released_splits import FUZZY_LOGIC as RELEASED
 from .splits import hold_out, read_only, subsets
 

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice
+from ..checks import check_choice
+from .splits import read_only
 
 SIZE, CLASSES, SPLITS = 32, 10, ("train", "test")
 
@@ -213,7 +214,8 @@ def load(name, split, directory=""):
     check_choice("images", name, tuple(SETS))
     check_choice("split", split, SPLITS)
     image, label = SETS[name](directory, split)
-    return checked_images(np.ascontiguousarray(image), label.astype(np.int64), f"{directory or name}, {split}")
+    source = f"{directory or name}, {split}"
+    return read_only(checked_images(np.ascontiguousarray(image), label.astype(np.int64), source))
 
 
 def checked_images(image, label, source):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_integer
+from ..checks import check_choice, check_integer
 from .languages import LANGUAGES
 
 ROUND, TRIES = 1_000, 100               # strings drawn at once at least, and for each that is asked for at most

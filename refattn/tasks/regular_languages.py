@@ -5,7 +5,8 @@ Differs: from the paper as the code does: D_n and Tomita are membership of whole
 words, Modular Arithmetic has a leading + (`leading_plus`).  From the code: other random numbers, members before the
 others in a batch of any size, and split `corrupted`, members with one symbol changed: the published negatives are
 easy.  `protocol="per_position"` has the targets of Bhattamishra et al. at every position of members, which are drawn
-as above, all of one length; `per_position.py` draws them as they do, many lengths at once.
+as above, all of one length; `per_position.py` draws them as they do, many lengths at once.  Of Tomita 3 their code
+takes two states for dead that are not: a member's own next symbol may be one that its target says may not come.
 Symbols: b batch, t position; 0 and 1 are symbols 0 and 1, in D_n opening and closing.
 Units: lengths in symbols; `ones` is a probability.
 """
@@ -16,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..checks import check_choice, check_integer, check_switch
 from . import languages
-from .checks import check_choice, check_integer, check_switch
 from .languages import LANGUAGES
 
 SPLITS = "released", "corrupted"
@@ -49,8 +50,8 @@ class RegularLanguages:
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")
     Traceback (most recent call last):
-    ValueError: language is 'dyck'; allowed: 'parity', 'even_pairs', 'modular_arithmetic', 'cycle', 'd2', \
-'d3', 'd4', 'd12', 'tomita3', 'tomita4', 'tomita5', 'tomita6'
+    ValueError: language is 'dyck'; allowed: parity, even_pairs, modular_arithmetic, cycle, d2, d3, d4, \
+d12, tomita3, tomita4, tomita5, tomita6
     """
 
     language: str = "parity"

@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..checks import check_choice, check_integer, check_numbers
 from ..refusals import choices
-from .checks import check_choice, check_integer, check_numbers
+from .splits import read_only
 
 WORDS = tuple("after and around jump left look opposite right run thrice turn twice walk".split())
 ACTIONS = tuple("I_JUMP I_LOOK I_RUN I_TURN_LEFT I_TURN_RIGHT I_WALK".split())
@@ -86,6 +87,7 @@ def spoken(actions):
     >>> spoken([0, 5, 6, 0])
     'I_JUMP I_WALK'
     """
+    check_numbers("actions", actions, END + 1)
     actions = [*actions, END]
     return " ".join(ACTIONS[action] for action in actions[:actions.index(END)])
 
@@ -98,7 +100,8 @@ def examples() -> Batch:
     sources, number = [tokens(command) for command, _ in commands], {name: n for n, name in enumerate(ACTIONS)}
     source = np.array([words + [0] * (11 - len(words)) for words in sources])
     target = np.array([[number[x] for x in actions] + [END] * (LONGEST + 1 - len(actions)) for _, actions in commands])
-    return Batch(source, np.array([len(words) for words in sources]), target, (target != END).sum(axis=1))
+    length = np.array([len(words) for words in sources])
+    return read_only(Batch(source, length, target, (target != END).sum(axis=1)))
 
 
 @cache
@@ -137,7 +140,8 @@ class Scan:
         return len(indices(self.cutoff)[split])
 
     def longest(self, split):
-        """Actions of the longest sequence of a split."""
+        """Actions of the longest sequence of a split.  Raises ValueError for an unknown one."""
+        check_choice("split", split, SPLITS)
         return LONGEST if split == "longer" else int(examples().length[indices(self.cutoff)["train"]].max())
 
     def take(self, split, chosen) -> Batch:

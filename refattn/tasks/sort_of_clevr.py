@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_integer
+from ..checks import check_choice, check_integer, check_numbers
 
 SIZE, REACH, BAND = 75, 5, 12           # of a side; from the centre of an object to its border; half of a band
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "orange": (255, 156, 0),
@@ -193,7 +193,8 @@ def answers(scenes, questions, nearest="released"):
 
     The nearest object is the first of equals among the others (nearest "text"), or (as the code has it) among all, A's
     distance from itself counting as the root of 999: if all others lie farther away, the answer is A's own shape.
-    Right angles (0.35 % of triples), and objects in line, go by the rounding of the arc cosines, as in the code.
+    Right angles (0.35 % of triples), objects in line, and those exactly on the edge of a band (0.2 % of answers to "any
+    on band"), go by the rounding of the arc cosines and of the distance, as in the code.
 
     >>> scene = Scenes(np.array([[[10, 10], [20, 10], [60, 60], [60, 10], [10, 60], [40, 40]]]), np.array([[0] * 6]))
     >>> one = Questions(*(np.array([[x]]) for x in ask("any on band", "red", "blue")))
@@ -255,6 +256,7 @@ class SortOfClevr:
 
 def take(data, type_, index):
     """The Batch of the questions of one type with these numbers; question n is of scene n // questions."""
+    check_numbers("index", index, data.answers.shape[0] * data.answers.shape[2])
     scene, number = np.divmod(np.asarray(index), data.answers.shape[2])
     asked = Questions(*(x[scene, type_, number] for x in data.questions))
     image = render(Scenes(data.scenes.centre[scene], data.scenes.shape[scene]))

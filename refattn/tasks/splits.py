@@ -35,8 +35,8 @@ def hold_out(items, fraction, seed, must_have=0):
                      f"terms to train on; allowed with cover_terms: smaller fractions")
 
 
-def read_only(splits):
-    """{split: combinations}, the same arrays, which nobody can write: one of them serves every caller."""
-    for combinations in splits.values():
-        combinations.flags.writeable = False
-    return splits
+def read_only(arrays):
+    """The same dict or tuple of arrays, which nobody can write: one of them serves every caller."""
+    for x in arrays.values() if isinstance(arrays, dict) else arrays:
+        x.flags.writeable = False
+    return arrays

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..checks import check_choice, check_fraction, check_integer, check_numbers, check_released, check_switch
 from .accuracies import feature_accuracy, panel_accuracy
-from .checks import check_choice, check_fraction, check_integer, check_released, check_switch
 from .released_splits import SRAVEN as RELEASED
 from .splits import hold_out, read_only
 
@@ -105,7 +105,10 @@ class Sraven:
         return divide(self)[split]
 
     def split_of(self, rules):
-        """Which of `train` and `held_out` has this combination, (M) integers in any order."""
+        """Which of `train` and `held_out` has this combination, (M) integers in any order.  Raises ValueError."""
+        if np.shape(rules) != (self.features,):
+            raise ValueError(f"rules have shape {np.shape(rules)}; allowed: ({self.features},)")
+        check_numbers("rules", rules, len(RULES))
         return "train" if (self.combinations("train") == np.sort(rules)).all(axis=1).any() else "held_out"
 
     def sample(self, rng, batch, split="train", *, shuffled=True):

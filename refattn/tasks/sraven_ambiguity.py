@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_integer
+from ..checks import check_choice, check_integer
 from .sraven import ADDITION, RULES, SUBTRACTION, THREE, Sraven
 from .sraven_hypotheses import chunks, hypotheses, matchings
 

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_choice, check_integer
+from ..checks import check_choice, check_integer, check_numbers
+from ..files import whole_file
 
 __all__ = ["OWN", "SPLITS", "UNITS", "Corpus", "corpus"]
 
@@ -63,6 +64,7 @@ class Corpus(NamedTuple):
             return bytes(ids).decode("utf-8", errors="replace")
         if self.unit == "tokens":
             return " ".join(map(str, ids))
+        check_numbers("ids", ids, len(self.symbols))
         text = [self.symbols[i] for i in ids]
         if self.unit == "characters":
             return "".join(text)
@@ -165,14 +167,6 @@ def _made(parts, unit, most):
     return np.concatenate(ids), {"lengths": [len(x) for x in ids], "symbols": symbols, "unknown": unknown}
 
 
-def _write(path, content):
-    """A file that appears whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        content(file)
-    os.replace(temporary, path)
-
-
 def _stored(checksum, make):
     """What `make` returns, ids memory-mapped, from a file that is written once; made anew if that was damaged."""
     path, about = (cache() / f"{checksum[:32]}.{ending}" for ending in ("npy", "json"))
@@ -186,8 +180,10 @@ def _stored(checksum, make):
     ids, known = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, lambda file: np.save(file, ids))
-        _write(about, lambda file: file.write(json.dumps(known | {"sha256": hashlib.sha256(ids).hexdigest()}).encode()))
+        with whole_file(path, "wb") as file:
+            np.save(file, ids)
+        with whole_file(about) as file:
+            file.write(json.dumps(known | {"sha256": hashlib.sha256(ids).hexdigest()}))
         return np.load(path, mmap_mode="r"), known
     except OSError:                                         # nowhere to write: they stay in memory
         return ids, known

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_integer
+from ..checks import check_integer
 
-__all__ = ["Windows", "sample", "windows"]
+__all__ = ["Windows", "sample", "windows", "windows_of"]
 
 
 class Windows(NamedTuple):
@@ -30,6 +30,11 @@ def sample(rng, ids, size: int, length: int) -> Windows:
     return Windows(rows[:, :-1], rows[:, 1:], np.ones((size, length), dtype=np.float32))
 
 
+def windows_of(tokens: int, length: int, context: int = 0) -> int:
+    """How many `windows` a text of so many tokens has."""
+    return 1 + max(0, -(-(tokens - 1 - length) // (length - context))) if tokens > 1 else 0
+
+
 def windows(ids, length: int, context: int = 0, first: int = 0, size: int | None = None) -> Windows:
     """Windows number `first` and the `size` - 1 after it of those that score every token once, but the very first.
 
@@ -42,9 +47,9 @@ def windows(ids, length: int, context: int = 0, first: int = 0, size: int | None
     """
     check_integer("length", length, 1)
     check_integer("context", context, 0, length - 1)
-    check_integer("first", first, 0)
-    step, last = length - context, len(ids) - 1
-    count = 1 + max(0, -(-(last - length) // step)) if last > 0 else 0
+    for name, number in ("first", first), ("size", 0 if size is None else size):
+        check_integer(name, number, 0)
+    step, last, count = length - context, len(ids) - 1, windows_of(len(ids), length, context)
     start = step * np.arange(first, count if size is None else min(count, first + size))[:, None]
     at = start + np.arange(length + 1)
     rows = np.where(at <= last, ids[np.minimum(at, max(last, 0))], 0).astype(np.int64)

@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .. import optim, params
+from ..checks import check_integer
 from ..xp import array_module, to_device
 from ..xp import device as find_device
 from . import curves, groups, prefetch, runs
@@ -55,7 +56,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     KeyboardInterrupt, at Ctrl-C after a checkpoint; WorkerLost where a process has died (the last checkpoint is kept);
     ValueError for a foreign checkpoint, or a run where none may be.
     """
-    params.check_integers({"threads": threads}, "threads")
+    check_integer("threads", threads)
     xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
     listed = model.parameters()
     state = State(recipe, listed, xp)
@@ -99,9 +100,9 @@ def _opened(out, recipe, listed, state: State, resume: bool):
         return
     runs.begin(out, recipe, resume)
     with runs.locked(out):
-        try:
+        if Path(out, runs.CHECKPOINT).exists():
             state.restore(*runs.load_checkpoint(out, recipe, listed))
-        except FileNotFoundError:                           # new, or killed before its first checkpoint
+        else:                                               # new, or killed before its first checkpoint
             runs.save_checkpoint(out, recipe, listed, state.arrays(), 0, 0.0)
         runs.tidy(out, state.step)
         yield

@@ -25,7 +25,8 @@ THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 def shares(runs: int, most: int) -> list[int]:
-    """The workers of each of so many runs side by side on `most` cores: one, and more of the last where cores are idle.
+    """The workers of each of so many runs side by side on `most` cores: one, and more of the last, for which cores are
+    idle once the others, which take as long as each other, have ended.
 
     >>> shares(6, 2), shares(3, 2), shares(2, 8)
     ([1, 1, 1, 1, 1, 1], [1, 1, 2], [4, 4])
@@ -177,10 +178,12 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     def hand_out(path):                                     # the worker's directory may be another one
         train = _train_in_worker if own else train_one
         return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
+    futures: dict = {}
     try:
-        with _quiet_start():
-            futures = {hand_out(path): path for path in jobs}
         try:
+            with _quiet_start():
+                for path in jobs:
+                    futures[hand_out(path)] = path
             return _gathered(futures, hand_out, bars)
         except BaseException as error:                      # one that went wrong, or Ctrl-C
             stop_file.touch()
@@ -195,7 +198,8 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
         bars.close()
         if own:
             executor.shutdown(wait=True, cancel_futures=True)
-        stop_file.unlink(missing_ok=True)
+        if all(future.done() for future in futures):        # one that has not looked yet shall find it
+            stop_file.unlink(missing_ok=True)
 
 
 def _gathered(futures: dict, hand_out, bars) -> dict:

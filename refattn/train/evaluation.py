@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..params import check_integers
+from ..checks import check_integer
 from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
@@ -42,6 +42,12 @@ def _module(views):
     return array_module(views)
 
 
+def forward(recipe, model, parameters, batch):
+    """y and what the model saves, without dropout, of a batch on the host, computed where the parameters are."""
+    x, options = recipe.inputs(moved(batch, _module(parameters)))
+    return model.forward(parameters, x, **options)
+
+
 def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None, bar=iter) -> dict:
     """{metric: value} of a split, over `tasks` samples (the recipe's number when None), without dropout.
 
@@ -51,7 +57,7 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None,
     Raises ValueError for an unknown split or a number of tasks below 1.
     """
     xp, tasks = _module(parameters), recipe.evaluation if tasks is None else tasks
-    check_integers({"tasks": tasks}, "tasks")
+    check_integer("tasks", tasks)
     scores = {}
     for batch in bar(recipe.asked(split, tasks)):
         y = to_host(recipe.predict(model, parameters, moved(batch, xp)))

@@ -25,6 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checks import check_integer
+
 
 class WorkerLost(BrokenExecutor):
     """A process that computed shards for a run has ended; the message names the step and the checkpoint."""
@@ -176,8 +178,8 @@ def cores() -> int:
 
 def check(workers: int | None, device: str, ranks=None) -> None:
     """Raises ValueError for less than one worker, for several on a GPU, and for any number where ranks of MPI work."""
-    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise ValueError(f"workers is {workers!r}; allowed: whole numbers of at least 1")
+    if workers is not None:
+        check_integer("workers", workers)
     if workers is not None and ranks is not None:
         raise ValueError(f"workers is {workers}, but mpiexec says how many there are; allowed: no workers")
     if device != "cpu" and (workers or 1) > 1:

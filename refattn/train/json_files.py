@@ -11,7 +11,8 @@ from subprocess import SubprocessError, run
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from .. import __version__, params
+from .. import __version__
+from ..files import whole_file
 
 
 def plain(x):
@@ -27,7 +28,7 @@ def plain(x):
 
 def write_json(path, document) -> None:
     """Write a JSON file that appears whole or not at all."""
-    with params.whole_file(path) as file:
+    with whole_file(path) as file:
         file.write(json.dumps(plain(document), indent=1) + "\n")
 
 

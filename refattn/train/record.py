@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import optim, params
+from ..files import whole_file
 from ..xp import array_module, to_device, to_host
 from . import runs
 from .evaluation import evaluate, stream
@@ -126,7 +127,7 @@ class Record:
     def fail(self, error: NonFinite | WorkerLost) -> None:
         """Raises the error, saying which checkpoint is kept; the run directory keeps the reason."""
         if self.out is not None:
-            with params.whole_file(Path(self.out, runs.ERROR)) as file:
+            with whole_file(Path(self.out, runs.ERROR)) as file:
                 file.write(f"{error}\n")
         kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
         raise type(error)(f"{self.recipe.name}, {error}; {kept}") from None

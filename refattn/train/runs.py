@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__, params
+from ..files import whole_file
 from .json_files import commit, plain, read_json, write_json
 
 __all__ = ["find", "lines", "load", "read_recipe", "result"]
@@ -151,7 +152,7 @@ def tidy(path, step: int) -> None:
     if damaged:
         print(f"refattn: {path}/metrics.jsonl, line {', '.join(damaged)}: damaged and left out", file=sys.stderr)
     kept = [line for line in lines(path) if line["step"] <= step]
-    with params.whole_file(Path(path, "metrics.jsonl")) as file:
+    with whole_file(Path(path, "metrics.jsonl")) as file:
         file.writelines(json.dumps(line) + "\n" for line in kept)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..params import check_integers
+from ..checks import check_integer, check_integers
 from ..xp import array_module, to_device, to_host
 
 __all__ = ["drawn", "streamed", "written"]
@@ -22,8 +22,10 @@ def drawn(z, rng, temperature: float = 1.0, top_k: int = 0) -> int:
     >>> drawn(z, None, 0), {drawn(z, np.random.default_rng(n), 1.0, 2) for n in range(50)} == {1, 2}
     (1, True)
     """
-    if not (np.isfinite(z.max()) and temperature >= 0):
-        raise ValueError(f"the greatest score is {z.max()}, temperature {temperature}; allowed: finite, and from 0 on")
+    check_integer("top_k", top_k, 0)
+    if not (np.isfinite(z.max()) and 0 <= temperature < np.inf):
+        raise ValueError(f"the greatest score is {z.max()}, temperature {temperature}; allowed: finite, both, and "
+                         f"temperatures from 0 on")
     if temperature == 0:
         return int(z.argmax())
     z = (z.astype(np.float64) - z.max()) / max(temperature, 1e-100)             # 1e-100: nothing overflows

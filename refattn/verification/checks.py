@@ -245,7 +245,7 @@ def strided(case, rng):
     found = passes(case, inputs, rng)
 
     def scattered(x):
-        """The same numbers, axes in reverse order in memory, with deviations."""
+        """The same numbers, axes in reverse order in memory, with gaps."""
         if x is None or not x.ndim:
             return x
         wide = np.zeros([2 * n for n in x.shape[::-1]], x.dtype)[(slice(None, None, 2),) * x.ndim].T

@@ -9,13 +9,16 @@ from functools import cache
 import numpy as np
 
 REPLACED = "linear", "linear_backward", "linears", "linears_backward", "softmax", "gelu", "gelu_backward", "layer_norm"
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+PRECISIONS = "float64", "float32", "float16", "bfloat16"
 
 
 def rounded(x, precision: str):
-    """x in its own dtype, its values rounded to `precision` (to nearest, ties to even).  Raises ValueError."""
-    if precision not in EPSILON:
-        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(EPSILON)}")
+    """x in its own dtype, its values rounded to `precision` (to nearest, ties to even; bfloat16 from float32).
+
+    Raises ValueError.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(PRECISIONS)}")
     if precision != "bfloat16":
         with np.errstate(over="ignore"):
             return x.astype(precision).astype(x.dtype)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from refattn.automata.compiled import compiled
 from refattn.automata.exactness import errors
 from refattn.automata.finite import random_automaton
-from refattn.params import whole_file
+from refattn.files import whole_file
 from refattn.tasks.languages import LANGUAGES
 from refattn.train.json_files import environment
 

@@ -133,7 +133,7 @@ ROWS = (
      "dtable[index.reshape(-1)] = rows_of(dy)", "of a token that occurs twice only the last gradient is kept"),
     ("ops.py", "@ dy2).reshape(w.shape), column_sums(dy2)", "@ dy2).reshape(w.shape), dy2.mean(axis=0)",
      "db is a mean over positions, not a sum"),
-    ("ops.py", "return x.reshape(-1, x.shape[-1])", 'return x.ravel("K").reshape(-1, x.shape[-1])',
+    ("ops.py", "return x.reshape(prod(x.shape[:-1]), x.shape[-1])", 'return x.ravel("K").reshape(-1, x.shape[-1])',
      "rows are read in memory order, whatever the axes are"),
     ("contract.py", "b = b.transpose(p.axes_b).reshape", "b = b.reshape",
      "an operand is reshaped without being transposed: right shape, mixed axes"),

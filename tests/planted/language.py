@@ -41,7 +41,7 @@ ROWS = (
      "the context of the first window is never scored"),
     (TEXT, "scored = (at[:, 1:] <= last) & (", "scored = (at[:, 1:] <= last + 1) & (",
      "a token beyond the end of the text is scored"),
-    (TEXT, "step, last = length - context, len(ids) - 1", "step, last = length, len(ids) - 1",
+    (TEXT, "step, last, count = length - context,", "step, last, count = length,",
      "windows do not overlap, so that what should be context is never scored"),
     (MODEL, "max(length, self.length)", "length",
      "a short text meets fewer levels than were trained"),

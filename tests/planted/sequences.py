@@ -62,6 +62,6 @@ ROWS = (
     (PAIR, "keep = masks.causal(target.shape[1], xp=array_module(context))",
      "keep = masks.causal(target.shape[1], target.shape[1] + 1, xp=array_module(context))[:, :-1]",
      "every token of the target sees the next one, which it is to say"),
-    (BLOCK, '"dropout": queries(context_dropout, read)', '"dropout": None',
+    (BLOCK, '"dropout": ops.queries(context_dropout, read)', '"dropout": None',
      "cross-attention drops no pairs"),
 )

@@ -56,7 +56,7 @@ ROWS = (
      "the panels are given column by column"),
     (TASK, "held_out, train = hold_out(", "train, held_out = hold_out(",
      "three quarters are held out, a quarter trains"),
-    ("tasks/accuracies.py", "np.asarray(target)).all(axis=-1).mean()", "np.asarray(target)).any(axis=-1).mean()",
+    ("tasks/accuracies.py", "right(prediction, target).all(axis=-1)", "right(prediction, target).any(axis=-1)",
      "a panel counts as right if one feature is"),
     (TASK, "features[:, 0].sum(axis=1), symbols)", "features[:, 2].sum(axis=1), symbols)",
      "the recomputed target takes the symbols of distribute three from the row that is asked for"),

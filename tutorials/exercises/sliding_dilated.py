@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from refattn import ops
 from refattn.attention.shapes import check_pairs
 from refattn.attention.windows import mixtures, present, products, scattered, windows
+from refattn.checks import check_choice, check_integers, check_read
 from refattn.contract import agree, laid_out_like
-from refattn.params import check_choice, check_integers, check_read
 from refattn.xp import check_alike
 
 OUT_OF_RANGE = "mask", "pad"
@@ -100,6 +100,8 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
     check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
     check_read(read)
+    if read is None and size["q"] > size["k"]:
+        raise ValueError(f"q has {size['q']} queries, k {size['k']} keys; allowed: at most as many queries as keys")
     positions = range(size["k"])[slice(size["k"] - size["q"], None) if read is None else read]
     if len(positions) != size["q"] or positions.step < 1:
         raise ValueError(f"read is {read}, which gives {len(positions)} of {size['k']} positions for {size['q']} "

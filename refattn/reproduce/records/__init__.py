@@ -18,7 +18,7 @@ from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
-from ... import params
+from ...files import whole_file
 from ...recipes import RECIPES, Recipe
 from ...train import progress_bar, runs
 from ...train.json_files import plain, read_json
@@ -139,7 +139,7 @@ def write(path, record: dict) -> None:
     lines = [json.dumps({**{n: x for n, x in run.items() if n != "task"}, "fields": {
         n: x for n, x in run["fields"].items() if n not in shared}}) for run in record["runs"]]
     top = {name: value for name, value in record.items() if name not in ("runs", "fields")}
-    with params.whole_file(path) as file:
+    with whole_file(path) as file:
         file.write("{\n" + entries(top, " ") + ',\n "fields": {\n' + entries(shared, "  ") + '\n },\n "runs": [\n  '
                    + ",\n  ".join(lines) + "\n ]\n}\n")
 

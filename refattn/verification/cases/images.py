@@ -70,7 +70,7 @@ def rows():
     yield conv("of overlapping windows", Conv(2, 3, 4, 2, 1), 6, 8)
     yield conv("at every pixel", Conv(2, 4, 3, 1, 1), 5, 4)
     yield conv("of windows that stride does not divide", Conv(3, 2, 3, 2), 5, 7)
-    yield conv("with deviations", Conv(2, 3, 2, 3, 1), 6, 9)
+    yield conv("with gaps between windows", Conv(2, 3, 2, 3, 1), 6, 9)
 
 
 # ---------------------------------------------------------------- tasks

@@ -31,7 +31,7 @@ def softmax(s, keep=None):
 
 
 def rms_head(s, axis=1, epsilon=1e-6):
-    """a_h = s_h / sqrt(mean_h' s_h'^2 + epsilon), h running along `axis`.
+    """a_h = s_h / sqrt(mean_h' s_h'^2 + epsilon), h running along `axis`; 0 where all s_h and epsilon are.
 
     Shapes: s (..., h, ...), returns the same.  Source: Attention as a Hypernetwork, section 2.2; epsilon from the code.
 
@@ -43,7 +43,7 @@ def rms_head(s, axis=1, epsilon=1e-6):
     for row in np.ndindex(s.shape[:-1]):
         root = np.sqrt(sum(value * value for value in s[row]) / s.shape[-1] + epsilon)
         for h in range(s.shape[-1]):
-            a[row][h] = s[row][h] / root
+            a[row][h] = s[row][h] / root if root else 0
     return np.moveaxis(a, -1, axis)
 
 

@@ -57,7 +57,7 @@ def rotary(x, pairing="interleaved", base=10000.0, start=0):
     """Each pair (x_1, x_2) of features turned by the angle t base^(-2 c / d), t the position, c = 0, 1, ... the pair.
 
     Pairs are (x_2c, x_2c+1) when `interleaved`, (x_c, x_c+d/2) when `half`.
-    Source: Su et al. 2021.
+    Source: Su et al. 2024.
 
     Shapes: x (b, t, h, d) with d even, returns the same.  `start` is the position of the first token.
 

@@ -37,7 +37,7 @@ def read_out(p, x):
 def regular_gpt(p, x, *, chunk, norm="post", activation="relu", scale=True, levels=None):
     """y = read-out of the blocks 0 .. K - 1, at dilation chunk^l, for l = 0 .. depth - 1.
 
-    Source: RegularGPT, section 4, and the authors' code for norm post, relu and the scale.
+    Source: RegularGPT, section 3, and the authors' code for norm post, relu and the scale.
 
     Shapes
     ------

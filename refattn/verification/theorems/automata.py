@@ -23,7 +23,7 @@ def both(rng, a, b):
 def lemma_1_is_the_product_of_0_1_matrices(rng):
     every = ((np.arange(16)[:, None] >> np.arange(4)) & 1).reshape(16, 2, 2).astype(float)
     worst = deviation(lemma_1(np.repeat(every, 16, axis=0), np.tile(every, (16, 1, 1)))[0],
-                (every[:, None] @ every).reshape(256, 2, 2))
+                      (every[:, None] @ every).reshape(256, 2, 2))
     for n in range(1, 9):
         a, b = rng.integers(2, size=(2, 64, n, n)).astype(float)
         worst = max(worst, deviation(lemma_1(a, b)[0], a @ b))

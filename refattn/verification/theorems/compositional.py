@@ -104,7 +104,7 @@ def one_retrieval_is_multi_query_attention(rng, name):
 
 @theorem("linear scoring, the released code's MLP, cannot see the query: its half adds one number to all r logits, so "
          "the output is the same for every selector, and selector, its half of the scoring and the bias get gradients "
-         "of rounding size only", "C, appendix C, released code")
+         "of rounding size only", "C, appendix B.7, released code")
 def linear_scoring_cannot_see_the_query(rng):
     layer, p, x = random_layer(rng, scoring="linear")
     dy = rng.standard_normal(x.shape)

@@ -35,7 +35,7 @@ def equal_experts_are_one_layer(rng):
     y, g, dx = passes(mixture, p, x, dy)
     y2, h, dx2 = passes(plain, q, x, dy)
     return deviations([y, dx, g.w1.sum(1), g.b1.sum(0), g.w2.sum(0), g.b2.sum(0), g.wg],
-                [y2, dx2, h.w1, h.b1, h.w2, h.b2, np.zeros_like(g.wg)])
+                      [y2, dx2, h.w1, h.b1, h.w2, h.b2, np.zeros_like(g.wg)])
 
 
 @theorem("with k = the number of experts the mixture is the sum of the feed-forward layers, weighted by the softmax "

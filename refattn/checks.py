@@ -1,20 +1,31 @@
 """Settings checked once, when they are made: each error names the field, what was given, and what is allowed."""
 
+from numbers import Integral
+
 import numpy as np
 
 
-def check_integer(name, value, least, most=None, reason=""):
-    """Nothing, or a ValueError unless value is a whole number with least <= value <= most; `reason` is that of `least`.
+def check_integer(name, value, least=1, most=None, reason="") -> int:
+    """The value as Python's int, or a ValueError unless it is whole with least <= value <= most.
+
+    `reason` is that of `least`; NumPy's integers would end in layouts and in JSON.
 
     >>> check_integer("length", 2.5, 2)
     Traceback (most recent call last):
     ValueError: length is 2.5; allowed: whole numbers of at least 2
     """
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and least <= value and (most is None or value <= most)):
         allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
         but = f", but {reason}" if reason and whole and value < least else ""
         raise ValueError(f"{name} is {value!r}{but}; allowed: whole numbers {allowed}")
+    return int(value)
+
+
+def check_integers(values: dict, *names, least: int = 1) -> None:
+    """`check_integer` of the named values, of a dataclass's vars for one, which become Python's integers."""
+    for name in names:
+        values[name] = check_integer(name, values[name], least)
 
 
 def check_fraction(name, value):
@@ -32,8 +43,8 @@ def check_switch(name, value):
 
 def check_choice(name, value, allowed, how="allowed"):
     """Nothing, or a ValueError unless value is one of the allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; {how}: {', '.join(map(repr, allowed))}")
+    if value not in list(allowed):                          # a dict would ask for a hash
+        raise ValueError(f"{name} is {value!r}; {how}: {', '.join(map(str, allowed))}")
 
 
 def check_released(task, **settings):
@@ -57,3 +68,9 @@ def check_inputs(name, x, shape):
     if not ((x >= 0) & (x <= 1)).all():
         raise ValueError(f"{name} has entries from {x.min()} to {x.max()}; allowed: entries from 0 to 1")
     return x
+
+
+def check_read(read) -> None:
+    """Nothing, or a ValueError for positions to be read that are no slice."""
+    if not isinstance(read, slice | None):
+        raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
