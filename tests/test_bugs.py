@@ -26,9 +26,9 @@ def test_every_check_catches_something(name):
 
 
 def test_an_unchanged_copy_passes():
-    """What is caught is the bug, not the copy."""
+    """What is caught is the bug, not the copy: a third of the cases, since `verify` runs them all without a copy."""
     table = rewritten({}).verification.cases
-    for case in table.CASES + table.ROUTINES:
+    for case in (table.CASES + table.ROUTINES)[::3]:
         for name in check.CHECKS:
             assert not caught.verdict(name, case.on(strict_cupy) if name == "array_module" else case)
 

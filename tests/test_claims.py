@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -268,6 +269,7 @@ def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(TABLES, "claims", few)
     small = {name: value for name, value in tiny(layers=2).__dict__.items() if name not in ("attention", "seed")}
     monkeypatch.setitem(RECIPES["fuzzy_logic"].SCALES, "short", small)
+    monkeypatch.setattr(codes, "read_codes", partial(codes.read_codes, count=200))
     assert cli.main(["reproduce", "claims", "--fresh", "--seed", "0", "1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "never run" not in said

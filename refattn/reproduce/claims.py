@@ -35,13 +35,17 @@ def apart(run, comparison: Comparison, side: Side) -> tuple:
         comparison.task, comparison.scale, **side.fields, seed=run["fields"]["seed"])))
 
 
+def among(runs, comparison: Comparison) -> list[dict]:
+    """The runs in the records of a comparison, and all fresh ones."""
+    return [run for run in runs if run.get("record", comparison.records[0]) in comparison.records]
+
+
 def own(runs, comparison: Comparison, side: Side) -> list[dict]:
     """The runs of a side, in the records of its comparison.
 
     Of fresh ones, which may be of several comparisons, those nearest to its own settings.
     """
-    mine = [run for run in runs if run.get("record", comparison.records[0]) in comparison.records
-            and matches(run, comparison.task, side.fields)]
+    mine = [run for run in among(runs, comparison) if matches(run, comparison.task, side.fields)]
     far = [len(apart(run, comparison, side)) for run in mine]
     return [run for run, n in zip(mine, far, strict=True) if n == min(far)]
 
@@ -181,6 +185,7 @@ class Claims:
             half = verdicts.NORMAL * error
             return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
                     "verdict": verdicts.limited(number, error, evidence.most)}
+        runs = among(runs, evidence)                        # once, where `own` would ask each of hundreds
         pairs, seen, made = evidence.all_pairs, evidence.seen, self.made(evidence, runs)
         several = [name for name in ("split", "metric") if len({getattr(a, name) for a, _ in pairs}) > 1]
         shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
@@ -213,8 +218,9 @@ class Claims:
                       if pair["differences"]]
         used, others = {}, {}                               # runs, and what of their settings is not the statement's
         for one in self.comparisons(wanted.values()):
+            mine = among(runs, one)
             for side in one.every_side:
-                for run in own(runs, one, side):
+                for run in own(mine, one, side):
                     used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
                     others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})
         told = f"; settings that are not the statement's: {', '.join(others)}" if others else ""
