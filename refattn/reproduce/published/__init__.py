@@ -27,7 +27,7 @@ BY_TASK = {                    # of a recipe: TASK -> fields -> Published
     "triangles": lambda x: compositional.triangles(x["retrievals"], x["scoring"]),
     "multitask_images": lambda x: compositional.multitask_images(x["retrievals"]) if x["first"] == "cifar10" else
     compositional.multitask_images(x["retrievals"])._replace(figures={}),
-    "esbn": lambda x: compositional.esbn(),
+    "esbn": lambda x: compositional.ESBN,
     "scan": lambda x: compositional.scan(x["cutoff"], x["retrievals"]),
     "text": lambda x: OTHER_CORPORA,
 }

@@ -3,12 +3,13 @@
 from ...params import count
 from ...recipes import recipe
 from ...recipes.multitask_images import COLUMNS
+from ...tasks.esbn import TASKS
 from ..language import CORPORA
+from ..published import TABLE_6
 from .evidence import Comparison, Computed, Exact, Side, Statement, sides, text
 
 OURS = (("compositional", "softmax"),)
 QUICK, CODES = ("contextual_retrieval_quick",), ("contextual_retrieval_codes",)
-PROBLEMS = "same_different", "rmts", "distribution_of_three", "identity_rules"
 SMALL = "width 32, 5,000 steps"
 # Passages that several statements quote
 CONSISTENTLY = ("compositional attention consistently outperforms multi-head attention across a wide range of task "
@@ -59,7 +60,7 @@ def esbn(m: int, *retrievals) -> tuple:
     def side(problem, r):
         model = {"attention": "compositional", "retrievals": r} if r else {"attention": "softmax"}
         return Side({"problem": problem, "hold_out": m, **model}, "held_out", "accuracy")
-    return tuple((side(problem, r), side(problem, None)) for r in retrievals for problem in PROBLEMS)
+    return tuple((side(problem, r), side(problem, None)) for r in retrievals for problem in TASKS)
 
 
 def scan(*models) -> tuple:
@@ -71,7 +72,7 @@ def scan(*models) -> tuple:
 
 def parameters_apart() -> float:
     """The largest relative difference of the parameters of the two models, over the cells of table 6."""
-    cells = ("2s4r-64", "2s4r-128", "4s8r-128", "4s8r-256", "4s8r-512", "4s16r-128", "4s16r-256", "4s16r-512")
+    cells = [f"{searches}s{retrievals}r-{width}" for searches, retrievals, width in TABLE_6]
     return max(abs(ours - theirs) / theirs for ours, theirs in ((count(recipe(
         "contextual_retrieval", cell, attention=name).build().parameters()) for name in OURS[0]) for cell in cells))
 
