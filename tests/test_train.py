@@ -587,7 +587,8 @@ def test_published_figures_belong_to_variants():
     assert list(published.TABLE_A1) == list(range(1, 15))
     assert all(len(row) == 4 and all(0 < average <= best <= 1 for best, average in row.values())
                for row in published.TABLE_1.values())
-    assert published.regular.regular_languages("parity", 3).figures["sliding_dilated"] == (0.887, None)
+    parity = published.regular.regular_languages({"language": "parity", "chunk": 3})
+    assert parity.figures["sliding_dilated"] == (0.887, None)
 
 
 @pytest.mark.parametrize("steps, warmup", [(1, 0), (9, 0), (50, 5), (2_000, 100), (10_000, 100)])

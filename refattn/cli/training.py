@@ -36,8 +36,8 @@ def plan(argv):
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     kind = RECIPES[task]
     scale = options.pop("scale", kind.first_scale())
-    rest = {other: options.pop(other) for other in ("device", "max_seconds", "workers", "json") if other in options}
     out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
+    rest = {other: options.pop(other) for other in BESIDE_RESUME if other in options}
     values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))
     try:

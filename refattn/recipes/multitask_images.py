@@ -41,12 +41,11 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
     SPLITS = "train", "test"
     LABELS = {name: f"accuracy, {name} set" for name in SETS} | {"triangles": "accuracy, triangles"}
     TABLE = tuple((name, "test", name) for name in COLUMNS) + tuple((f"train {x}", "train", x) for x in COLUMNS)
-    PAPER = {"first": "cifar10", "second": "fashion_mnist", "third": "svhn", "steps": 229_000, "log_every": 229,
-             "evaluate_every": 2_290, "checkpoint_every": 2_290}
     SCALES = {
         "quick": {"width": 64, "rate": 1e-3, "steps": 4_000, "evaluate_every": 1_000, "evaluation": 1_000,
                   "probe": 300},
-        "paper": PAPER,
+        "paper": {"first": "cifar10", "second": "fashion_mnist", "third": "svhn", "steps": 229_000, "log_every": 229,
+                  "evaluate_every": 2_290, "checkpoint_every": 2_290},
     }
 
     batch: int = setting(32, "images of each set per step", least=1, most=2**20)

@@ -114,9 +114,9 @@ class Claims:
     default_scale: str | None = None   # each comparison has its own
     whole: ClassVar[bool] = True       # what was never run stays in the text too: it says what it would cost
 
-    def comparisons(self, statements=None):
-        """Those of the statements that are held against runs."""
-        return [one.evidence for one in statements or self.statements if isinstance(one.evidence, Comparison)]
+    def comparisons(self, only=()) -> list:
+        """Those of `chosen` statements that are held against runs."""
+        return [one.evidence for one in self.chosen(only).values() if isinstance(one.evidence, Comparison)]
 
     def recorded(self) -> list[dict]:
         """All recorded runs that a comparison is made of."""
@@ -137,7 +137,7 @@ class Claims:
     def recipes(self, scale: str | None, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs; each comparison has a scale of its own unless one is given."""
         jobs: dict = {}
-        for one in self.comparisons(self.chosen(only).values()):
+        for one in self.comparisons(only):
             for side in one.every_side:
                 for seed in seeds:
                     made = recipe(one.task, scale or one.scale, **{**changes, **side.fields}, seed=seed)
@@ -147,8 +147,8 @@ class Claims:
     def after(self, outcomes, only=()) -> list[dict]:
         """Finished fresh runs, and beside those whose codes a comparison is about what their codes say."""
         outcomes = records.with_histories(outcomes)
-        about = [(one.task, side.fields) for one in self.comparisons(self.chosen(only).values())
-                 if one.records[0].endswith("_codes") for side in one.every_side]
+        about = [(one.task, side.fields) for one in self.comparisons(only) if one.records[0].endswith("_codes")
+                 for side in one.every_side]
         return outcomes + with_codes(run for run in outcomes if any(matches(run, *one) for one in about))
 
     def judged(self, runs, only=()) -> dict:
@@ -210,14 +210,14 @@ class Claims:
     def sheet(self, runs, only=()) -> Sheet:
         """One row for each statement; below it one for each pair of its runs, where there are several."""
         # by recorded runs all statements are judged, whichever are shown; by fresh ones those that they are trained for
-        judged, wanted = self.judged(runs, only if any("record" not in run for run in runs) else ()), self.chosen(only)
-        texts, data = [], [judged[label] for label in wanted]
+        judged = self.judged(runs, only if any("record" not in run for run in runs) else ())
+        texts, data = [], [judged[label] for label in self.chosen(only)]
         for row in data:
             texts.append(texts_of(row))
             texts += [texts_of({**pair, "words": "…", "source": "", "verdict": ""}) for pair in row.get("pairs", ())
                       if pair["differences"]]
         used, others = {}, {}                               # runs, and what of their settings is not the statement's
-        for one in self.comparisons(wanted.values()):
+        for one in self.comparisons(only):
             mine = among(runs, one)
             for side in one.every_side:
                 for run in own(mine, one, side):

@@ -28,6 +28,7 @@ from ..tasks import text_windows
 from ..tasks.sraven import ADDITION, SUBTRACTION
 from ..train import load, stream
 from ..train.evaluation import BEYOND
+from ..train.record import State
 from . import records
 
 COUNT, DRAWS, WORDS, LENGTH, FIELD_WORDS = 2_000, 4, 4, 500, 64
@@ -37,10 +38,7 @@ LAST = 1, 2, 4, 8, 16, 32, 64, 128
 
 def initial(recipe, model):
     """The parameters that training began with."""
-    listed = model.parameters()
-    flat, parameters = params.allocate(listed, np.float32)
-    params.initialise(flat, listed, stream(recipe.seed, "init"), recipe.initialise, recipe.INITIAL)
-    return parameters
+    return State(recipe, model.parameters(), np).parameters
 
 
 def both(read, trained, untrained) -> dict:

@@ -1,5 +1,6 @@
 """Figures 6 and 17 and table 4 of C: relations between objects never seen, and commands longer than any in training."""
 
+from ..tasks.esbn import TASKS
 from .published import TABLE_4
 from .published.compositional import CUTOFFS, sequences_accuracy
 from .table import Column, Row, Table
@@ -13,8 +14,7 @@ ESBN = Table(
     (Column("held-out accuracy", "held_out", "accuracy"), Column("train accuracy", "train", "accuracy")),
     tuple(Row(f"{problem.replace('_', ' ')}, m = {m}: {words}", {"problem": problem, "hold_out": m, **fields},
               (None, None))
-          for problem in ("same_different", "rmts", "distribution_of_three", "identity_rules") for m in (50, 95)
-          for words, fields in ATTENTION.items()), ("esbn",),
+          for problem in TASKS for m in (50, 95) for words, fields in ATTENTION.items()), ("esbn",),
     remarks=("m of 100 objects are kept for the test. The pictures are ours, not the paper's.",))
 
 

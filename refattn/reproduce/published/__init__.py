@@ -18,17 +18,13 @@ NOTHING = Published("none", "no paper has this task", {}, {})
 BY_TASK = {                    # of a recipe: TASK -> fields -> Published
     "fuzzy_logic": lambda x: FUZZY_LOGIC_EXPERTS if x.get("experts") else FUZZY_LOGIC,
     "sraven": lambda x: SRAVEN_EXPERTS if x.get("experts") else SRAVEN,
-    "contextual_retrieval": lambda x: compositional.contextual_retrieval(
-        x["searches"], x["retrievals"], x["width"], x["heads"], x["held_out"]),
-    "regular_languages": lambda x: OTHER_MODELS if x["protocol"] == "per_position" else regular.regular_languages(
-        x["language"], x["chunk"]),
-    "sort_of_clevr": lambda x: compositional.sort_of_clevr(
-        "ternary", x["width"], x["heads"], x["retrievals"], x["scoring"]),
-    "triangles": lambda x: compositional.triangles(x["retrievals"], x["scoring"]),
-    "multitask_images": lambda x: compositional.multitask_images(x["retrievals"]) if x["first"] == "cifar10" else
-    compositional.multitask_images(x["retrievals"])._replace(figures={}),
-    "esbn": lambda x: compositional.esbn(),
-    "scan": lambda x: compositional.scan(x["cutoff"], x["retrievals"]),
+    "regular_languages": lambda x: OTHER_MODELS if x["protocol"] == "per_position" else regular.regular_languages(x),
+    "contextual_retrieval": compositional.contextual_retrieval,
+    "sort_of_clevr": compositional.sort_of_clevr,
+    "triangles": compositional.triangles,
+    "multitask_images": compositional.multitask_images,
+    "esbn": lambda x: compositional.ESBN,
+    "scan": compositional.scan,
     "text": lambda x: OTHER_CORPORA,
 }
 

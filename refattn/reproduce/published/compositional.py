@@ -20,13 +20,13 @@ TABLE_6 = {
 FIGURE_7 = {"softmax": (39.6, 0.3), "compositional": (38.8, 0.0)}
 
 
-def contextual_retrieval(searches: int, retrievals: int, width: int, heads: int, held_out: bool) -> Published:
-    """Table 6 for one task and width; the baseline is softmax attention with that many heads."""
-    cell = TABLE_6.get((searches, retrievals, width), {})
-    rows = {"softmax": cell.get(heads), "compositional": cell.get(0)}
-    return Published("held-out loss" if held_out else "loss",
+def contextual_retrieval(x: dict) -> Published:
+    """Table 6 for the task and width of these fields; the baseline is softmax attention with that many heads."""
+    cell = TABLE_6.get((x["searches"], x["retrievals"], x["width"]), {})
+    rows = {"softmax": cell.get(x["heads"]), "compositional": cell.get(0)}
+    return Published("held-out loss" if x["held_out"] else "loss",
                      "Mittal et al. 2022, table 6: 100,000 steps at rate 0.0001 in the code, seeds not stated",
-                     {name: (row[held_out], None) for name, row in rows.items() if row}, {})
+                     {name: (row[x["held_out"]], None) for name, row in rows.items() if row}, {})
 
 
 # Tables 1, 7 and 8.  (width, heads) of softmax attention, or (width, retrievals, scoring) of compositional attention
@@ -59,34 +59,33 @@ def fraction(figure, seeds: int):
     if figure is None:
         return None
     mean, deviation = figure
-    return round(mean / 100, 4), None if deviation is None else round(deviation / 100 / sqrt(seeds), 4)
+    return round(mean / 100, 4), round(deviation / 100 / sqrt(seeds), 4)
 
 
-def beside(softmax, compositional) -> dict:
-    """{variant: figure}, of those that there are."""
-    return {name: x for name, x in (("softmax", softmax), ("compositional", compositional)) if x}
+def beside(*figures) -> dict:
+    """{variant: figure} of softmax and of compositional attention, of those that there are."""
+    return {name: x for name, x in zip(("softmax", "compositional"), figures, strict=False) if x}
 
 
-def sort_of_clevr(kind: str, width: int, heads: int, retrievals: int, scoring: str) -> Published:
-    """Tables 1, 7 and 8 for one type of question."""
-    at = ("unary", "binary", "ternary").index(kind)
-    rows = (SORT_OF_CLEVR.get(key) for key in ((width, heads), (width, retrievals, scoring)))
-    return Published(kind, "Mittal et al. 2022, tables 1, 7 and 8: 100 epochs, 5 seeds, mean and standard error",
-                     beside(*(row and fraction(row[at], 5) for row in rows)), {})
+def sort_of_clevr(x: dict) -> Published:
+    """Tables 1, 7 and 8, ternary questions."""
+    rows = (SORT_OF_CLEVR.get((x["width"], *key)) for key in ((x["heads"],), (x["retrievals"], x["scoring"])))
+    return Published("ternary", "Mittal et al. 2022, tables 1, 7 and 8: 100 epochs, 5 seeds, mean and standard error",
+                     beside(*(row and fraction(row[2], 5) for row in rows)), {})
 
 
-def triangles(retrievals: int, scoring: str) -> Published:
+def triangles(x: dict) -> Published:
     """Table 3."""
-    theirs = TABLE_3_OF_C.get(retrievals) if scoring == "dot" else None
+    theirs = TABLE_3_OF_C.get(x["retrievals"]) if x["scoring"] == "dot" else None
     return Published("test accuracy", "Mittal et al. 2022, table 3: 64 x 64 pixels, 200 epochs, 3 seeds, mean and "
                      "standard error", beside(fraction(TABLE_3_OF_C[0], 3), fraction(theirs, 3)), {})
 
 
-def multitask_images(retrievals: int) -> Published:
-    """Table 2, its first column."""
-    theirs = TABLE_2_OF_C.get(retrievals, (None,))
+def multitask_images(x: dict) -> Published:
+    """Table 2, its first column, which is of CIFAR-10."""
+    rows = [TABLE_2_OF_C.get(r, (None,)) for r in (0, x["retrievals"]) if x["first"] == "cifar10"]
     return Published("first, of CIFAR-10", "Mittal et al. 2022, table 2: CIFAR-10, 100 epochs, 3 seeds, mean and "
-                     "standard error", beside(fraction(TABLE_2_OF_C[0][0], 3), fraction(theirs[0], 3)), {})
+                     "standard error", beside(*(fraction(row[0], 3) for row in rows)), {})
 
 
 CUTOFFS = 22, 24, 25, 26, 27, 28, 29, 30
@@ -109,13 +108,11 @@ def sequences_accuracy(cutoff: int, retrievals: int):
     return mean, deviation / sqrt(5)
 
 
-def scan(cutoff: int, retrievals: int) -> Published:
+def scan(x: dict) -> Published:
     """Table 4 at a cut-off, for softmax attention with 8 heads and compositional attention with so many retrievals."""
+    figures = beside(*(sequences_accuracy(x["cutoff"], r) for r in (0, x["retrievals"])))
     return Published("longer", "Mittal et al. 2022, table 4: the last of probably 50,000 steps, 5 runs; compositional "
-                     "attention there is that of linear scoring, whatever runs here",
-                     beside(sequences_accuracy(cutoff, 0), sequences_accuracy(cutoff, retrievals)), {})
+                     "attention there is that of linear scoring, whatever runs here", figures, {})
 
 
-def esbn() -> Published:
-    """Figures 6 and 17 are curves without numbers."""
-    return Published("held-out accuracy", "Mittal et al. 2022, figures 6 and 17: curves, no numbers", {}, {})
+ESBN = Published("held-out accuracy", "Mittal et al. 2022, figures 6 and 17: curves, no numbers", {}, {})

@@ -6,8 +6,8 @@
 
 from . import compositional, hypernetwork, regular
 from .evidence import Comparison, Computed, Counted, Exact, Side, Statement
-from .quotes import QUOTES
 
 __all__ = ["QUOTES", "STATEMENTS", "Comparison", "Computed", "Counted", "Exact", "Side", "Statement"]
 
 STATEMENTS = hypernetwork.STATEMENTS + compositional.STATEMENTS + regular.STATEMENTS
+QUOTES = {one.words: one.quote for one in reversed(STATEMENTS)}         # reversed: the first of the same words counts

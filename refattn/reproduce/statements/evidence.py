@@ -82,11 +82,16 @@ class Computed(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a paper says, where, what it is held against here, and where that was not tried, what it would cost."""
+    """What a paper says, where, what it is held against here, and where that was not tried, what it would cost.
+
+    `quote` is a passage of the paper, at the first statement of the same words; None where they are read off a figure
+    or a table alone.  `*` and `$` of the paper's source are left out.
+    """
     words: str
     source: str
     evidence: Comparison | Exact | Counted | Computed | None
     cost: str = ""
+    quote: str | None = None
 
     @property
     def paper(self) -> str:
