@@ -14,7 +14,8 @@ from refattn import check, ops
 from refattn.attention import VARIANTS, masks
 from refattn.attention.pages import PAGES
 from refattn.automata.lemma_1 import lemma_1, lemma_1_backward
-from refattn.check.kernels import EXAMPLE, Call
+from refattn.check import kernels
+from refattn.check.kernels import Call
 from refattn.verification import plain_formulas
 from tests import planted, test_diagnose
 
@@ -375,10 +376,12 @@ def test_bfloat16_is_rounded_to_nearest_even():
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_the_documented_pytorch_example_runs(capsys):
-    exec(compile(EXAMPLE, "example", "exec"), {})
+    lines = kernels.__doc__.splitlines(keepends=True)
+    example = "".join(line[4:] for line in lines if line.startswith("    ") or line == "\n")
+    exec(compile(example, "example", "exec"), {})
     report, diagnosis = capsys.readouterr().out.rsplit("\n", 2)[:2]
     assert report.count("agrees") == 5 and diagnosis == "no mistake: every output and gradient agrees"
-    wrong = EXAMPLE.replace('torch.einsum("bhqk,bqke->bhqe", a, z)', 'torch.einsum("bhqk,bqke->bhqe", a.detach(), z)')
+    wrong = example.replace('torch.einsum("bhqk,bqke->bhqe", a, z)', 'torch.einsum("bhqk,bqke->bhqe", a.detach(), z)')
     exec(compile(wrong, "example", "exec"), {})
     said = capsys.readouterr().out
     assert "line (7) of hyla_backward, dc7 = dot('bqhe,bqke->bhqk', do, gb): dc7 is 0 times what it should be" in said

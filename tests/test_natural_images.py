@@ -25,8 +25,8 @@ def known(tmp_path, monkeypatch):
 
     def write(name, content):
         (tmp_path / name).write_bytes(content)
-        row = images.ARCHIVES[name]._replace(size=len(content), md5=hashlib.md5(content).hexdigest())
-        monkeypatch.setitem(images.ARCHIVES, name, row)
+        source = images.ARCHIVES[name][2]
+        monkeypatch.setitem(images.ARCHIVES, name, (len(content), hashlib.md5(content).hexdigest(), source))
         return str(tmp_path)
 
     yield write

@@ -152,8 +152,7 @@ def receptive_field(model, p, tokens, target):
     _, unused = params.allocate(model.parameters(), x.dtype, xp)
     y, saved = model.forward(p, x, tree=True)
     _, dy = cross_entropy(y, to_device(target[:, None], xp))
-    dx = to_host(model.backward(p, saved, dy, unused))
-    return shares_of(dx)
+    return shares_of(to_host(model.backward(p, saved, dy, unused)))
 
 
 def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: int = 512, seed: int = 0) -> dict:

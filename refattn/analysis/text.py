@@ -39,5 +39,4 @@ def receptive_field(model, p, tokens, target):
     x, target = embedding(p.embed.table, to_device(tokens, xp)), to_device(target, xp)
     _, unused = params.allocate(model.parameters(), x.dtype, xp)
     y, saved = model.forward(p, x, target=target, read=slice(tokens.shape[1] - 1, None))
-    dx = to_host(model.backward(p, saved, xp.ones_like(y), unused))
-    return shares_of(dx)
+    return shares_of(to_host(model.backward(p, saved, xp.ones_like(y), unused)))

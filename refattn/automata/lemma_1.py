@@ -43,9 +43,7 @@ def weights(n: int, dtype=np.float64, xp=np):
     return xp.asarray(w1), xp.asarray(w2)
 
 
-@lru_cache(maxsize=8)
-def _weights(n, dtype, xp):
-    return weights(n, dtype, xp)
+_weights = lru_cache(maxsize=8)(weights)                # kept for the functions below; callers get arrays of their own
 
 
 def lemma_1(a, b):

@@ -1,6 +1,6 @@
 """Somebody else's attention kernel against ours: which entry is wrong, by how much, and what was forgotten.
 
-A PyTorch kernel, forward and backward (`EXAMPLE` below; the tests run it where PyTorch is installed):
+A PyTorch kernel, forward and backward (the tests run it where PyTorch is installed):
 
     import torch
     from refattn import check
@@ -38,9 +38,6 @@ __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 OPTIONS = "bias", "keep", "dropout"
 FURTHER = 8                    # draws of a row among which each option is looked for
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
-
-EXAMPLE = "".join(line[4:] for line in (__doc__ or "").splitlines(keepends=True)         # python -OO has none
-                  if line.startswith("    ") or line == "\n")
 
 
 class Entry(NamedTuple):

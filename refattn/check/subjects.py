@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
-from math import prod
 from numbers import Integral
 from typing import NamedTuple
 
@@ -13,8 +11,9 @@ from ..attention import Variant
 from ..attention.linear_state import linear_state, linear_state_backward
 from ..attention.pages import PAGES, page
 from ..attention.tiled import tiled
+from ..checks import check_integer
 from ..params import layout
-from ..verification import plain_formulas
+from ..verification import plain_formulas, runs_of_cases
 from ..verification.cases import CASES, find
 from ..verification.cases.case import normal, shape
 
@@ -97,9 +96,7 @@ def _of_case(case) -> Subject:
     optional = dict.fromkeys(case.make(np.random.default_rng(0)).keys() - {"parameters"})
 
     def cut(flat):
-        ends = list(accumulate(prod(form) for _, _, form, _ in listed))
-        return {name: flat[end - prod(form):end].reshape(form) for (name, _, form, _), end in zip(
-            listed, ends, strict=True)}
+        return dict(zip((name for name, *_ in listed), runs_of_cases.arrays(case.views(flat)), strict=True))
 
     def draw(forms, size, rng):
         inputs = {n: x for n, x in case.make(rng).items() if x is not None}
@@ -146,12 +143,11 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     size = sized(sizes)
     if size is TILES and "w" in of.letters.get("keep", ""):      # where some windows begin before the first key
         size = TILES | {"k": TILES["q"] + 1}
-    if not isinstance(seed, Integral) or seed < 0:
-        raise ValueError(f"seed is {seed!r}; allowed: whole numbers of at least 0")
+    rng = np.random.default_rng(check_integer("seed", seed, 0))
     chosen = {n: x for n, x in forms.items() if x is not None}
     if off := [n for n in chosen if not of.arrays or n not in of.letters]:
         raise ValueError(f"{', '.join(off)} cannot be chosen for {of.name}; allowed: inputs as its row draws")
-    inputs = of.draw(chosen, size, np.random.default_rng(int(seed)))
+    inputs = of.draw(chosen, size, rng)
     inputs = masked(of, inputs) if causal else inputs
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}
 

@@ -141,9 +141,7 @@ class FuzzyLogic:
         if query is not None:
             x[:, -1] = check_inputs("query", query, (self.variables,))
         values = truth(x, terms)
-        tokens = np.empty((batch, self.length, self.variables + 1), dtype=np.float32)
-        tokens[..., :-1] = x
-        tokens[..., -1] = values
+        tokens = np.concatenate([x, values[..., None]], axis=-1)
         tokens[:, -1, -1] = 0.0
         return Batch(tokens, values[:, -1].copy(), terms, values)
 

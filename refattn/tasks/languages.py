@@ -36,16 +36,6 @@ def bits(rng, b, t, ones=0.5):
     return rng.integers(2, size=(b, t)) if ones == 0.5 else (rng.random((b, t)) < ones).astype(np.int64)
 
 
-def even_pairs() -> Automaton:
-    """States: nothing read; first and last symbol 00, 11 (even), 01, 10 (odd number of changes)."""
-    return Automaton([[1, 2], [1, 3], [4, 2], [1, 3], [4, 2]], [0, 0, 0, 1, 1])
-
-
-def cycle() -> Automaton:
-    """Symbol 0 goes one back, 1 stays, 2 goes one on, on a circle of five."""
-    return Automaton((np.arange(5)[:, None] + np.arange(3) - 1) % 5, np.arange(5))
-
-
 def arithmetic(rng, b, t):
     """number operator number ... number, uniform, for odd t; behind a leading + for even t."""
     tokens = np.empty((b, t), dtype=np.int64)
@@ -197,11 +187,14 @@ def tomita_6() -> Language:
 LANGUAGES: dict[str, Language] = {
     "parity": Language("Parity Check", lambda tokens: tokens.sum(axis=1) % 2, bits,
                        Automaton([[0, 1], [1, 0]], [0, 1])),
+    # states: nothing read; first and last symbol 00, 11 (even), 01, 10 (odd number of changes)
     "even_pairs": Language("Even Pairs", lambda tokens: (tokens[:, 0] != tokens[:, -1]).astype(np.int64), bits,
-                           even_pairs()),
+                           Automaton([[1, 2], [1, 3], [4, 2], [1, 3], [4, 2]], [0, 0, 0, 1, 1])),
     "modular_arithmetic": Language("Modular Arithmetic", value, arithmetic, modular_arithmetic()),
+    # symbol 0 goes one back, 1 stays, 2 goes one on, on a circle of five
     "cycle": Language("Cycle Navigation", lambda tokens: (tokens - 1).sum(axis=1) % 5,
-                      lambda rng, b, t: rng.integers(3, size=(b, t)), cycle()),
+                      lambda rng, b, t: rng.integers(3, size=(b, t)),
+                      Automaton((np.arange(5)[:, None] + np.arange(3) - 1) % 5, np.arange(5))),
     **{f"d{n}": dyck(n) for n in (2, 3, 4, 12)},
     "tomita3": tomita_3(), "tomita4": tomita_4(), "tomita5": tomita_5(), "tomita6": tomita_6(),
 }

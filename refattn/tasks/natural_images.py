@@ -36,21 +36,15 @@ class Images(NamedTuple):
     label: np.ndarray          # (n) integers, 0 to 9
 
 
-class Archive(NamedTuple):
-    size: int                  # bytes
-    md5: str
-    source: str
-
-
 _FASHION, _SVHN = "github.com/zalandoresearch/fashion-mnist", "ufldl.stanford.edu/housenumbers"
-ARCHIVES = {
-    "cifar-10-binary.tar.gz": Archive(170_052_171, "c32a1d4ab5d03f1284b67883e8d87530", "www.cs.toronto.edu/~kriz"),
-    "train-images-idx3-ubyte.gz": Archive(26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d", _FASHION),
-    "train-labels-idx1-ubyte.gz": Archive(29_515, "25c81989df183df01b3e8a0aad5dffbe", _FASHION),
-    "t10k-images-idx3-ubyte.gz": Archive(4_422_102, "bef4ecab320f06d8554ea6380940ec79", _FASHION),
-    "t10k-labels-idx1-ubyte.gz": Archive(5_148, "bb300cfdad3c16e7a12a480ee83cd310", _FASHION),
-    "train_32x32.mat": Archive(182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373", _SVHN),
-    "test_32x32.mat": Archive(64_275_384, "eb5a983be6a315427106f1b164d9cef3", _SVHN),
+ARCHIVES = {                            # file -> (bytes, MD5, where it comes from)
+    "cifar-10-binary.tar.gz": (170_052_171, "c32a1d4ab5d03f1284b67883e8d87530", "www.cs.toronto.edu/~kriz"),
+    "train-images-idx3-ubyte.gz": (26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d", _FASHION),
+    "train-labels-idx1-ubyte.gz": (29_515, "25c81989df183df01b3e8a0aad5dffbe", _FASHION),
+    "t10k-images-idx3-ubyte.gz": (4_422_102, "bef4ecab320f06d8554ea6380940ec79", _FASHION),
+    "t10k-labels-idx1-ubyte.gz": (5_148, "bb300cfdad3c16e7a12a480ee83cd310", _FASHION),
+    "train_32x32.mat": (182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373", _SVHN),
+    "test_32x32.mat": (64_275_384, "eb5a983be6a315427106f1b164d9cef3", _SVHN),
 }
 
 

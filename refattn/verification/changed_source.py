@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
-from importlib.util import spec_from_file_location
+from importlib.util import spec_from_loader
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -43,13 +43,11 @@ class _Finder:
         if alias != self.alias:
             return None
         place = ROOT.joinpath(*rest.split("."))
-        folder = place.is_dir()
-        file = place / "__init__.py" if folder else place.with_suffix(".py")
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
         if not file.exists():
             return None
-        loader = _Loader(fullname, str(file), self.edits.get(file.relative_to(ROOT).as_posix()))
-        return spec_from_file_location(fullname, file, loader=loader,
-                                       submodule_search_locations=[str(place)] if folder else None)
+        edit = self.edits.get(file.relative_to(ROOT).as_posix())
+        return spec_from_loader(fullname, _Loader(fullname, str(file), edit))
 
 
 def rewritten(edits: dict[str, Callable[[str], str]]) -> ModuleType:

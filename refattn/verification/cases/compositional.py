@@ -14,7 +14,7 @@ from ..naive import universal as naive_universal
 from ..naive.contextual_retrieval import network
 from .case import Case, maybe, normal, of_page, sizes
 from .layers import attending, row
-from .models import dropout_for
+from .models import dropout_for, tokens
 
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bsqk")
 
@@ -51,7 +51,7 @@ def attention(scoring):
 def retrieval_network(name, scoring, own=2, read=None) -> Case:
     """The one-layer network, with and without its own value."""
     def make(rng):
-        size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
+        size = sizes(rng, "bt", 5) | {"i": 4}
         dropout = dropout_for(rng, size)
         return {"x": normal(rng, "bti", size), "dropout": None if dropout is None else dropout[0]}
 
@@ -66,11 +66,7 @@ def shared(name, scoring, *, read=None, **fields) -> Case:
     model = universal(attention(scoring), FeedForward(8, 9, "relu"), 2, inputs=4, outputs=2, **fields)
     options = {"scoring": scoring, "layers": 2, "norm": model.stack.block.norm, "table": model.embedding.table}
 
-    def make(rng):
-        size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
-        return {"x": normal(rng, "bti", size), "dropout": dropout_for(rng, size)}
-
-    return row(f"models/Universal {name}", model, "models/transformer.py", make,
+    return row(f"models/Universal {name}", model, "models/transformer.py", tokens,
                partial(naive_universal.universal, **options), read=read,
                source="C, section 4", constants=("dropout",), independent="b",
                symmetric="b" if read or model.embedding.table != "none" else "bt",

@@ -89,7 +89,7 @@ def clevr_faults():
              (asked.kind, 3))
     bits = clevr.encode(asked).sum(axis=-1) != np.array([[3], [3], [4]])
     return np.array([(apart < 100).sum(), (centre < 5).sum() + (centre > 69).sum(), (np.maximum(a, b) > 4).sum(),
-                     (a == b).sum(), bits.sum(), *(unlikely(np.unique(x, return_counts=True)[1], n) for x, n in drawn)])
+                     (a == b).sum(), bits.sum(), *(unlikely(x.ravel(), n) for x, n in drawn)])
 
 
 def clevr_answers(nearest):
@@ -116,8 +116,7 @@ def triangle_faults():
     batch = Triangles(24).sample(np.random.default_rng(1), 6_000)
     offset = (batch.dot.reshape(-1, 3, 8, 2) - batch.corner[:, :, None] + 1)[:, :, :4] @ np.array([1, 3])
     free = batch.corner[batch.target == 1]
-    return np.array([found, *(unlikely(np.unique(x, return_counts=True)[1], n) for x, n in (
-        (batch.target, 2), (free, 23), (offset, 9)))])
+    return np.array([found, *(unlikely(x.ravel(), n) for x, n in ((batch.target, 2), (free, 23), (offset, 9)))])
 
 
 def routines():

@@ -28,7 +28,7 @@ from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
 from ..naive.positions import rotary as naive_rotary
 from .case import Case, dropped, named, normal, shape, sizes
-from .layers import attending, random_parameters, row
+from .layers import attending, only_x, random_parameters, row
 from .routines import table
 
 
@@ -52,13 +52,10 @@ def kerple(p, queries, keys, kernel):
 
 def learned_table() -> Case:
     """The table, read from its third row on."""
-    def make(rng):
-        return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
-
     def naive(p, x):
         return np.array([[x[b, t] + p.table[2 + t] for t in range(x.shape[1])] for b in range(len(x))])
 
-    return row("layers/LearnedTable", LearnedTable(10, 8), "layers/text_positions.py", make, naive, independent="b",
+    return row("layers/LearnedTable", LearnedTable(10, 8), "layers/text_positions.py", only_x, naive, independent="b",
                source="Radford et al. 2019", fixed={"start": 2}, symmetric="b", axes={"x": "btm", "output": "btm"})
 
 

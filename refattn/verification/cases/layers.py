@@ -115,12 +115,14 @@ def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=Tr
                      read=read, ordered=bool(pairing))
 
 
+def only_x(rng):
+    """x, and nothing beside it."""
+    return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
+
+
 def position_wise(name, layer, file, naive) -> Case:
     """A layer that acts at every position alone."""
-    def make(rng):
-        return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
-
-    return row(f"layers/{name}", layer, file, make, naive, independent="bt", symmetric="bt",
+    return row(f"layers/{name}", layer, file, only_x, naive, independent="bt", symmetric="bt",
                axes={"x": "btm", "output": "btm"}, analytic=getattr(layer, "activation", "") != "gelu_exact")
 
 

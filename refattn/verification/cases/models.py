@@ -19,7 +19,14 @@ LAYERS = 2
 
 def dropout_for(rng, size):
     """One array for each block, or None."""
-    return dropped(rng, LAYERS, size["b"], size["h"], size["t"], size["t"])
+    return dropped(rng, LAYERS, size["b"], 3, size["t"], size["t"])
+
+
+def tokens(rng, vocabulary=None):
+    """Continuous tokens of width 4, or token ids; dropout for each block, or None."""
+    size = sizes(rng, "bt", 5) | {"i": 4}
+    x = rng.integers(vocabulary, size=(size["b"], size["t"])) if vocabulary else normal(rng, "bti", size)
+    return {"x": x, "dropout": dropout_for(rng, size)}
 
 
 def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, read=None, activation="gelu") -> Case:
@@ -28,15 +35,10 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
                     feed_forward=FeedForward(8, 9, activation), inputs=None if vocabulary else 4,
                     vocabulary=vocabulary, tied=tied, causal=causal)
 
-    def make(rng):
-        size = sizes(rng, "bt", 5) | {"i": 4, "h": 3}
-        x = rng.integers(vocabulary, size=(size["b"], size["t"])) if vocabulary else normal(rng, "bti", size)
-        return {"x": x, "dropout": dropout_for(rng, size)}
-
     naive = partial(naive_transformer.transformer, variant=variant, causal=causal, activation=activation)
-    return row(f"models/Transformer {name}", model, "models/transformer.py", make, naive, read=read,
-               source="H, appendix C", constants=("dropout",), analytic=activation != "gelu_exact", independent="b",
-               symmetric="b", axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"})
+    return row(f"models/Transformer {name}", model, "models/transformer.py", partial(tokens, vocabulary=vocabulary),
+               naive, read=read, source="H, appendix C", constants=("dropout",), independent="b", symmetric="b",
+               axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"})
 
 
 def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:

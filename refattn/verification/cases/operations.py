@@ -8,7 +8,7 @@ from ...layers.positions import Rotary
 from ..naive import losses as naive_losses
 from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
-from .case import DRAWS, Case, named, normal, sizes
+from .case import DRAWS, Case, named, normal, shape, sizes
 
 
 def op(name, forward, backward, naive, output, *, source="", file="ops.py", constants=(), independent="", symmetric="",
@@ -157,23 +157,25 @@ def rows():
     yield from (rotary(pairing) for pairing in ("interleaved", "half"))
 
 
+def loss(name, symmetric, **inputs) -> Case:
+    """A row for a loss, which returns its value and the gradient of its first input; upstream is a factor on both."""
+    return op(f"losses/{name}", getattr(losses, name), lambda dy, dl: [dy * dl], getattr(naive_losses, name), "",
+              file="losses.py", constants=tuple(inputs)[1:], symmetric=symmetric, **inputs)
+
+
+def uniform(form):
+    """A draw of numbers from 0 to 1."""
+    return lambda rng, size: rng.random(shape(form, size))
+
+
 def loss_rows():
-    """A loss returns value and gradient together; upstream is the factor on the value."""
-    for name in "mse", "mean_absolute_error":
-        yield op(f"losses/{name}", getattr(losses, name), lambda dy, dl: [dy * dl], getattr(naive_losses, name), "",
-                 file="losses.py", y="btm", target="btm", constants=("target",), symmetric="btm")
-    weight = ("bt", maybe(0.7, lambda rng, size: rng.random((size["b"], size["t"]))))
-    yield op("losses/sigmoid_mse", losses.sigmoid_mse, lambda dlogits, dl: [dlogits * dl], naive_losses.sigmoid_mse, "",
-             file="losses.py", logits="btv", target="btv", weight=weight, constants=("target", "weight"),
-             symmetric="btv")
-    yield op("losses/binary_cross_entropy", losses.binary_cross_entropy, lambda dlogits, dl: [dlogits * dl],
-             naive_losses.binary_cross_entropy, "", file="losses.py", logits="btv",
-             target=("btv", lambda rng, size: rng.random((size["b"], size["t"], size["v"]))),
-             weight=("btv", maybe(0.7, lambda rng, size: rng.random((size["b"], size["t"], size["v"])))),
-             constants=("target", "weight"), symmetric="btv")
-    yield op("losses/cross_entropy", losses.cross_entropy, lambda dlogits, dl: [dlogits * dl],
-             naive_losses.cross_entropy, "", file="losses.py", logits="btv",
-             target=("bt", tokens), weight=weight, constants=("weight",), symmetric="bt")
+    """All losses."""
+    weight = ("bt", maybe(0.7, uniform("bt")))
+    yield from (loss(name, "btm", y="btm", target="btm") for name in ("mse", "mean_absolute_error"))
+    yield loss("sigmoid_mse", "btv", logits="btv", target="btv", weight=weight)
+    yield loss("binary_cross_entropy", "btv", logits="btv", target=("btv", uniform("btv")),
+               weight=("btv", maybe(0.7, uniform("btv"))))
+    yield loss("cross_entropy", "bt", logits="btv", target=("bt", tokens), weight=weight)
 
 
 def rotary(pairing) -> Case:

@@ -29,8 +29,9 @@ def faults():
     return np.array([found, wrong, *(len(task.combinations(split)) for split in SPLITS)])
 
 
-def unlikely(counts, cells) -> bool:
-    """Whether chi-square says that these are not the counts of so many equally likely cells (5 deviations)."""
+def unlikely(drawn, cells) -> bool:
+    """Whether chi-square says that these, numbers or rows, are not of so many equally likely cells (5 deviations)."""
+    counts = np.unique(drawn, axis=0, return_counts=True)[1]
     counts = np.pad(counts, (0, max(0, cells - len(counts))))
     expected = counts.sum() / cells
     return len(counts) > cells or ((counts - expected) ** 2).sum() / expected > cells + 5 * np.sqrt(2 * cells)
@@ -40,13 +41,11 @@ def frequencies():
     """Of rule combinations, of permutations of the columns together, and of the grids of each rule at K = 3."""
     task, batch = drawn(10_000)
     codes = (batch.permutation[..., 0] * 3 + batch.permutation[..., 1]) @ np.array([81, 9, 1])
-    found = [unlikely(np.unique(batch.rules, axis=0, return_counts=True)[1], len(task.combinations("train"))),
-             unlikely(np.unique(codes, return_counts=True)[1], 216)]
+    found = [unlikely(batch.rules, len(task.combinations("train"))), unlikely(codes, 216)]
     _, batch = drawn(24_000, "all", 1, 3, shuffled=False)
     for rule in range(len(RULES)):
         grids = batch.panels[batch.rules[:, 0] == rule].reshape(-1, 9)
-        found.append(unlikely(np.unique(grids @ 3 ** np.arange(9), return_counts=True)[1],
-                              27 if rule < 5 else 729 if rule < 7 else 216))
+        found.append(unlikely(grids, 27 if rule < 5 else 729 if rule < 7 else 216))
     return np.array(found, dtype=int)
 
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import ops, params
+from ... import ops
 from ...attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
 from ...attention.softmax import softmax, softmax_backward
 from ...contract import contract
 from ...layers.feed_forward import FeedForward
 from ...models.recurrent import linear_scan, linear_scan_backward
 from ...models.regular_gpt import RegularGPT, levels
-from .statement import deviation, deviations, filled, passes, sizes, theorem
+from .statement import deviation, deviations, filled, joined, passes, sizes, theorem
 
 STYLES = ({"norm": "post"}, {"norm": "pre", "embedding_scale": False}, {"norm": "none"})
 
@@ -21,14 +21,6 @@ def model(rng, chunk=2, thickness=1, out_of_range="pad", **fields):
     attention = SlidingDilated(6, 2, 3, chunk, out_of_range=out_of_range)
     made = RegularGPT(attention, FeedForward(6, 7, "relu"), 4, 3, thickness, **fields)
     return made, filled(made, rng)
-
-
-def last_passes(made, p, x, dlast, **options):
-    """The output of the last position, and from dlast (b, 1, o) there the gradients of all parameters as one array."""
-    y, saved = made.forward(p, x, **options)
-    flat, grads = params.allocate(made.parameters(), np.float64)
-    made.backward(p, saved, ops.scatter_slice(dlast, y.shape, slice(-1, None), axis=1), grads)
-    return y[:, -1:], flat
 
 
 @theorem("the C shifted sums are softmax attention under the dense T x T matrix of eq. (1), forward and every "
@@ -59,8 +51,10 @@ def the_tree_is_the_last_position(rng, number):
     x = rng.integers(4, size=(2, int(rng.integers(1, 20))))
     depth = levels(x.shape[1], chunk) + number // 3
     dlast = rng.standard_normal((2, 1, 3))
-    tree, dense = (last_passes(made, p, x, dlast, tree=form, levels=depth) for form in (True, False))
-    return deviations(tree, dense)
+    y, grads, _ = passes(made, p, x, dlast, tree=True, levels=depth)
+    dy = ops.scatter_slice(dlast, (*x.shape, 3), slice(-1, None), axis=1)
+    y2, grads2, _ = passes(made, p, x, dy, levels=depth)
+    return deviations([y, joined(grads)], [y2[:, -1:], joined(grads2)])
 
 
 @theorem("the released tree, whose pads are tokens in front, is the same for one sub-layer only: with two, which "
@@ -93,9 +87,8 @@ def the_last_position_sees_exactly_the_last_tokens(rng, numbers):
     chunk, depth, thickness, steps = numbers
     made, p = model(rng, chunk, thickness, str(rng.choice(["pad", "mask"])))
     x = rng.standard_normal((1, steps, 6))
-    y, saved = made.forward(p, x, levels=depth)
-    dy = ops.scatter_slice(rng.standard_normal((1, 1, 3)), y.shape, slice(-1, None), axis=1)
-    seen = made.backward(p, saved, dy, params.allocate(made.parameters(), np.float64)[1])[0].any(axis=1)
+    dy = ops.scatter_slice(rng.standard_normal((1, 1, 3)), (1, steps, 3), slice(-1, None), axis=1)
+    seen = passes(made, p, x, dy, levels=depth)[2][0].any(axis=1)
     reach = thickness * (chunk**depth - 1) + 1
     return 0.0 if seen.tolist() == [i >= steps - reach for i in range(steps)] else np.inf
 

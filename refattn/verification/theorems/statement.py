@@ -8,7 +8,9 @@ import numpy as np
 
 from ... import params
 from ..cases.case import DRAWS
+from ..cases.layers import random_parameters
 from ..deviation import deviation as of_arrays
+from ..runs_of_cases import arrays
 
 
 class Theorem(NamedTuple):
@@ -59,9 +61,7 @@ def masked(rng, q, k) -> dict:
 
 def filled(layer, rng):
     """Random parameters of a layer or model, biases and scales too."""
-    flat, p = params.allocate(layer.parameters(), np.float64)
-    params.initialise(flat, layer.parameters(), rng, "random")
-    return p
+    return params.view(random_parameters(rng, layer), layer.parameters())
 
 
 def passes(layer, p, x, dy, **options):
@@ -74,4 +74,4 @@ def passes(layer, p, x, dy, **options):
 
 def joined(views):
     """All entries of a group of parameters, in layout order."""
-    return np.concatenate([joined(x) if isinstance(x, params.Views) else x.ravel() for _, x in views])
+    return np.concatenate([x.ravel() for x in arrays(views)])
