@@ -25,6 +25,8 @@ from refattn.verification import rounding
 from refattn.verification.cases import CASES
 
 from .bench import false_alarms
+from .kernels_blind_8 import CASES as EIGHTH
+from .kernels_blind_10 import CASES as TENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
@@ -523,10 +525,41 @@ def test_a_tile_that_only_the_larger_shape_has():
 
 def test_no_line_is_said_where_one_probe_shows_too_little():
     """Of dbr, in half precision, the first of the retrievals alone; a gradient that is right was said to explain it."""
-    from .kernels_blind_8 import CASES as eighth
-    case, = (c for c in eighth if c.what == "dbr of the first retrieval only")
+    case, = (c for c in EIGHTH if c.what == "dbr of the first retrieval only")
     found = check.diagnose(case.function, case.as_, dtype="float16", **case.options)
     assert not found.comparison.ok and "dbias" not in str(found), found
+
+
+@pytest.mark.parametrize("name, words", [
+    ("query_chunks/bias_not_recomputed", "made again wrongly, the term bias is missing"),
+    ("triton_flash/backward_exp", "e to the power in place of 2, of the log-sum-exp too"),
+    ("triton_flash/lse_natural_log", "the logarithm of the sum is natural, the scores are in base 2"),
+    ("triton_flash/alpha_natural_base", "sums are rescaled in base e, the scores are in base 2, tiles of 3"),
+    ("rowwise/delta_from_dropped_weights", "c in place of a (the second a)"),
+    ("jacobian/jacobian_a_squared_diagonal", "the factor a is applied twice to the term da"),
+    ("compose_nonlinear/w2_missing_in_dz", "w2 is left out")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_mistakes_of_fused_kernels_have_names(name, words, dtype):
+    case, = (c for c in TENTH if c.name == name)
+    found = check.diagnose(case.function, case.as_, dtype=dtype, **case.options)
+    assert found.named and words in found.sentences[0], found
+
+
+def test_what_is_said_first_of_a_line_is_true():
+    """A pass for dk alone leaves dq right; scores of -10^4 have the rounding of such scores, which is no mistake."""
+    of_dk, masked = (c for c in TENTH if c.name in ("triton_flash/delta_of_first_block",
+                                                    "linear_eager/masked_minus_inf_like"))
+    found = check.diagnose(of_dk.function, of_dk.as_, dtype="float64", **of_dk.options)
+    assert "another dk would explain it, and in a pass for dk alone any line before it" in str(found), found
+    found = check.diagnose(masked.function, masked.as_, dtype="float64", **masked.options)
+    assert found.lines[0] == masked.line == "forward (2)" and "none before it does" in found.sentences[0], found
+
+
+def test_no_value_is_said_to_be_millions_of_times_too_large():
+    """Which the rounding of a zero was."""
+    case, = (c for c in TENTH if c.name == "compose_linear/dselector_of_output")
+    found = check.diagnose(case.function, case.as_, dtype="float32", **case.options)
+    assert found.named and found.sentences[0].endswith("the factor g is applied twice, for dselector only"), found
 
 
 def test_a_kernel_of_the_gradients_alone():

@@ -88,7 +88,8 @@ class Changes:
         kinds = {"line": True, "line of the code": line.letters == of.code,
                  "line of a square": line.letters[-2:] in SQUARES,
                  "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
-                 "line of exp": line.text.startswith("exp(") and "keep" in line.text}
+                 "line of exp": line.text.startswith("exp(") and "keep" in line.text,
+                 "line of weights": line.part and "inverse(sum(" in line.text}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
         yield from self.rows(kinds, {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends}, **fields)
         yield from self.along("line along an axis", line.letters, **fields)
@@ -127,9 +128,10 @@ class Changes:
         if letters is None or x not in self.scope:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
-        kinds = {"made": x in self.names, "square": letters[-2:] in SQUARES, "option": x in OPTIONS[1:],
-                 "code": letters == of.code and x not in OPTIONS, "keep": x == "keep", "heads": letters in HEADS,
-                 "output": x == "c" and self.exponent and self.line.part == 0, "weights": weights}
+        kinds = {"made": x in self.names, "input": x not in (*self.names, *OPTIONS, "do"), "option": x in OPTIONS[1:],
+                 "square": letters[-2:] in SQUARES, "code": letters == of.code and x not in OPTIONS, "keep": x == "keep",
+                 "heads": letters in HEADS, "weights": weights,
+                 "output": x == "c" and self.exponent and self.line.part == 0}
         yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
             if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):

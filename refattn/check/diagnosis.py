@@ -156,7 +156,8 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))
         words = [(m.line, m.words) for _, _, m, _ in found]
-        words += [(line, m.words) for _, _, m, s in found for line in s.alike(m)]
+        words += [(line, f"in line ({m.line.tag}), {m.words}" if line.tag != m.line.tag else m.words)
+                  for _, _, m, s in found for line in s.alike(m)]
         return report(found[0][3], worst, verdict, words, True, found[0][1])
     return unexplained(searches[:2], worst, verdict, names)
 
@@ -173,8 +174,10 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         tags = list(dict.fromkeys(line.tag for line in first))[:3]
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
         like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
-        words = [(line, f"another {line.name} would explain it{' too' if i else ', none before it does'}"
-                  + like.get(line.tag, "")) for i, line in enumerate(first)]
+        passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
+        words = [(line, f"another {line.name} would explain it"
+                  + passes.get(line.name, " too" if i else ", none before it does") + like.get(line.tag, ""))
+                 for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not close or close[0][0] < LIKE:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))

@@ -12,6 +12,8 @@ from .changes import OPTIONS, Changes, one, rows
 from .formulas import Formulas
 from .running import code_of, resolved, ways
 
+ORDINALS = "first", "second", "third", "fourth", "fifth", "sixth"
+
 
 class Mutant(NamedTuple):
     """A page with a mistake."""
@@ -75,8 +77,8 @@ def of_one_line(of, i, texts, sizes, costs):
     found = [(*change, whole, "", True) for change in changes.of_line(texts[i])]
     for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
         if isinstance(node, ast.expr) and id(node) in writer.at:
-            name = node.id if isinstance(node, ast.Name) else ""
-            found += [(*change, node, name, False) for change in changes.of_node(node, twin)]
+            name, which = (node.id, _which(twin, original)) if isinstance(node, ast.Name) else ("", "")
+            found += [(cost, words + which, new, node, name, False) for cost, words, new in changes.of_node(node, twin)]
     for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)) if 1 in costs else ():
         if x in scope and texts[i].count(x) > 1:
             others = [(f"{y} in place of {x} throughout", y) for y in scope
@@ -91,6 +93,12 @@ def of_one_line(of, i, texts, sizes, costs):
             yield Mutant(line, words, cost, {i: code}, *kind)
             for j in same:
                 yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
+
+
+def _which(name, tree) -> str:
+    """Words that tell a name from others of a line that are the same: "(the second a)"."""
+    places = sorted(n.col_offset for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name.id)
+    return f" (the {ORDINALS[places.index(name.col_offset)]} {name.id})" if len(places) > 1 else ""
 
 
 def moved(of, part, texts):

@@ -10,7 +10,7 @@ from .changes import OPTIONS
 from .formulas import start
 from .grammar import mutants, scaled
 from .running import FUNCTIONS, Runner
-from .upstream import first_lines
+from .upstream import ABSURD, first_lines
 
 FAR = 1e100                    # error bars; the square of more would overflow
 
@@ -30,7 +30,8 @@ class Search:
         given = {n for a in asked.values() for n in a.inputs} | ({"keep"} if "state" in of.letters else set())
         self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
         a = self.asked[self.first]
-        self.scale = {n: np.abs(x).max() or 1.0 for n, x in a.ours.items()}
+        # of a gradient that is zero but for rounding what is allowed of it
+        self.scale = {n: max(np.abs(x).max(), np.median(a.bars[n])) or 1.0 for n, x in a.ours.items()}
         self.difference = self.flat(a, a.theirs)
         self.apart_by = np.linalg.norm(self.difference)
 
@@ -83,6 +84,8 @@ class Search:
                 env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start.items()}
                 if any("_no_" in name for code in m.codes.values() for name in code.co_names):
                     env |= self.runner.shadows(env)
+                if self.part and any(self.of.lines[i].part == 0 for i in m.codes):      # made again, o being right
+                    return self.found(p, self.runner.run(self.runner.run(env), m.codes, 1, whole=True), m.only)
                 return self.found(p, self.runner.run(env, m.codes, None if self.part else 0, whole=True), m.only)
             exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():
@@ -147,7 +150,7 @@ class Search:
                     break
             for env in (*self.starts.values(), *self.envs.values()):
                 env["FACTOR"] = factor
-            if max(self.misfit(p, m) for p in self.asked) < np.inf:
+            if abs(factor) < ABSURD and max(self.misfit(p, m) for p in self.asked) < np.inf:
                 yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
 
     def alike(self, m) -> list:
@@ -176,5 +179,6 @@ class Search:
         p = "one sequence" if "one sequence" in wrong else wrong[0]
         a = self.asked[p]
         theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}
-        bars = {n: 4 * a.bars[n] + self.loose * np.abs(a.ours[n]).max(initial=0) for n in theirs}
+        top = {n: max(np.abs(x).max(initial=0) for x in (a.ours[n], theirs[n])) for n in theirs}
+        bars = {n: 4 * a.bars[n] + self.loose * top[n] for n in theirs}
         return first_lines(self.of, self.part, self.envs[p], theirs, bars)

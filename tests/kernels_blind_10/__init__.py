@@ -1,0 +1,12 @@
+"""A tenth bank, in NumPy alone: 68 right kernels and 360 with a mistake, by somebody who had not read the checks.
+
+Most mistakes are those of kernels that go through tiles, chunks, parts or a cache: in the online softmax, in what the
+backward makes again, in what is kept for it.  The lines were written down before the first run.  In float64 and in
+float32 it saw all 360, located 341 (345 on review), named 251 and 250 by its author's reading; none of the 68 was
+called wrong.  Four reports gave a wrong cause.
+"""
+
+from ..bench.diagnoses import Case
+from .kernels import CASES as WRITTEN
+
+CASES = [Case(c.name, c.variant, c.build(), c.lines, c.mistake, c.options) for c in WRITTEN]
