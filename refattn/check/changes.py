@@ -129,8 +129,8 @@ class Changes:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
         kinds = {"made": x in self.names, "input": x not in (*self.names, *OPTIONS, "do"), "option": x in OPTIONS[1:],
-                 "square": letters[-2:] in SQUARES, "code": letters == of.code and x not in OPTIONS, "keep": x == "keep",
-                 "heads": letters in HEADS, "weights": weights,
+                 "square": letters[-2:] in SQUARES, "code": letters == of.code and x not in OPTIONS,
+                 "keep": x == "keep", "heads": letters in HEADS, "weights": weights,
                  "output": x == "c" and self.exponent and self.line.part == 0}
         yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
