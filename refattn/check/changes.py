@@ -128,10 +128,10 @@ class Changes:
         if letters is None or x not in self.scope:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
-        kinds = {"made": x in self.names, "input": x not in (*self.names, *OPTIONS, "do"), "option": x in OPTIONS[1:],
-                 "square": letters[-2:] in SQUARES, "code": letters == of.code and x not in OPTIONS,
-                 "keep": x == "keep", "heads": letters in HEADS, "weights": weights,
-                 "output": x == "c" and self.exponent and self.line.part == 0}
+        code = letters == of.code and x not in OPTIONS
+        kinds = {"made": x in self.names, "square": letters[-2:] in SQUARES, "keep": x == "keep", "weights": weights,
+                 "operand": code or x not in (*self.names, *OPTIONS, "do"), "heads": letters in HEADS, "code": code,
+                 "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:]}
         yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
             if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
