@@ -40,8 +40,8 @@ def length_rows() -> tuple:
     """The baselines and RegularGPT with the paper's chunks, then RegularGPT with chunks for shorter windows."""
     rows = [Row(label, {**CHARACTERS, **fields}, (*((figure, None) for figure in figures), None))
             for label, (fields, figures) in TABLE_3.items()]
-    own = [(f"RegularGPT, chunk {chunk}, 4 sub-layers", {"attention": "regular_gpt", "chunk": chunk, "layers": 4})
-           for chunk in (8, 16, 32)]
+    own = [(f"RegularGPT, chunk {chunk}, {n} sub-layers", {"attention": "regular_gpt", "chunk": chunk, "layers": n})
+           for chunk, n in ((8, 4), (16, 2), (16, 4), (32, 4))]
     own += [(words, {"attention": "softmax", "position": position}) for words, position in (
         ("KERPLE, power", "kerple_power"), ("rotary", "rotary"), ("sinusoidal", "interleaved"))]
     return (*rows, *(Row(label, {**CHARACTERS, **fields}, (None,) * len(TIMES)) for label, fields in own))

@@ -11,10 +11,9 @@ __all__ = ["FIGURE_7", "FUZZY_LOGIC", "FUZZY_LOGIC_EXPERTS", "SORT_OF_CLEVR", "S
            "Published", "figures_for"]
 
 OTHER_MODELS = Published("none", "Bhattamishra et al. 2020 trained other models. With protocol per_position an "
-                         "accuracy is of strings right at every position, so many in each window, not per length",
-                         {}, {})
-OTHER_CORPORA = Published("none", "the papers trained on other corpora", {}, {})
-NOTHING = Published("none", "no paper has this task", {}, {})
+                         "accuracy is of strings right at every position, so many in each window, not per length", {})
+OTHER_CORPORA = Published("none", "the papers trained on other corpora", {})
+NOTHING = Published("none", "no paper has this task", {})
 BY_TASK = {                    # of a recipe: TASK -> fields -> Published
     "fuzzy_logic": lambda x: FUZZY_LOGIC_EXPERTS if x.get("experts") else FUZZY_LOGIC,
     "sraven": lambda x: SRAVEN_EXPERTS if x.get("experts") else SRAVEN,

@@ -54,4 +54,4 @@ def regular_languages(x: dict) -> Published:
     row = TABLE_1.get(x["language"], {})
     figures = {attention: (figure[1], None) for (attention, size), figure in row.items() if size in (None, x["chunk"])}
     return Published("longer words", "Chi et al. 2023, table 1: accuracy, average over 3 seeds (and learning "
-                     "rates, as far as is known), 100,000 steps", figures, {})
+                     "rates, as far as is known), 100,000 steps", figures)

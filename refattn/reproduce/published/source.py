@@ -7,4 +7,3 @@ class Published(NamedTuple):
     metric: str                # heading in our table
     source: str                # one line: where it stands and how it was made
     figures: dict              # attention variant -> (mean, standard error or None)
-    elsewhere: dict            # rows of the same table that no attention variant stands for
