@@ -119,7 +119,8 @@ STATEMENTS = (
               beside_heads("held-out loss, beside 2, 4 and 8 heads", 2, 4, 8), quote=ACROSS_CAPACITIES),
     Statement("Compositional attention is better, on average over sizes of task and width", "C, figures 8, 9, table 6",
               sizes("held-out loss, beside 4 heads, mean of four sizes, 5,000 steps of 2 searches and 4 retrievals, "
-                    "20,000 of more", (2, 4, 32, 5_000), (2, 4, 64, 5_000), (4, 8, 64, 20_000), (4, 16, 64, 20_000)), quote=ACROSS_CAPACITIES),
+                    "20,000 of more", (2, 4, 32, 5_000), (2, 4, 64, 5_000), (4, 8, 64, 20_000), (4, 16, 64, 20_000)),
+              quote=ACROSS_CAPACITIES),
     Statement("Compositional attention is better with fewer retrievals than heads", "C, section 4, appendix B.7",
               Comparison("accuracy, mean of ESBN's four tasks, m = 95: 1 and 4 retrievals, beside 8 heads", "esbn",
                          esbn(95, 1, 4), ("esbn",), "paper", seen=True),
