@@ -20,6 +20,7 @@ from refattn.check.kernels import Call
 from refattn.check.probing import consistent
 from refattn.check.running import FUNCTIONS, Runner
 from refattn.check.subjects import drawn, subject
+from refattn.contract import contract as dot
 from refattn.layers.convolution import patches
 from refattn.verification import rounding
 from refattn.verification.cases import CASES
@@ -961,3 +962,65 @@ def test_a_huge_value_that_rms_head_hides_explains_no_mistake(page, line, change
                 PAGES[page].backward(saved, do)[2])
     found = check.diagnose(kernel, page)
     assert found.lines[0] == line, found
+
+
+EQUAL = {"q": 6, "k": 6, "d": 4, "e": 4}        # as nearly all self-attention has them: exchanged arrays have one shape
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("words, change", [
+    ("dk is given as dq, dq is given as dk", lambda g: {"dq": g["dk"], "dk": g["dq"]}),
+    ("dk is given as dv", lambda g: {"dv": g["dk"]}),
+    ("0 is given as dk, dk is given as dv", lambda g: {"dk": 0 * g["dk"], "dv": g["dk"]}),
+    ("dk + dq is given as dq", lambda g: {"dq": g["dq"] + g["dk"]}),
+    ("dv - dk is given as dk", lambda g: {"dk": g["dv"] - g["dk"]}),
+    ("", lambda g: {"dq": g["dk"], "dk": 1.5 * g["dq"]}),
+    ("", lambda g: {"dq": g["dk"], "dk": g["dq"], "dv": g["dv"] ** 2}),
+    ("", lambda g: {"dq": 2 * g["dk"]}),
+    ("", lambda g: {"dq": g["dk"] * np.nan})])
+def test_gradients_that_stand_in_the_place_of_others(words, change, dtype):
+    right = own(Call(None, "softmax", dtype))
+
+    def kernel(*arrays, **options):
+        found = right(*arrays, **options)
+        return found | change(found)
+    found = check.diagnose(kernel, "softmax", dtype=dtype, sizes=EQUAL)
+    assert (found.sentences[0] == words and found.named) if words else " is given as " not in str(found), found
+    if words.startswith("dk is given as dv"):
+        assert found.lines == ("backward (4)",)
+
+
+@pytest.mark.parametrize("words, kernel", [
+    ("(2), ds = a * (da - sum(a * da, 'k')): in line (1), ds is transposed",
+     lambda q, k, v, a, ds, do: {"dk": dot("bhqk,bkhd->bqhd", ds, q)}),
+    ("(1), dk = dot('bhqk,bqhd->bkhd', ds, q) * scale: k in place of q",
+     lambda q, k, v, a, ds, do: {"dk": dot("bhqk,bqhd->bkhd", ds, k)}),
+    ("(4), dv = dot('bhqk,bqhe->bkhe', cb, do): cb is transposed",
+     lambda q, k, v, a, ds, do: {"dv": dot("bhqk,bkhd->bqhd", a, do)}),
+    ("(4), dv = dot('bhqk,bqhe->bkhe', cb, do): q in place of do",
+     lambda q, k, v, a, ds, do: {"dv": dot("bhqk,bqhd->bkhd", a, q)})])
+def test_operands_of_one_shape_are_taken_for_one_another(words, kernel):
+    right = own(Call(None, "softmax", "float64"))
+
+    def wrong(q, k, v, do):
+        s = dot("bqhd,bkhd->bhqk", q, k) / 2
+        a = np.exp(s) / np.exp(s).sum(-1, keepdims=True)
+        da = dot("bqhe,bkhe->bhqk", do, v)
+        ds = a * (da - (a * da).sum(-1, keepdims=True)) / 2
+        return right(q, k, v, do=do) | kernel(q, k, v, a, ds, do)
+    found = check.diagnose(wrong, "softmax", dtype="float64", sizes=EQUAL)
+    assert found.named and words in str(found).replace(" of softmax_backward", ""), found
+
+
+@pytest.mark.parametrize("words, change", [
+    ("bias is transposed", lambda q, k, bias, keep: (q, k, bias.swapaxes(-1, -2), keep)),
+    ("keep is transposed", lambda q, k, bias, keep: (q, k, bias, keep.swapaxes(-1, -2))),
+    ("the product is transposed", lambda q, k, bias, keep: (k, q, bias, keep))])
+def test_what_is_transposed_in_a_forward_of_equal_sizes(words, change):
+    right = own(Call(None, "softmax", "float64", bias="bhqk", keep="qk"))
+
+    def wrong(q, k, v, bias, keep, do):
+        q, k, bias, keep = change(q, k, bias, keep)
+        return {"o": right(q, k, v, bias=bias, keep=keep, do=do)["o"]}
+    found = check.diagnose(wrong, "softmax", dtype="float64", bias="bhqk", keep="qk", sizes=EQUAL)
+    assert found.named and words in str(found), found

@@ -62,6 +62,7 @@ class Changes:
         exps = [each.text.partition("(")[2].partition(")")[0] for each in of.lines if each.text.startswith("exp(")]
         self.exponent = exps[0] if exps else None
         self.names = {each.name: each for each in of.lines}
+        self.alike = str.maketrans({"f": "e"} | {y: x for x, y in ("qk", "de") if sizes.get(x) == sizes.get(y, "none")})
         self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
                        "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
                        "tile": one("tile", keys if of.code[-1] == "k" else ()),
@@ -72,6 +73,14 @@ class Changes:
         if fields.get("Y") in {*OPTIONS} - {*self.scope}:
             return ()
         return rows(kinds, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
+
+    def axes(self, x) -> str:
+        """The letters of a value, one for keys and queries where they are as many, and one for features."""
+        return self.of.letters.get(x, "?").translate(self.alike)
+
+    def square(self, letters) -> bool:
+        """Whether the last two axes can be exchanged, to the same shape."""
+        return letters[-2:] in SQUARES or letters.translate(self.alike)[-2:] == "qq"
 
     def along(self, kind, letters, **fields):
         """Every axis handled wrongly."""
@@ -86,7 +95,7 @@ class Changes:
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
         kinds = {"line": True, "line of the code": line.letters == of.code,
-                 "line of a square": line.letters[-2:] in SQUARES,
+                 "line of a square": self.square(line.letters),
                  "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text,
                  "line of weights": line.part and "inverse(sum(" in line.text}
@@ -129,12 +138,12 @@ class Changes:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
         code = letters == of.code and x not in OPTIONS
-        kinds = {"made": x in self.names, "square": letters[-2:] in SQUARES, "keep": x == "keep", "weights": weights,
+        kinds = {"made": x in self.names, "square": self.square(letters), "keep": x == "keep", "weights": weights,
                  "operand": code or x not in (*self.names, *OPTIONS, "do"), "heads": letters in HEADS, "code": code,
                  "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:]}
         yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
-            if y != x and of.letters.get(y, "?").replace("f", "e") == letters.replace("f", "e"):
+            if y != x and self.axes(y) == self.axes(x):
                 yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
         yield from self.along("axis", letters, x=x)
 
@@ -166,6 +175,7 @@ class Changes:
             yield from self._of_reduction(call, x, text, node.args[1].value, twin)
         elif call == "dot":
             ahead, behind = x.strip("'").split("->")
+            yield from self.rows("dot of a square", text=text) if self.square(behind) else ()
             for letter in dict.fromkeys(ahead.replace(",", "")):
                 yield from self.rows("dot", text=text, letter=letter) if letter not in behind else ()
         elif call in MISTAKES:

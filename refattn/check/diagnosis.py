@@ -116,8 +116,36 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
         words = f"{misshapen[0].name} has {misshapen[0].where}"
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen[0].name]
         return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))
+    if part and (given := exchanged(asked, names)):
+        lines = dict.fromkeys(f"backward ({x.tag})" for of in forms[:1] for x in of.lines if x.part and x.name in given)
+        words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
+        return Diagnosis(worst.comparison, verdict, tuple(lines), (words,), True, max(fit for _, fit in given.values()))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     return diagnosed(searches, worst, verdict, names)
+
+
+def exchanged(asked, names) -> dict:
+    """{wrong gradient: (gradient, or sum of some, that is given in its place, error in error bars)}.
+
+    {} where that is not all that is wrong, or where none of them has anything of another gradient.
+    """
+    found, moved = {}, False
+    for n in (n for n in names if any(n in a.wrong for a in asked.values())):
+        every = [a for a in asked.values() if n in a.theirs]
+        alike = [x for x in names if all(x in a.ours and a.ours[x].shape == a.theirs[n].shape for a in every)]
+        if not alike or not all(a.finite[n].all() for a in every):
+            return {}
+        columns, given = (np.concatenate(x) for x in zip(*(
+            (np.stack([a.ours[x].ravel() for x in alike], 1), a.theirs[n].ravel()) for a in every), strict=True))
+        times = np.rint(np.linalg.lstsq(columns, given)[0])
+        bars = np.concatenate([np.stack([a.bars[x].ravel() for x in alike], 1) for a in every])
+        fit = (abs(given - columns @ times) / np.maximum(bars @ abs(times), 1e-300)).max(initial=0)
+        if not fit <= 1 or abs(times).max() > 1:
+            return {}
+        terms = {x: t for t, x in sorted(zip(-times, alike, strict=True)) if t}          # the minuses last
+        moved |= bool({*terms} - {n})
+        found[n] = " ".join(f"{'+' if t < 0 else '-'} {x}" for x, t in terms.items()).removeprefix("+ ") or "0", fit
+    return found if moved else {}
 
 
 def of_another_page(call, sizes, seed, found) -> Diagnosis:

@@ -82,7 +82,7 @@ def of_one_line(of, i, texts, sizes, costs):
     for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)) if 1 in costs else ():
         if x in scope and texts[i].count(x) > 1:
             others = [(f"{y} in place of {x} throughout", y) for y in scope
-                      if y != x and of.letters.get(y) == of.letters[x]]
+                      if y != x and changes.axes(y) == changes.axes(x)]
             others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
             for words, y in others:
                 yield Mutant(line, words, 1, {i: renamed(texts[i], {x: y})}, x)
@@ -140,7 +140,9 @@ def misread(of, part, texts, sizes, costs):
         kinds = {"heads": name in ("q", "k", "v", "do"), "option": name in OPTIONS[1:] and name in of.letters,
                  "keep": name == "keep" and name in of.letters, "at": name == "at", "do": name == "do",
                  "ignored": name in ("dend", "state")}
-        found += Changes(of, of.lines[0], (), sizes).rows(kinds, x=name)
+        changes = Changes(of, of.lines[0], (), sizes)
+        kinds["square"] = name in OPTIONS and changes.square(letters)
+        found += changes.rows(kinds, x=name)
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:
