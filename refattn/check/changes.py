@@ -16,7 +16,6 @@ EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", 
 EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
 FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
 POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
-SQUARES = "ef", "ee", "nn"
 HEADS = {"bqhd", "bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"}
 
 
@@ -62,7 +61,8 @@ class Changes:
         exps = [each.text.partition("(")[2].partition(")")[0] for each in of.lines if each.text.startswith("exp(")]
         self.exponent = exps[0] if exps else None
         self.names = {each.name: each for each in of.lines}
-        self.alike = str.maketrans({"f": "e"} | {y: x for x, y in ("qk", "de") if sizes.get(x) == sizes.get(y, "none")})
+        same: dict = {}                                     # of axes of one size one letter
+        self.alike = str.maketrans({x: same.setdefault(n, x) for x, n in sizes.items()})
         self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
                        "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
                        "tile": one("tile", keys if of.code[-1] == "k" else ()),
@@ -75,12 +75,18 @@ class Changes:
         return rows(kinds, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
 
     def axes(self, x) -> str:
-        """The letters of a value, one for keys and queries where they are as many, and one for features."""
+        """The letters of a value, one for all axes of one size."""
         return self.of.letters.get(x, "?").translate(self.alike)
 
-    def square(self, letters) -> bool:
-        """Whether the last two axes can be exchanged, to the same shape."""
-        return letters[-2:] in SQUARES or letters.translate(self.alike)[-2:] == "qq"
+    def head_axis(self, letters) -> int:
+        """Where the heads are, or the searches, of what has batch and heads; 0 otherwise."""
+        return letters.find(self.of.code[1]) if letters[:1] == "b" and self.of.code[1] in letters else 0
+
+    def squares(self, letters) -> dict:
+        """Ranges of pairs of neighbouring axes that can be exchanged, to the same shape."""
+        same, last = letters.translate(self.alike), len(letters) - 2
+        return {"over": [{"over": f" over {' and '.join(letters[i:i + 2])}" * (i < last), "here": i, "there": i + 1}
+                         for i in range(last + 1) if same[i] == same[i + 1]]}
 
     def along(self, kind, letters, **fields):
         """Every axis handled wrongly."""
@@ -95,12 +101,13 @@ class Changes:
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
         kinds = {"line": True, "line of the code": line.letters == of.code,
-                 "line of a square": self.square(line.letters),
+                 "square": True, "batch and heads": self.head_axis(line.letters),
                  "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text,
                  "line of weights": line.part and "inverse(sum(" in line.text}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
-        yield from self.rows(kinds, {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends}, **fields)
+        ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, **self.squares(line.letters)}
+        yield from self.rows(kinds, ranges, **fields, heads=self.head_axis(line.letters))
         yield from self.along("line along an axis", line.letters, **fields)
 
     def of_node(self, node, twin):
@@ -138,13 +145,17 @@ class Changes:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
         code = letters == of.code and x not in OPTIONS
-        kinds = {"made": x in self.names, "square": self.square(letters), "keep": x == "keep", "weights": weights,
+        kinds = {"made": x in self.names, "square": True, "keep": x == "keep", "weights": weights,
                  "operand": code or x not in (*self.names, *OPTIONS, "do"), "heads": letters in HEADS, "code": code,
-                 "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:]}
-        yield from self.rows(kinds, x=x, size=" / n_".join(weights[1]) if weights else "")
+                 "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:],
+                 "batch and heads": self.head_axis(letters)}
+        yield from self.rows(kinds, self.squares(letters), x=x, name=x, heads=self.head_axis(letters),
+                             size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
             if y != x and self.axes(y) == self.axes(x):
                 yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
+                if code and self.line.part and y not in OPTIONS:
+                    yield 1, f"{x} was multiplied by {y} before", f"({x} * {y})"
         yield from self.along("axis", letters, x=x)
 
     def _of_sum(self, node, twin):
@@ -175,7 +186,8 @@ class Changes:
             yield from self._of_reduction(call, x, text, node.args[1].value, twin)
         elif call == "dot":
             ahead, behind = x.strip("'").split("->")
-            yield from self.rows("dot of a square", text=text) if self.square(behind) else ()
+            yield from self.rows("dot of a square", self.squares(behind), text=text)
+            yield from self._of_places(ahead.split(",") + [behind], node, twin)
             for letter in dict.fromkeys(ahead.replace(",", "")):
                 yield from self.rows("dot", text=text, letter=letter) if letter not in behind else ()
         elif call in MISTAKES:
@@ -187,6 +199,17 @@ class Changes:
             peak = f"largest(exp({self.exponent}) * keep, (-1,))" if x.startswith("sum(x") else "0.0"
             yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak, inside=inside, own=own,
                                  h="h" if "h" in self.names else "x")
+
+    def _of_places(self, parts, node, twin):
+        """A product in which one array, or the result, has the key's place in place of the query's, or the reverse."""
+        if "qk".translate(self.alike) != "qq":
+            return
+        for i, letters in enumerate(parts):
+            if ("q" in letters) != ("k" in letters):
+                place, other = ("key", "query") if "q" in letters else ("query", "key")
+                what = ast.unparse(twin.args[i + 1]) if i < 2 else self.line.name
+                yield from self.rows("place", what=what, place=place, other=other, i=i, parts=ast.unparse(node.args[0]),
+                                     a=ast.unparse(node.args[1]), b=ast.unparse(node.args[2]))
 
     def _of_reduction(self, call, x, text, own, twin):
         letters, words = reduced(self.of, twin), twin.args[1].value

@@ -6,6 +6,7 @@ Mechanical: the syntax tree of each line is walked, and at each node `changes` s
 import ast
 import re
 from functools import partial
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from .changes import OPTIONS, Changes, one, rows
@@ -63,6 +64,7 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
     if 1 in costs:
         yield from moved(of, part, texts)
         yield from badly_scaled(of, part, texts)
+        yield from interchanged(of, part, texts, sizes)
     yield from misread(of, part, texts, sizes, costs)
 
 
@@ -129,6 +131,16 @@ def badly_scaled(of, part, texts):
                          {i: renamed(texts[i], {"scale": new}) for i in uses})
 
 
+def interchanged(of, part, texts, sizes):
+    """Two inputs of one shape that are taken for one another in every line."""
+    axes, lines = Changes(of, of.lines[0], (), sizes).axes, [i for i, line in enumerate(of.lines) if line.part == part]
+    for x, y in combinations([n for n in ("q", "k", "v", "do", "selector") if n in of.letters], 2):
+        uses = [i for i in lines if re.search(rf"\b({x}|{y})\b", texts[i])]
+        if uses and axes(x) == axes(y):
+            yield Mutant(of.lines[uses[0]], f"{x} and {y} are exchanged", 1,
+                         {i: renamed(texts[i], {x: y, y: x}) for i in uses})
+
+
 def misread(of, part, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
@@ -141,8 +153,9 @@ def misread(of, part, texts, sizes, costs):
                  "keep": name == "keep" and name in of.letters, "at": name == "at", "do": name == "do",
                  "ignored": name in ("dend", "state")}
         changes = Changes(of, of.lines[0], (), sizes)
-        kinds["square"] = name in OPTIONS and changes.square(letters)
-        found += changes.rows(kinds, x=name)
+        heads = changes.head_axis(letters)
+        kinds |= {"square": name in OPTIONS, "batch and heads": heads}
+        found += changes.rows(kinds, changes.squares(letters), x=name, name=name, heads=heads)
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:

@@ -5,10 +5,12 @@ running sum that is never rescaled.
 """
 
 import ast
+import re
 from functools import cache
 
 import numpy as np
 
+from ..contract import contract
 from .formulas import KNOWN, Formulas, start
 
 
@@ -53,10 +55,29 @@ def along(x, axis, how):
     return np.where(lost, 0, x.take(places, axis))
 
 
-def folded(x, how):
-    """(b, t, h, d) with positions and heads taken for one another in memory."""
-    b, t, h, d = x.shape
-    return x.reshape(b, h, t, d).swapaxes(1, 2) if how == "split" else x.swapaxes(1, 2).reshape(x.shape)
+def folded(x, i, j, back=False, heads=2):
+    """(b, h, t, d), heads being axis `heads`, with axes i and j taken for one another in memory."""
+    x = x.swapaxes(1, heads)
+    y = x.swapaxes(i, j)
+    return (x.reshape(y.shape).swapaxes(i, j) if back else y.reshape(x.shape)).swapaxes(1, heads)
+
+
+def _elsewhere(spec, x, y, moved):
+    """A product in which the first array, the second or the result has the place of the key and not of the query.
+
+    Or that of the query and not of the key: there are as many of them.
+    """
+    parts, arrays = re.split(",|->", spec), [x, y]
+    n = x.shape[max(map(parts[0].find, "qk"))]
+    parts[moved] = parts[moved].translate(str.maketrans("qk", "kq"))
+    for i in 0, 1:
+        for letter in {*parts[i]} - {*parts[1 - i], *parts[2]}:
+            arrays[i], parts[i] = arrays[i].sum(parts[i].index(letter)), parts[i].replace(letter, "")
+    own = "".join(letter for letter in parts[2] if letter in parts[0] + parts[1])
+    found = contract(f"{parts[0]},{parts[1]}->{own}", *arrays)
+    for i, letter in enumerate(parts[2]):
+        found = found if letter in own else found[(slice(None),) * i + (None,)].repeat(n, i)
+    return found
 
 
 def _last(at, first=False):
@@ -103,6 +124,7 @@ FUNCTIONS = KNOWN | {
     "drift": _drift, "causal": _causal, "power_of_two": lambda n: 1 << (n - 1).bit_length(),
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
+    "elsewhere": _elsewhere,
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0), "reciprocal": lambda x: 1 / x,
     "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within,
