@@ -80,7 +80,7 @@ class Changes:
 
     def head_axis(self, letters) -> int:
         """Where the heads are, or the searches, of what has batch and heads; 0 otherwise."""
-        return letters.find(self.of.code[1]) if letters[:1] == "b" and self.of.code[1] in letters else 0
+        return max(0, letters.find(self.of.code[1])) if letters[:1] == "b" and letters != "bias" else 0
 
     def squares(self, letters) -> dict:
         """Ranges of pairs of neighbouring axes that can be exchanged, to the same shape."""
