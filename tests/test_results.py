@@ -59,7 +59,7 @@ def test_the_runs_of_table_6_are_its_first_cell_and_the_results_have_them_seed_b
     for run in found:
         chosen = {name: run["fields"][name] for name in ("attention", "held_out", "seed")}
         assert RECIPES[run["task"]](**run["fields"]) == recipe("contextual_retrieval", "2s4r-64", **chosen)
-    seeds = {False: range(3), True: range(5)}               # held out or not
+    seeds = {False: range(3), True: range(6)}               # held out or not
     assert len(found) == 2 * sum(map(len, seeds.values()))
     loss = {(run["fields"]["held_out"], run["fields"]["seed"]): run["metrics"][
         "held_out" if run["fields"]["held_out"] else "train"]["loss"]
@@ -70,6 +70,22 @@ def test_the_runs_of_table_6_are_its_first_cell_and_the_results_have_them_seed_b
     apart = mean(run["metrics"]["held_out"]["loss"] * (1 if run["fields"]["attention"] == "softmax" else -1) * 2
                  for run in found if run["fields"]["held_out"]).mean
     assert f"softmax attention is behind by {apart:.3f}" in RESULTS
+
+
+def test_the_main_claims_of_c_and_r_in_the_readme():
+    readme = words_of("README.md")
+    line, = (row for row in judged() if row["words"].startswith("Compositional attention is better on held-out")
+             and "100,000 steps" in row["measured"])
+    runs = [run for run in records.load("contextual_retrieval_2s4r_64")["runs"] if run["fields"]["held_out"]]
+    ours = [f"{mean(run['metrics']['held_out']['loss'] for run in runs if run['fields']['attention'] == name).mean:.3f}"
+            for name in ("compositional", "softmax")]
+    (low, high), short = line["interval_95"], line["verdict"].removesuffix(" at the paper's scale")
+    assert (f"is {ours[0]} for compositional and {ours[1]} for softmax attention, {line['effect']:+.3f} [{low:+.3f}, "
+            f"{high:+.3f}] apart (n = {len(line['differences'])}): {short}; the paper has 0.28 and 0.96.") in readme
+    line, = (row for row in judged() if row["words"].startswith("RegularGPT beats a vanilla Transformer"))
+    low, high = line["interval_95"]
+    assert (f"RegularGPT answers {line['effect']:+.3f} [{low:+.3f}, {high:+.3f}] more than a Transformer "
+            f"(n = {len(line['differences'])}): {line['verdict']}.") in readme
 
 
 def test_the_separation_is_that_of_its_runs():
