@@ -100,9 +100,9 @@ class Changes:
         """Of the whole line, x in words that can be run."""
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
-        kinds = {"line": True, "line of the code": line.letters == of.code,
-                 "square": True, "batch and heads": self.head_axis(line.letters),
-                 "line of heads": len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk",
+        heads = len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk"
+        kinds = {"line": True, "line of the code": line.letters == of.code, "square": True, "reshaped": heads,
+                 "batch and heads": self.head_axis(line.letters), "line of heads": heads,
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text,
                  "line of weights": line.part and "inverse(sum(" in line.text}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
@@ -147,8 +147,8 @@ class Changes:
         code = letters == of.code and x not in OPTIONS
         kinds = {"made": x in self.names, "square": True, "keep": x == "keep", "weights": weights,
                  "operand": code or x not in (*self.names, *OPTIONS, "do"), "heads": letters in HEADS, "code": code,
-                 "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:],
-                 "batch and heads": self.head_axis(letters)}
+                 "reshaped": letters in HEADS, "batch and heads": self.head_axis(letters),
+                 "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:]}
         yield from self.rows(kinds, self.squares(letters), x=x, name=x, heads=self.head_axis(letters),
                              size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
