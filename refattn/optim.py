@@ -63,7 +63,7 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
 def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
 
-    Source: H and R have epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Differs: 1e-30 in place of 0.
+    Source: R has epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Differs: 1e-30 in place of 0.
     Raises ValueError for a limit below 0.
     Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0.
     """

@@ -489,7 +489,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * The code gives the contextual retrieval network an "own value" of the searching object beside the searches'
 #   outputs, in both models; the text has "an extra value" and no more. Here it is a path of its own, so that any attention
 #   layer fits.
-# * The weights of the answer's sum are drawn, says the text; the code has one fixed list. Here: the fixed list.
+# * The weights of the answer's sum were drawn once, says the text; the code has the list. Here: that list.
 # * The key map sits in the selector here; its bias, which softmax over retrievals cannot see, is a parameter with
 #   gradient 0, so that parameters count as in C's Table 6.
 # * C trains 100,000 steps of 256 sets at 0.0001; this tutorial's figures are no reproduction.

@@ -258,7 +258,7 @@ np.testing.assert_allclose(pairs.sum(axis=1), 1, rtol=1e-5)
 # %% [markdown]
 # ## 5. The first updates of Sort-of-CLEVR
 #
-# Questions about one object only, one application, 6,000 updates: an eightieth of C's. White counts as nothing here
+# Questions about one object only, one application, 6,000 updates, a 26th of C's of this kind. White counts as nothing here
 # and a full colour as 8, which shortens the time in which nothing is learned.
 # Two versions of this experiment were tried, one seed each, and both stayed near guessing; the one shown was chosen
 # after looking, for its clearer contrast below, so it illustrates and proves nothing.

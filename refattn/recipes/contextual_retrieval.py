@@ -1,4 +1,4 @@
-"""Contextual retrieval with compositional attention or any attention variant: the sixteen settings of table 6.
+"""Contextual retrieval with compositional attention or any attention variant: the thirty-two settings of table 6.
 
 A setting of table 6 is a scale (task and width, its eight cells) and an attention: `compositional` with as many
 searches and retrievals as the task has, or `softmax` with `heads` heads.  The total widths of queries, keys and values

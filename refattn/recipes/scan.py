@@ -2,7 +2,7 @@
 
 One encoder block and one decoder block, each applied three times, post-LN, around softmax or compositional attention;
 the read-out is the actions' embedding, with a bias.
-Source: C, section 4.6, table 4, appendix F, and the released code: Adam at a constant rate, global norm 5, batches of
+Source: C, section 4.6, table 4, appendix C.6, and the released code: Adam at a constant rate, global norm 5, batches of
 256 drawn with replacement, dropout 0.1 of embeddings, sub-layers, hidden features and, of softmax attention only, of
 pairs.  Linear scoring, which the query cannot change, is what ran; the text presents dot scoring.
 Differs: accuracy is of the last step, as published; evaluation decodes as many tokens as the longest answer has.

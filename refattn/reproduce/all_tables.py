@@ -132,7 +132,7 @@ def beside_the_same_lengths(language: str, figures) -> tuple:
 
 TABLE_1_OF_R = Table(
     "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
-    "Chi et al. 2023, RegularGPT, table 1: maximum and average over 3 seeds", "regular_languages",
+    "Chi et al. 2023, RegularGPT, table 1: maximum and average over 3 seeds and settings", "regular_languages",
     (Column("maximum", "longer", "accuracy", extreme=max), Column("average", "longer", "accuracy"),
      Column("maximum to 100", "longer", "to_100", extreme=max), Column("average to 100", "longer", "to_100"),
      Column("worst length", "longer", "worst", extreme=min)),

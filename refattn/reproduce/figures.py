@@ -49,7 +49,7 @@ FIGURE_2B = Table(
     grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("fuzzy_logic_codes",),
     default_scale="short", remarks=("shuffled: regressions on shuffled labels.",))
 FIGURE_5F = Table(
-    "figure-5f", "Figure 5F of H, SRAVEN: macro-F1 of the rule from the code, by layer",
+    "figure-5f", "Figure 5F of H, SRAVEN: macro-F1 of the rule from the code of the second panel, by layer",
     SCHUG.format("figure 5F") + CURVES, "sraven",
     tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("sraven_codes",),
@@ -58,7 +58,7 @@ ACCURACY = "held_out", "panel_accuracy"
 SIZES = {"width x 1": {}, "width x 2": {"wider": 2}, "width x 4": {"wider": 4}, "depth 8": {"layers": 8},
          "depth 16": {"layers": 16}}
 FIGURE_4 = Table(
-    "figure-4", "Figures 4 and A4 of H, SRAVEN: held-out accuracy by instances, width and depth",
+    "figure-4", "Figure 4 of H, SRAVEN: held-out accuracy by instances, width and depth",
     SCHUG.format("figure 4") + CURVES, "sraven",
     tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
@@ -225,9 +225,10 @@ def of_regular(name, title, language, draw) -> Picture:
 
 
 PICTURES = (
-    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by target and terms",
+    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes of the last layer by target and terms",
             SCHUG.format("figures 2D and A2"), "fuzzy_logic", {"attention": "hyla"}, codes_of_terms),
-    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by target and rule", codes_of_rules),
+    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes of the last layer by target and rule",
+              codes_of_rules),
     of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", cosines_of_rules),
     of_sraven("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", codes_of_rules, "softmax",
               layers=16),

@@ -13,7 +13,7 @@ COLUMNS = (Column("test perplexity", "test", "perplexity"), Column("test bits", 
            Column("validation bits", "validation", "bits"))
 OTHER = ("Characters of tiny Shakespeare; words of WikiText-2, trained on its validation file and tested on its test "
          "file, since its training file is not at hand: small corpora, which the papers do not use.",
-         "Everything is float32; the papers trained in half precision or bfloat16.")
+         "Everything is float32; the papers trained in mixed or half precision, or bfloat16.")
 
 FIGURE_6 = Table(
     "figure-6", "Figure 6 of H, language modelling: attention variants at equal parameters",
@@ -28,7 +28,7 @@ FIGURE_6 = Table(
 FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
     "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean and standard error, from the "
-    "deviation over 3 seeds", "text",
+    "deviation over the code's 3 seeds", "text",
     COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)), None, None))
                    for name, (mean, sd) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)

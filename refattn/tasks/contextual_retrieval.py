@@ -6,7 +6,7 @@ one-hot vector.  Search s of object i wins the object j /= i with the nearest z_
     y_i = sum_s alpha_s (retrieval feature number preference_s of object i, read off winner_s)        eq. (15)-(18)
 
 Source: Compositional Attention, section 4.1, appendix C.1, table 5, and the authors' code.
-Differs: from the paper as the code does (alpha is one fixed list, not drawn; its first S entries are used; the tuples
+Differs: from the paper as the code does (alpha is its fixed list, of which the first S entries are used; the tuples
 held out follow from their numbers, see `division`).  From the code: other random numbers, in float32; `alpha_seed`
 draws other weights; `share` is the code's 0.8 unless given.
 Symbols: searches is S, retrievals is R, objects is N; a tuple is the preferences of one object, one for each search.

@@ -16,7 +16,7 @@ TABLE_6 = {
     (4, 16, 512): {4: (0.59, 0.81), 16: (0.67, 0.83), 64: (0.77, 0.90), 0: (0.20, 0.24)},
 }
 
-# Perplexity of WikiText-103's test, section 4.7, with the deviation over 3 seeds
+# Perplexity of WikiText-103's test, section 4.7, with the deviation over the code's 3 seeds
 FIGURE_7 = {"softmax": (39.6, 0.3), "compositional": (38.8, 0.0)}
 
 
@@ -89,7 +89,7 @@ def multitask_images(x: dict) -> Published:
 
 
 CUTOFFS = 22, 24, 25, 26, 27, 28, 29, 30
-# Retrievals, or 0 for softmax attention -> (accuracy, standard deviation over 5 runs) at each of CUTOFFS.
+# Retrievals, or 0 for softmax attention -> (accuracy, standard deviation over the code's 5 runs) at each of CUTOFFS.
 TABLE_4 = {
     0: ((0.01, 0.01), (0.06, 0.02), (0.12, 0.04), (0.11, 0.06), (0.22, 0.08), (0.02, 0.04), (0.03, 0.06), (0.05, 0.08)),
     1: ((0.01, 0.01), (0.03, 0.02), (0.24, 0.07), (0.34, 0.08), (0.38, 0.18), (0.10, 0.11), (0.13, 0.10), (0.08, 0.06)),
@@ -111,8 +111,8 @@ def sequences_accuracy(cutoff: int, retrievals: int):
 def scan(x: dict) -> Published:
     """Table 4 at a cut-off, for softmax attention with 8 heads and compositional attention with so many retrievals."""
     figures = beside(*(sequences_accuracy(x["cutoff"], r) for r in (0, x["retrievals"])))
-    return Published("longer", "Mittal et al. 2022, table 4: the last of probably 50,000 steps, 5 runs; compositional "
-                     "attention there is that of linear scoring, whatever runs here", figures)
+    return Published("longer", "Mittal et al. 2022, table 4: the last of probably 50,000 steps, the code's 5 runs; "
+                     "compositional attention there is that of linear scoring, whatever runs here", figures)
 
 
 ESBN = Published("held-out accuracy", "Mittal et al. 2022, figures 6 and 17: curves, no numbers", {})

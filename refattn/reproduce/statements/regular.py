@@ -94,11 +94,11 @@ STATEMENTS = (
     Statement("A chunk of 3 makes PARITY harder than one of 2", "R, section 5.3, table 1", languages(
         "the same, of seeds in which both learned the trained lengths", PARITY, CHUNK_3, given=LEARNED)),
     *(Statement("RegularGPT is cheaper than L layers of attention where K < 3.11 L", "R, section 3.4", Computed(
-        f"pairs of query and key at T = 512, C = 128, K = 3 of those of one layer, whole levels; {words}", ratio, 1.0),
+        f"pairs of query and key at T = 512, C = 128, K = 5 of those of two layers, whole levels; {words}", ratio, 1.0),
                 quote="as long as K < 3L, our model is likely to be more efficient than a vanilla Transformer")
       for words, ratio in (
-        ("C of each query, of T² as in R", lambda: pairs(512, 128, 3) / 512**2),
-        ("keys that exist, of a causal layer's", lambda: pairs(512, 128, 3, "mask") / (512 * 513 / 2)))),
+        ("C of each query, of T² as in R", lambda: pairs(512, 128, 5) / (2 * 512**2)),
+        ("keys that exist, of a causal layer's", lambda: pairs(512, 128, 5, "mask") / (512 * 513)))),
     Statement("Modular Arithmetic is too hard for a chunk of 3", "R, section 5.3, table 1", None,
               "1,000,000 steps, 20 core-hours a run",
               quote="a larger C seems to pose a challenge to RegularGPT on the Modular Arithmetic task"),
