@@ -28,17 +28,29 @@ def check_integers(values: dict, *names, least: int = 1) -> None:
         values[name] = check_integer(name, values[name], least)
 
 
+def check_number(name, value, below=np.inf):
+    """Nothing, or a ValueError unless value is a number with 0 <= value < below."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not (number and 0 <= value < below):
+        allowed = "of at least 0" if below == np.inf else f"from 0 up to, but not including, {below}"
+        raise ValueError(f"{name} is {value!r}; allowed: numbers {allowed}")
+
+
 def check_fraction(name, value):
     """Nothing, or a ValueError unless value is a number with 0 <= value < 1."""
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not (number and 0 <= value < 1):
-        raise ValueError(f"{name} is {value!r}; allowed: numbers from 0 up to, but not including, 1")
+    check_number(name, value, 1)
 
 
 def check_switch(name, value):
     """Nothing, or a ValueError unless value is True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} is {value!r}; allowed: True and False")
+
+
+def check_switches(values: dict, *names):
+    """`check_switch` of the named values."""
+    for name in names:
+        check_switch(name, values[name])
 
 
 def check_choice(name, value, allowed, how="allowed"):

@@ -84,7 +84,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     """sum over the letters that stand in both operands and not in the result, of a times b.
 
     Shapes: as the letters of `spec` say.  `order` sets memory only, never axes: the result's letters from slowest to
-    fastest, or an array of the result's shape whose memory order is to be followed, unless letters of a and of b
+    fastest, or an array with the result's axes whose memory order is to be followed, unless letters of a and of b
     interleave in it.  `out` receives the result.
     Raises ValueError for a bad spec, order, `out` or disagreeing sizes.
 
@@ -93,16 +93,15 @@ def contract(spec: str, a, b, *, order=None, out=None):
     (2, 4)
     """
     if order is not None and type(order) is not str:
-        strides = dict(zip(spec[len(spec) - order.ndim:], order.strides, strict=True))
+        strides = dict(zip(spec.partition("->")[2], order.strides, strict=True))
         order = "".join(sorted(strides, key=lambda letter: -strides[letter]))       # from the slowest to the fastest
-    p = plan(spec, order)
+    xp, p = array_module(a, b), plan(spec, order)
     size = _sizes(spec, p.a, p.b, a.shape, b.shape)
     if out is not None:
         if out.shape != (shape := tuple(size[x] for x in p.result)):
             raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {shape}")
         out[...] = contract(spec, a, b, order=order)
         return out
-    xp = array_module(a, b)
     dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
     if not p.inner:
         return _outer(p, size, a, b, xp, dtype)
@@ -122,7 +121,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     return c.reshape([size[x] for x in p.memory]).transpose(p.axes_memory)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)                                      # some are as long as batch times time
 def constant(value: float, n: int, dtype, xp):
     """n times the value."""
     return read_only(xp.full(n, value, dtype=dtype))

@@ -1,9 +1,9 @@
 """Losses: the value and its gradient together, since no loss is ever needed twice.
 
 The value is a 0-d array on the device of its arguments: nothing here waits.  Value and gradient have the dtype of the
-first argument, whatever that of targets and weights.  All raise ValueError for shapes that differ from those named,
-for a mean of no terms and, in host memory, for classes that there are not and for weights that sum to 0, which on a
-device, that nobody waits for, give NaN.
+first argument, whatever that of targets and weights.  All raise TypeError unless it is of floating point, ValueError
+for shapes that differ from those named, for a mean of no terms and, in host memory, for classes that there are not and
+for weights that sum to 0, which on a device, that nobody waits for, give NaN.
 """
 
 from math import prod
@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from .ops import check_numbers, sigmoid
-from .xp import array_module, fitted
+from .xp import array_module, check_alike, fitted
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
 
@@ -35,14 +35,16 @@ def check_classes(target, shape, classes: int) -> None:
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
+    check_alike(y=y)
     error, n = y - fitted(target, "target", y.shape, y.dtype), terms(y.shape)
     return (error * error).sum() / n, error * (2 / n)
 
 
 def mean_absolute_error(y, target):
     """L = mean |y - target|.  Returns L, dy; dy = 0 where they are equal."""
+    xp = check_alike(y=y)
     error, n = y - fitted(target, "target", y.shape, y.dtype), terms(y.shape)
-    sign = array_module(y).sign(error.real).astype(y.dtype)
+    sign = xp.sign(error.real).astype(y.dtype)
     return (error * sign).sum() / n, sign * (1 / n)
 
 
@@ -89,7 +91,7 @@ def cross_entropy(logits, target, weight=None):
     returns : a 0-d array, and ... v
     """
     check_classes(target, logits.shape[:-1], logits.shape[-1])
-    xp, weight = array_module(logits), fitted(weight, "weight", target.shape, logits.dtype)
+    xp, weight = check_alike(logits=logits), fitted(weight, "weight", target.shape, logits.dtype)
     hit = target[..., None] == xp.arange(logits.shape[-1], dtype=np.int64)      # the targets' dtype may be too short
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)
@@ -114,9 +116,8 @@ def binary_cross_entropy(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ...
     """
-    target = fitted(target, "target", logits.shape, logits.dtype)
+    xp, target = check_alike(logits=logits), fitted(target, "target", logits.shape, logits.dtype)
     weight = fitted(weight, "weight", logits.shape, logits.dtype)
-    xp = array_module(logits)
     up = logits * (logits.real > 0)
     loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
     share = 1 / terms(logits.shape) if weight is None else weight * (1 / terms(logits.shape, weight))

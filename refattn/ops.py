@@ -254,8 +254,7 @@ def silu_backward(x, dy):
 
 def check_epsilon(epsilon) -> None:
     """Nothing, or a ValueError for what a root is not to be taken of."""
-    if not 0 <= epsilon < float("inf"):
-        raise ValueError(f"epsilon is {epsilon!r}; allowed: numbers of at least 0")
+    checks.check_number("epsilon", epsilon)
 
 
 def layer_norm(x, scale, shift, epsilon: float = 1e-6):
@@ -342,6 +341,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     """a[b,h,T] = rho[b,1,T] * s[b,h,T], rho[b,1,T] = 1 / sqrt(mean_h(s[b,h,T] ** 2) + epsilon).  Returns a, rho.
 
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
+    Squares are of s's dtype: in float16 scores above 255 are infinite squared, and a is 0; in float32 above 1.8e19.
     """
     xp = array_module(s)
     check_epsilon(epsilon)

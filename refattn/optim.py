@@ -7,7 +7,7 @@ device.
 from math import cos, pi
 from typing import Any, NamedTuple
 
-from .checks import check_choice, check_integer
+from .checks import check_choice, check_fraction, check_integer, check_number
 from .xp import array_module, check_alike, fitted
 
 __all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
@@ -32,16 +32,18 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes, ValueError for grads or a mask of another shape, a negative
-    rate, a step below 1.
+    Raises TypeError for arrays of several dtypes (the mask may have its own), ValueError for one of another shape, a
+    step below 1, a negative rate, decay or epsilon, a beta that is not in [0, 1).
     """
     check_integer("step", step)
-    if not rate >= 0:
-        raise ValueError(f"rate is {rate}; allowed: numbers of at least 0")
+    for name, value in ("rate", rate), ("decay", decay), ("epsilon", epsilon):              # before anything is changed
+        check_number(name, value)
+    check_fraction("beta1", beta1)
+    check_fraction("beta2", beta2)
     first, second = state
-    for name, x in ("grads", grads), ("mask", mask):        # before anything is changed
-        fitted(x, name, flat.shape)
     xp = check_alike(flat=flat, grads=grads, first=first, second=second)
+    for name, x in ("grads", grads), ("mask", mask), ("first", first), ("second", second):
+        fitted(x, name, flat.shape)
     first *= beta1
     first += (1 - beta1) * grads
     update = grads * grads
@@ -64,13 +66,14 @@ def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
 
     Source: R has epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Differs: 1e-30 in place of 0.
-    Raises ValueError for a limit below 0.
+    Raises ValueError for a limit or epsilon below 0.
     Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0.
     """
     if not limit >= 0:
         raise ValueError(f"limit is {limit}; allowed: numbers of at least 0")
-    xp = array_module(grads)
-    norm = xp.sqrt(grads @ grads)
+    check_number("epsilon", epsilon)
+    xp, g = check_alike(grads=grads), grads.reshape(-1)
+    norm = xp.sqrt(g @ g)
     grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)          # zero gradients stay zero
     return norm
 
@@ -87,6 +90,8 @@ def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: fl
     check_choice("length", length, ("released", "text"))
     for name, value in ("count", count), ("steps", steps), ("warmup", warmup):
         check_integer(name, value, 0)
+    check_number("rate", rate)
+    check_number("floor", floor)
     n = steps - (2 if length == "released" else 1) * warmup
     if n <= 0:
         raise ValueError(f"warmup is {warmup}, which leaves no step of {steps}; allowed: steps above {steps - n}")

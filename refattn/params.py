@@ -6,6 +6,7 @@ on flat arrays however many parameters there are.
 """
 
 import json
+import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 
 from .checks import check_choice
 from .files import whole_file
-from .xp import array_module, to_host
+from .xp import array_module, check_alike, fitted, to_host
 
 __all__ = ["Parameter", "Views", "allocate", "count", "decay_mask", "entries", "initialise", "layout", "load", "save",
            "view"]
@@ -54,8 +55,11 @@ class Views:
         if name not in self.__dict__ or value is not self.__dict__[name]:
             raise AttributeError(f"{name} cannot be bound to another array; allowed: p.{name}[...] = x")
 
+    def __getattr__(self, name):                            # of what is not there
+        raise AttributeError(f"there is no {name!r}; allowed: {', '.join(self.__dict__)}")
+
     def __getitem__(self, name):
-        return self.__dict__[name]
+        return getattr(self, name)
 
     def __setitem__(self, name, value):
         setattr(self, name, value)
@@ -200,7 +204,9 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
         else:
             value = np.full(p.shape, float(found))
         values.append(value.ravel())
+    check_alike(flat=flat)
     host = np.concatenate(values).astype(flat.dtype)
+    fitted(flat, "flat", host.shape)
     flat[...] = array_module(flat).asarray(host)
 
 
@@ -251,9 +257,13 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     Raises ValueError, one line, when the file is truncated, foreign, or laid out for other parameters than given.
     """
     try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:        # closed even where it is cut off
-            header = json.loads(str(file["header"]))
-            arrays = {name: file[name] for name in file.files if name != "header"}
+        with open(path, "rb") as raw:                       # closed even where it is cut off
+            if not zipfile.is_zipfile(raw):
+                raise ValueError("its end is missing")
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                arrays = {name: file[name] for name in file.files if name != "header"}
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r}, not {FORMAT!r}")
         if not isinstance(header["layout"], list) or not isinstance(header["meta"], dict):

@@ -59,6 +59,8 @@ def check_alike(**arrays) -> ModuleType:
 
 def fitted(x, name: str, shape, dtype=None):
     """x in the dtype; None as it is.  Raises ValueError for another shape, which would be stretched without a word."""
+    if x is not None and not hasattr(x, "shape"):
+        raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
     if x is not None and x.shape != shape:
         raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
     return x if x is None or dtype is None else x.astype(dtype, copy=False)

@@ -13,6 +13,7 @@ last, with the other order beside it.
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_choice
 from ..contract import contract
 from .shapes import check_inputs
 
@@ -37,8 +38,7 @@ class Knobs(NamedTuple):
     def check(self):
         """Itself.  Raises ValueError naming the knob, its value and what is allowed."""
         for knob, allowed in ("normaliser", NORMALISERS), ("code_uses", (1, 2, 3)), ("phi", PHI):
-            if getattr(self, knob) not in allowed:
-                raise ValueError(f"{knob} is {getattr(self, knob)!r}; allowed: {', '.join(map(str, allowed))}")
+            check_choice(knob, getattr(self, knob), allowed)
         return self
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_integers, check_switches
 from ..contract import agree, contract
 from ..layers.protocol import Gradients, check_tokens
 from ..params import Parameter
@@ -135,6 +135,7 @@ class Compositional(Keeping):
             object.__setattr__(self, "selector_biases", self.biases)
         check_integers(vars(self), "width", "searches", "retrievals", "search_width", "retrieval_width",
                        "selector_width")
+        check_switches(vars(self), "biases", "selector_biases")
         row(self.scoring)
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..layers.protocol import check_tokens
-from ..xp import array_module
+from ..xp import array_module, check_alike
 from . import masks
 from .projections import maps, project
 
@@ -38,12 +38,16 @@ def appended(kept, new: dict) -> Kept:
     """
     if kept is None:
         return Kept(new, new["k"].shape[1])
+    if not isinstance(kept, Kept):
+        raise TypeError(f"kept is a {type(kept).__name__}; allowed: the Kept of such a layer")
     stop, arrays = kept.length + new["k"].shape[1], {}
     written = kept.written if kept.written == [kept.length] and stop <= kept.arrays["k"].shape[1] else []
     for name, x in new.items():
         old = kept.arrays[name]
-        if len(old) != len(x):
-            raise ValueError(f"kept has {len(old)} rows, the further tokens {len(x)}; allowed: as many (Kept.rows)")
+        check_alike(kept=old, tokens=x)
+        if len(old) != len(x) or old.shape[2:] != x.shape[2:]:
+            raise ValueError(f"kept has {len(old)} rows of {old.shape[2:]}, the further tokens {len(x)} of "
+                             f"{x.shape[2:]}; allowed: as many (Kept.rows), of one shape")
         if not written:
             full, old = old, array_module(x).empty((len(x), 2 * stop, *x.shape[2:]), dtype=x.dtype)
             old[:, :kept.length] = full[:, :kept.length]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_integers, check_switch
 from ..layers.positions import Rotary, takes
 from ..layers.protocol import Gradients, check_tokens
 from ..params import Parameter
@@ -48,6 +48,7 @@ class MultiHead(Keeping):
         if self.value_width is None:
             object.__setattr__(self, "value_width", self.head_width)
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
+        check_switch("biases", self.biases)
         if self.position is not None and not takes(self.position, "k"):
             raise ValueError(f"position is {self.position}; allowed: what takes q and k, as Rotary (T5 is a block's)")
         for name in "heads", "head_width":

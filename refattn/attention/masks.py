@@ -6,6 +6,7 @@ What is masked away still has to be finite: its score meets -inf in a sum or 0 i
 import numpy as np
 
 from ..checks import check_integer
+from ..ops import check_numbers
 from ..xp import array_module
 
 __all__ = ["causal", "off_diagonal", "padding", "window"]
@@ -17,16 +18,15 @@ def causal(queries: int, keys: int | None = None, xp=np):
     >>> causal(2).tolist()
     [[True, False], [True, True]]
     """
-    keys = queries if keys is None else keys
-    for name, number in ("queries", queries), ("keys", keys):
-        check_integer(name, number, 0)
+    queries = check_integer("queries", queries, 0)
+    keys = queries if keys is None else check_integer("keys", keys, 0)
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(keys, dtype=np.int32)
     return k <= q + (keys - queries)
 
 
 def window(queries: int, size: int, xp=np):
     """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.  Raises ValueError."""
-    check_integer("size", size)
+    queries, size = check_integer("queries", queries, 0), check_integer("size", size)
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(queries, dtype=np.int32)
     return (k <= q) & (q - k < size)
 
@@ -34,15 +34,17 @@ def window(queries: int, size: int, xp=np):
 def padding(lengths, keys: int):
     """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries.
 
-    Raises ValueError for other lengths.
+    Raises ValueError for other lengths, on a device unless they are negative or too many.
     """
     dtype = getattr(lengths, "dtype", None)
     if dtype is None or dtype.kind not in "iu" or lengths.ndim != 1:
         found = "no array" if dtype is None else f"an array of {dtype} and shape {lengths.shape}"
         raise ValueError(f"lengths is {found}; allowed: integers (b,)")
+    keys = check_integer("keys", keys, 0)
+    check_numbers("lengths", lengths, keys + 1)
     return (array_module(lengths).arange(keys, dtype=np.int32) < lengths[:, None])[:, None, None, :]
 
 
 def off_diagonal(length: int, xp=np):
-    """keep[q, k] = q != k: no position sees itself."""
-    return ~xp.eye(length, dtype=bool)
+    """keep[q, k] = q != k: no position sees itself.  Raises ValueError."""
+    return ~xp.eye(check_integer("length", length, 0), dtype=bool)

@@ -9,7 +9,7 @@ from math import prod
 from .. import ops
 from ..contract import contract
 from ..params import Parameter, check_views
-from ..xp import fitted
+from ..xp import check_alike, fitted
 
 
 def in_maps(m, biases, **maps):
@@ -74,7 +74,7 @@ def out(p, o):
 def out_backward(p, o, dy, grads):
     """do (b, q, h, e); gradients of wo and bo are added into `grads`.  Raises ValueError for dy of another shape."""
     check_views(grads, "grads")
-    dy = fitted(dy, "dy", o.shape[:2] + p.wo.shape[2:])
+    check_alike(dy=fitted(dy, "dy", o.shape[:2] + p.wo.shape[2:]), wo=p.wo)
     if hasattr(p, "bo"):
         grads.bo += dy.sum(axis=(0, 1))
     grads.wo += contract("bqhe,bqm->hem", o, dy)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_choice, check_integers, check_read
+from ..checks import check_choice, check_integers, check_read, check_switch
 from ..contract import agree, laid_out_like
 from ..layers.protocol import Gradients, check_tokens
 from ..params import Parameter
@@ -61,7 +61,7 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
     nothing gets exactly zero.  `dilation` counts tokens.  Raises ValueError or TypeError for what does not fit.
     """
     xp, read = check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout)
-    chunk, dilation = offset_bias.shape[1], max(1, min(dilation, k.shape[1]))   # farther than the first is as far
+    chunk, dilation = offset_bias.shape[1], max(1, min(int(dilation), k.shape[1]))   # farther than the first is as far
     at = windows(read, chunk, dilation)
     if out_of_range == "mask" and (there := present(read, chunk, dilation, xp)) is not None:
         keep = there if keep is None else keep & there
@@ -144,6 +144,7 @@ class SlidingDilated:
             object.__setattr__(self, "value_width", self.head_width)
         check_integers(vars(self), "width", "heads", "head_width", "value_width", "dilation")
         check_integers(vars(self), "chunk", least=2)
+        check_switch("biases", self.biases)
         check_choice("out_of_range", self.out_of_range, OUT_OF_RANGE)
 
     def parameters(self) -> dict:

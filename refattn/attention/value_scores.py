@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import ops
+from ..checks import check_choice
 from ..contract import contract
 
 __all__ = ["Scoring", "dot", "dot_backward", "linear", "linear_backward", "nonlinear", "nonlinear_backward", "scoring"]
@@ -84,6 +85,5 @@ SCORINGS = {
 
 def scoring(name) -> Scoring:
     """The row of a name.  Raises ValueError listing the names."""
-    if name not in SCORINGS:
-        raise ValueError(f"scoring is {name!r}; allowed: {', '.join(SCORINGS)}")
+    check_choice("scoring", name, SCORINGS)
     return SCORINGS[name]

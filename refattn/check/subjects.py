@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -133,8 +132,7 @@ def sized(sizes) -> dict:
     for axis, n in (sizes or {}).items():
         if axis not in SIZES:
             raise ValueError(f"sizes has the unknown axis {axis!r}; allowed: {', '.join(SIZES)}")
-        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"sizes has {n!r} for the axis {axis}; allowed: whole numbers of at least 1")
+        check_integer(f"axis {axis} of sizes", n)
     return SIZES | (sizes or {})
 
 

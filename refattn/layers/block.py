@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_choice
 from ..xp import check_alike, fitted
 from .norm import LayerNorm
 from .positions import takes
@@ -45,12 +46,13 @@ class Block:
     epsilon: float
 
     def __post_init__(self):
-        if self.norm not in NORMS:
-            raise ValueError(f"norm is {self.norm!r}; allowed: {', '.join(NORMS)}")
+        check_choice("norm", self.norm, NORMS)
+        ops.check_epsilon(self.epsilon)
         heads = getattr(self.attention, "heads", None)
         fits = takes(self.position, "keys") and heads in (None, getattr(self.position, "heads", heads))
-        if self.position is not None and not fits:
-            raise ValueError(f"position is {self.position}; allowed: a bias for each of {heads or 'the'} heads")
+        if self.position is not None and (self.slides or not fits):
+            what = "None, since its keys have offsets" if self.slides else f"a bias for each of {heads or 'the'} heads"
+            raise ValueError(f"position is {self.position}; allowed: {what}")
         for name, layer, _ in self.sub_layers:
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:
@@ -59,6 +61,11 @@ class Block:
     @property
     def width(self) -> int:
         return self.attention.width
+
+    @property
+    def slides(self) -> bool:
+        """Whether its attention is sliding-dilated, whose masks and biases are (q, w), not (q, k)."""
+        return hasattr(self.attention, "dilation")
 
     @property
     def sub_layers(self):

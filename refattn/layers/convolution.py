@@ -21,7 +21,7 @@ from .. import ops
 from ..checks import check_integer, check_integers
 from ..contract import contract
 from ..params import Parameter
-from ..xp import array_module, check_alike
+from ..xp import array_module, check_alike, fitted
 
 __all__ = ["Conv", "image_of", "patches", "windows"]
 
@@ -108,6 +108,7 @@ class Conv:
 
     def backward(self, p, saved, dy, grads, *, pixels=True):
         """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""
+        dy = fitted(dy, "dy", saved.patches.shape[:3] + p.k.shape[3:])
         grads.b += ops.column_sums(ops.rows_of(dy))                             # (3)
         grads.k += contract("bgjuwi,bgjo->uwio", saved.patches, dy)             # (2)
         if not pixels:

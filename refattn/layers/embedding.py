@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_choice, check_integers
+from ..checks import check_choice, check_integers, check_switch
 from ..params import Parameter
-from ..xp import array_module, read_only
+from ..xp import array_module, fitted, read_only
 from . import positions
 
 __all__ = ["Embedding", "Readout"]
@@ -53,6 +53,7 @@ class Embedding:
                              f"allowed: one of the two, None for the other")
         check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
         check_integers(vars(self), "unplaced", least=0)
+        check_switch("scale", self.scale)
         check_choice("table", self.table, ("none", *TABLES))
         if self.table != "none":
             TABLES[self.table](1, self.width)
@@ -90,6 +91,7 @@ class Embedding:
     def backward(self, p, saved, dh, grads):
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
         x, dropout = saved
+        dh = fitted(dh, "dh", (*x.shape[:2], self.width))
         dh = ops.drop(dh, dropout)                                      # (4), (3): the table is constant
         if self.scale:
             dh = dh * self.width ** 0.5                                                         # (2)
@@ -132,6 +134,8 @@ class Readout:
         """y (b, q, o) from h (b, q, m) and, if tied, the table (o, m), else unused.  Returns y and h."""
         if self.tied and table is None:
             raise ValueError("table is None, but tied is True; allowed: the table (o, m) of an embedding")
+        if self.tied:
+            fitted(table, "table", (self.outputs, self.width))
         y = ops.linear(h, table.T if self.tied else p.w)                                        # (1)
         if self.tied and self.scale:
             y *= self.width ** -0.5                                                             # (2)

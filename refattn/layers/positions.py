@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_integers
+from ..checks import check_choice, check_integer, check_integers, check_switch
 from ..params import Parameter
 from ..xp import array_module, read_only
 
@@ -21,7 +21,7 @@ __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buck
 
 def takes(scheme, name: str) -> bool:
     """Whether a scheme is made for "keys", a block's number of tokens, or for "k", the keys of the heads."""
-    return name in signature(getattr(scheme, "forward", takes)).parameters
+    return not isinstance(scheme, type) and name in signature(getattr(scheme, "forward", takes)).parameters
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,
@@ -38,9 +38,9 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     [[0, 3, 3]]
     """
     least = 4 if bidirectional else 2
-    if buckets < least or max_distance <= buckets // least:
-        raise ValueError(f"{buckets} buckets with max_distance {max_distance} are too few; allowed: at least {least}, "
-                         f"and a distance beyond the exact half")
+    check_integer("buckets", buckets, least)
+    if max_distance <= buckets // least:
+        raise ValueError(f"max_distance is {max_distance}; allowed: numbers above {buckets // least}, the exact part")
     n = start + np.arange(queries)[:, None] - np.arange(keys)
     offset = np.zeros_like(n)
     if bidirectional:
@@ -63,6 +63,7 @@ class T5:
 
     def __post_init__(self):
         check_integers(vars(self), "heads", "buckets", "max_distance")
+        check_switch("bidirectional", self.bidirectional)
         t5_buckets(0, 0, self.buckets, self.max_distance, self.bidirectional)          # knows what is allowed
 
     def parameters(self) -> dict:

@@ -9,7 +9,7 @@ C's code does: no halting and no code for the step.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..checks import check_integers
+from ..checks import check_integers, check_switches
 from ..xp import array_module
 from .block import Block
 from .norm import LayerNorm
@@ -42,6 +42,7 @@ class Stack:
 
     def __post_init__(self):
         check_integers(vars(self), "layers")
+        check_switches(vars(self), "shared", "final_norm", "recompute")
 
     @property
     def width(self) -> int:
@@ -70,6 +71,8 @@ class Stack:
         """
         schedule, blocks = tuple(self.applications(read) if schedule is None else schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
+        if not self.shared and len(p.blocks) != self.layers:
+            raise ValueError(f"p has {len(p.blocks)} blocks; allowed: {self.layers}")
         for name, x in each.items():
             if x is not None and len(x) != len(schedule):
                 raise ValueError(f"{name} has {len(x)} entries; allowed: {len(schedule)}, one for each application")

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..attention import masks
-from ..attention.sliding_dilated import SlidingDilated
 from ..checks import check_choice, check_integers
 from ..layers.embedding import Embedding
 from ..layers.next_token import next_token, next_token_backward
@@ -74,7 +73,7 @@ class Language:
     @property
     def sliding(self) -> bool:
         """Whether this is RegularGPT."""
-        return isinstance(self.stack.block.attention, SlidingDilated)
+        return self.stack.block.slides
 
     @property
     def factor(self) -> float:

@@ -34,8 +34,7 @@ def levels(length: int, chunk: int) -> int:
     >>> [levels(n, 2) for n in (1, 2, 3, 40, 500)], levels(125, 5)
     ([1, 1, 2, 6, 9], 3)
     """
-    check_integer("chunk", chunk, 2)
-    check_integer("length", length, 0)
+    chunk, length = check_integer("chunk", chunk, 2), check_integer("length", length, 0)
     number, reach = 1, chunk
     while reach < length:
         number, reach = number + 1, reach * chunk

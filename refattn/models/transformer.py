@@ -69,7 +69,7 @@ class Transformer:
         """
         check_views(p)
         h, embedding = self.embedding.forward(p.embed, x)                                       # (1)
-        if self.causal:
+        if self.causal and not self.stack.block.slides:            # which looks back anyway
             c = masks.causal(x.shape[1], xp=array_module(h))
             keep = c if keep is None else keep & c
         h, stack = self.stack.forward(p, h, keep=keep, dropout=dropout, residual=residual, read=read)       # (2)

@@ -74,5 +74,5 @@ class FuzzyLogicRecipe(DecoderRecipe):
                 "prediction": y, "target": batch.target}
 
     def summary(self, scores):
-        pooled = r2_pooled(scores.pop("prediction"), scores.pop("target")[:, None])
-        return {**super().summary(scores), "r2_pooled": pooled}
+        means = super().summary({name: x for name, x in scores.items() if name not in ("prediction", "target")})
+        return {**means, "r2_pooled": r2_pooled(scores["prediction"], scores["target"][:, None])}

@@ -68,7 +68,7 @@ class ContextualRetrieval:
 
     def __post_init__(self):
         for name, least, most in ("searches", 1, 64), ("retrievals", 1, 1024), ("objects", 2, 1024):
-            check_integer(name, getattr(self, name), least, most)
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least, most))
         check_fraction("share", self.share)
         if not self.share:
             raise ValueError(f"share is {self.share}; allowed: numbers between 0 and 1")

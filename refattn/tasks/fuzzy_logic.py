@@ -70,7 +70,7 @@ class FuzzyLogic:
     released: bool = False
 
     def __post_init__(self):
-        check_integer("variables", self.variables, 2, 10)
+        object.__setattr__(self, "variables", check_integer("variables", self.variables, 2, 10))
         check_integer("terms", self.terms, 1, min(self.known_terms, 16))
         check_integer("length", self.length, 2, 65_536)
         check_integer("seed", self.seed, 0)

@@ -63,7 +63,7 @@ def posterior(panels, symbols, combinations, *, last_row_only=False) -> Posterio
 
 def check_size(features, symbols):
     """Nothing, or a ValueError where rules and answer do not fit into one code of 63 bits."""
-    if (features + 1)**len(RULES) * symbols**features >= 2**63:
+    if (int(features) + 1)**len(RULES) * int(symbols)**int(features) >= 2**63:
         raise ValueError(f"features is {features} with {symbols} symbols, which is too many for the best answers; "
                          f"allowed: M features and K symbols with (M + 1)^{len(RULES)} K^M below 2^63, or no ceiling")
 

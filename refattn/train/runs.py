@@ -17,7 +17,6 @@ import os
 import reprlib
 import sys
 import time
-import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -170,9 +169,6 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
     (`resuming` False: data without which its numbers mean nothing); FileNotFoundError without one.
     """
     file = Path(path, which)
-    with open(file, "rb") as opened:                        # np.load would leave a broken archive open
-        if not zipfile.is_zipfile(opened):
-            raise ValueError(f"{file} is not a complete refattn checkpoint (its end is missing)")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
     for name in ARRAYS if recipe.steps and which != BEST else ARRAYS[:1]:

@@ -151,7 +151,7 @@ STATEMENTS = (
     Statement("More sub-layers predict better", "R, section 6, table 3", Comparison(
         "bits a character, 2 sub-layers minus 4, chunk 16, windows of 128", "text",
         (tuple(Side({**TEXT, **GPT_TEXT, "layers": n}, "test", "bits") for n in (4, 2)),), ("text_lengths",), "small",
-        less=True, seen=True), "8 runs of 4 core-minutes: refattn reproduce claims --fresh --row sub-layers",
+        less=True, seen=True),
               quote="128/12 performs better than 128/6, implying RegularGPT's performance could be improved by "
                     "stacking more layers"),
 )
