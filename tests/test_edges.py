@@ -382,7 +382,7 @@ def test_further_tokens_are_of_as_many_rows_as_are_kept(rows, more):
     layer = MultiHead(4, 2, 2)
     p = filled(layer)
     _, kept = layer.extend(p, np.ones((rows, 3, 4)))
-    with pytest.raises(ValueError, match=f"kept has {rows} rows, the further tokens {more}; allowed: as many"):
+    with pytest.raises(ValueError, match=rf"kept has {rows} rows of .*, the further tokens {more} of "):
         layer.extend(p, np.ones((more, 1, 4)), kept)
 
 

@@ -705,7 +705,7 @@ def test_words_on_longer_texts_are_those_of_the_runs():
         return row, f"{row['effect']:.2f} (95 % interval {low:.2f} to {high:.2f}, n = {len(row['differences'])})"
 
     def bits(of, times):
-        own = {"attention": "regular_gpt" if "chunk" in of else "softmax", **of}
+        own = {"attention": "regular_gpt" if "chunk" in of else "softmax", "layers": 4, **of}
         return np.array([run["metrics"][f"times_{times}"]["bits"] for seed in range(8)
                          for run in records.load("text_lengths")["runs"]
                          if own.items() | {("seed", seed)} <= run["fields"].items()])
@@ -730,6 +730,9 @@ def test_words_on_longer_texts_are_those_of_the_runs():
     each = [f"{more(chunk, n):.3f} with {name}" for chunk, n, name in ((16, 2, "chunk 16"), (8, 4, "8"), (32, 8, "32"))]
     assert (f"it loses {level['effect']:.3f} ({low:.3f} to {high:.3f}, n = 8), mean of the three chunks, "
             f"{level['verdict']}: {each[0]}, {each[1]} and {each[2]}.") in words
+    deep, _ = said("More sub-layers")
+    low, high = deep["interval_95"]
+    assert f"costs {deep['effect']:.3f} bits more ({low:.3f} to {high:.3f}, n = 8): {deep['verdict']};" in words
     assert not (level["fixed_before"] or kept["fixed_before"] or kerple["fixed_before"])
 
 

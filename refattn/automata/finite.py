@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..xp import read_only
-
 __all__ = ["Automaton", "Monoid", "compose", "random_automaton"]
 
 
@@ -69,7 +67,8 @@ class Automaton:
         names = tuple(map(str, given if hasattr(given, "__iter__") else [given]))
         if len(set(names)) != v or len(names) != v:
             raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names")
-        table, output = (read_only(x.astype(np.int64)) for x in (table, output))    # small integers would overflow
+        table, output = table.astype(np.int64), output.astype(np.int64)     # products of small integers would overflow
+        table.flags.writeable = output.flags.writeable = False
         for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
             object.__setattr__(self, name, value)
 

@@ -203,8 +203,10 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
         like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
         passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
+        sure, explain = any(sure for _, sure in found), [line for lines, _ in found for line in lines]
         words = [(line, f"another {line.name} would explain it"
-                  + passes.get(line.name, " too" if i else ", none before it does") + like.get(line.tag, ""))
+                  + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
+                  + like.get(line.tag, "") if line in explain else like[line.tag].replace("; nearest:", "perhaps", 1))
                  for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not close or close[0][0] < LIKE:

@@ -58,9 +58,10 @@ def consistent(call, asked, wrong) -> str:
     rng = np.random.default_rng(0)
     for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs.get("o", 0)).all()):
         for n in gradients:
-            x = a.inputs[n[1:]]
-            ways = rng.choice([-1.0, 1.0], x.shape), np.sign(a.theirs[n])               # any, and the steepest
-            if ways[0].shape != ways[1].shape or not all(follows(call, a, n, u * sizes_of(x)) for u in ways):
+            x, steepest = a.inputs[n[1:]], np.sign(a.theirs[n])
+            drawn = (rng.choice([-1.0, 1.0], x.shape) for _ in range(3))                # any of which may meet a kink
+            if steepest.shape != x.shape or not (follows(call, a, n, steepest * sizes_of(x)) and any(
+                    follows(call, a, n, u * sizes_of(x)) for u in drawn)):
                 return "forward differs, and your gradients are not those of your forward"
     return "forward differs, your gradients are right for it"
 

@@ -39,7 +39,7 @@ def first_lines(of, part, env, theirs, bars) -> tuple:
                  and env[of.lines[i].name].size <= LARGEST]
         kinds = {i: kind for i in small if (kind := explained(runner, i, part, env, known))}
         left = [i for i, kind in kinds.items() if kind == "surely"]
-        found = foremost(runner, left) or [*kinds][::-1]
+        found = foremost(runner, left) or [*kinds][::-1 if part else 1]
         if left and source == part:                             # a value that one line reads may be misread there
             for i in found:                                     # which grows
                 name = of.lines[i].name

@@ -52,7 +52,7 @@ ROWS = (
     (NETWORK, "h, keep=keep, dropout=dropout", "h, keep=None, dropout=dropout", "objects attend to themselves"),
     (NETWORK, "                dh += of_own", "                pass", "the encoder lacks the own value's gradient"),
     (NETWORK, "o += ops.linear(own, p.own.wo)", "o = o * 1", "the own value does not reach the decoder"),
-    ("attention/masks.py", "return ~xp.eye(length, dtype=bool)", "return xp.tri(length, dtype=bool)",
+    ("attention/masks.py", "return ~xp.eye(check_integer(", "return xp.tri(check_integer(",
      "the mask of the diagonal hides later positions instead"),
     (BLOCK, "            x, undo = norm.forward(p[norm_name], y) if self.norm == \"post\" else (y, undo)",
      "            x, undo = y, norm.forward(p[norm_name], y)[1] if self.norm == \"post\" else undo",
