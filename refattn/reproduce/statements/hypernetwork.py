@@ -222,7 +222,6 @@ STATEMENTS = (
               quote="we observe a noticeably decrease in OOD performance in Figure 5C for the single head case"),
     *(Statement("SRAVEN is harder with more features", "H, section 6, figure 5D", softmax_raven(
         f"{words}, M = 2 minus M = 3, 12,000 steps", "sraven_features", {"features": 2}, {"features": 3}, metric),
-                "8 runs of 10 core-minutes: refattn reproduce claims --fresh --row 'more features'",
                 quote="its difficulty can be controlled parametrically; for instance by increasing the number of "
                       "features")
       for words, metric in (("of panels", "panel_accuracy"), ("of single features", "feature_accuracy"))),
