@@ -65,7 +65,8 @@ def test_what_is_special_is_so(written):
         assert file["bias"].shape == file["d_bias"].shape == (4, 1, 5)
 
 
-@pytest.mark.parametrize("bugs", [BUGS[::12], pytest.param(BUGS, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("bugs", [BUGS[::12], pytest.param(BUGS[1::4], marks=pytest.mark.slow),
+                                  pytest.param(BUGS, marks=pytest.mark.long)], ids=["some", "many", "all"])
 def test_the_table_of_what_is_revealed_is_of_these_bugs(bugs):
     """Where bugs or vectors are new: python -m tests.planted.revealed.  Where one was changed: the same with --all."""
     kept, found = json.loads(vectors.REVEALED.read_text(encoding="utf-8")), revealed.table(bugs)
