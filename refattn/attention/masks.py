@@ -34,7 +34,7 @@ def window(queries: int, size: int, xp=np):
 def padding(lengths, keys: int):
     """keep[b, 1, 1, k] = k < lengths[b], for integer `lengths` (b,), which broadcasts over heads and queries.
 
-    Raises ValueError for other lengths, on a device unless they are negative or too many.
+    Raises ValueError for other lengths, in host memory also for numbers that are not 0 to `keys`.
     """
     dtype = getattr(lengths, "dtype", None)
     if dtype is None or dtype.kind not in "iu" or lengths.ndim != 1:

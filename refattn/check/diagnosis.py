@@ -195,18 +195,17 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
     said = [(None, pattern(worst, n)) for n in names if n in worst.wrong][:4]
     close = sorted((c for s in searches for c in s.close if SMALL < abs(c[1]) < 1 / SMALL), key=lambda c: -c[0])
     found = [s.first_lines() for s in searches]
-    first = [line for lines, _ in found for line in lines]
-    if first and close and not any(sure for _, sure in found):
-        first = [m.line for x, _, m in close[:1] if x > LIKE] + first
-    if first:
+    explain, sure = [line for lines, _ in found for line in lines], any(sure for _, sure in found)
+    if explain:
+        first = [m.line for x, _, m in close[:1] if x > LIKE and not sure] + explain
         tags = list(dict.fromkeys(line.tag for line in first))[:3]
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
-        like = {tag: f"; nearest: {c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
+        like = {tag: f"{c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
         passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
-        sure, explain = any(sure for _, sure in found), [line for lines, _ in found for line in lines]
         words = [(line, f"another {line.name} would explain it"
                   + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
-                  + like.get(line.tag, "") if line in explain else like[line.tag].replace("; nearest:", "perhaps", 1))
+                  + (f"; nearest: {like[line.tag]}" if line.tag in like else "")
+                  if line in explain else f"perhaps {like[line.tag]}")
                  for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not close or close[0][0] < LIKE:
