@@ -676,7 +676,8 @@ def test_list_names_everything_with_its_file(capsys):
         assert name in said
     assert cli.main(["list", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document) == {"variants", "tasks", "recipes", "theorems"}
+    assert set(document) == {"variants", "tasks", "recipes", "theorems", "checked"}
+    assert "layers/MultiHead hyla;" in said and "models/" in said
     for rows in document.values():
         assert all((ROOT / row["file"]).exists() for row in rows)
 

@@ -78,6 +78,7 @@ def listing() -> dict:
     from ..recipes import RECIPES, SHORT, recipe
     from ..reproduce.published import figures_for
     from ..verification import theorems
+    from ..verification.cases import CASES
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
@@ -91,20 +92,24 @@ def listing() -> dict:
         "theorems": [("name", "source", "file", "statement")] + [
             (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)
             for t in theorems.THEOREMS.values()],
+        "checked": [("name", "source", "file")] + [(case.name, case.source, f"refattn/{case.file}") for case in CASES],
     }
 
 
 def list_all(argv) -> int:
     """What there is, and where it comes from."""
     from .comparison import columns, lines, room
-    parser = Parser("refattn list", "Variants, tasks, recipes and theorems, with paper, equation or table, and file.")
+    parser = Parser("refattn list", "Variants, tasks, recipes and theorems, with paper, equation or table, and file; "
+                    "rows of refattn check.")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     as_json, sections, limit = "json" in parser.parse(argv), listing(), room()
     if as_json:
         print(json.dumps({name: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
                           for name, rows in sections.items()}, indent=1, ensure_ascii=False))
         return 0
-    theorems, recipes = sections.pop("theorems")[1:], {}
+    theorems, recipes, checked = sections.pop("theorems")[1:], {}, {}
+    for name, *_ in sections.pop("checked")[1:]:
+        checked.setdefault(name.partition("/")[0], []).append(name)
     for name, scale, steps, figures, file in sections["recipes"][1:]:      # a line for all scales of one
         recipes.setdefault((name, figures, file), []).append(f"{scale} {steps}")
     sections["recipes"] = [("name", "scales and their steps", "figures", "file"), *(
@@ -117,6 +122,9 @@ def list_all(argv) -> int:
     print("THEOREMS")
     for name, source, file, statement in theorems:
         print("\n".join(lines(f"{name}: {statement} [{source}; {file}]", limit, hang=4)))
+    print("\nWHAT refattn check --as KNOWS BESIDE THE VARIANTS")
+    for names in checked.values():
+        print("\n".join(lines("; ".join(names), limit, hang=4)))
     return 0
 
 

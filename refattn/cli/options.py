@@ -109,13 +109,13 @@ def tasks() -> str:
                       "TASK is fuzzy_logic unless given; refattn train TASK --help lists its options.", "", *listed])
 
 
-def train_parser(kind, fixed: dict) -> Parser:
-    """The options of `train`, those of the recipe from its fields, of which a task may have fixed some."""
+def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
+    """The options of `train NAME`, those of the recipe from its fields, of which a task may have fixed some."""
     from dataclasses import fields
 
     from ..recipes.base import types_of
-    parser = Parser(f"refattn train {kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
-    parser.usage = f"refattn train {kind.TASK} [options]"
+    parser = Parser(f"refattn train {name or kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
+    parser.usage = f"{parser.prog} [options]"
     scale = kind.first_scale()
     default = {f.name: f.default for f in fields(kind)} | kind.scale(scale, fixed) | fixed
     types = types_of(kind)

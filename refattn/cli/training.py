@@ -27,7 +27,7 @@ def plan(argv):
     task, fixed = SHORT.get(name, (name, {}))
     if task not in RECIPES:
         raise Usage(unknown("TASK", task, [*RECIPES, *SHORT]))
-    options = train_parser(RECIPES[task], fixed).parse(argv[named:])
+    options = train_parser(RECIPES[task], fixed, name).parse(argv[named:])
     if "resume" in options:
         for other in options:
             if other not in (*BESIDE_RESUME, "resume") or named:
