@@ -160,6 +160,17 @@ def test_ready_cases_leave_out_what_a_kernel_does_not_take():
         check.pytest_params("softmax", options=("biass",))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32")])
+def test_a_dtype_of_numpy_is_its_name(dtype):
+    assert check.compare(kernel(VARIANTS["hyla"]), "hyla", dtype=dtype).dtype == "float32"
+
+
+def test_numbers_that_six_digits_do_not_tell_apart_are_given_more():
+    entry = check.kernels.Entry("o", False, 1e-9, 1e-12, "b=0", 1.234567891, 1.234567892)
+    assert "yours 1.23456789, refattn 1.23456789;" not in str(entry)
+    assert "yours 1.234567891" in str(entry) and "refattn 1.234567892" in str(entry)
+
+
 def test_a_wrong_entry_is_named_with_both_values():
     def change(results, inputs):
         results[1][1, 3, 2, 0] += 0.5
@@ -273,7 +284,7 @@ def test_arrays_that_lack_some_get_one_line(variant, more, words):
 
 @pytest.mark.parametrize("options, words", [
     ({"variant": "hayla"}, "attention 'hayla' is unknown, did you mean hyla? allowed: softmax"),
-    ({"dtype": "float8"}, "precision 'float8' is unknown; allowed: float64, float32, float16, bfloat16"),
+    ({"dtype": "float8"}, "dtype is 'float8'; allowed: float64, float32, float16, bfloat16"),
     ({"layout": "bhqd"}, "layout 'bhqd' is unknown; allowed: b, t, h, d in any order, as in 'bhtd'"),
     ({"bias": "qkh"}, "bias is 'qkh'; allowed: the last axes of 'bhqk', or 1 for a stretched one: 'h1k'"),
     ({"sizes": {"t": 3}}, "sizes has the unknown axis 't'; allowed: b, q, k, h, d, e"),

@@ -26,8 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..checks import check_choice
 from ..refusals import unknown
-from ..verification import plain_formulas, rounding
+from ..verification import rounding
 from ..verification.rounding import UNIT
 from .formulas import formulas
 from .running import Runner, evaluated
@@ -55,7 +56,8 @@ class Entry(NamedTuple):
             return f"agrees  error {self.error:.1e}, allowed {self.allowed:.1e}, at {self.where}"
         if np.isnan(self.ours):
             return f"WRONG   {self.where}"
-        return (f"WRONG   at {self.where}: yours {self.theirs:.6g}, refattn {self.ours:.6g}; "
+        yours, ours = next(x for n in (6, 9, 17) if len(set(x := (f"{self.theirs:.{n}g}", f"{self.ours:.{n}g}"))) > 1)
+        return (f"WRONG   at {self.where}: yours {yours}, refattn {ours}; "
                 f"error {self.error:.1e}, allowed {self.allowed:.1e}")
 
 
@@ -93,9 +95,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               after v comes `state`, beside do `dend`, and it gives o, end, dq, dk, dv, dstate, or o, end; or a row of
               `verification.cases`, such as "layers/MultiHead hyla" or "ops/layer_norm", called with its inputs and `do`
               by name only
-    dtype   : float64, float32, float16 or bfloat16: what the inputs are rounded to and the error bar is made for.
-              NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.  In half precision sums and
-              elementwise steps are expected in float32, as in fused kernels, unless `naive`.
+    dtype   : float64, float32, float16 or bfloat16, or np.float32, torch.float32: what the inputs are rounded to and
+              the error bar is made for.  NumPy has no bfloat16, so those inputs come as float32 with bfloat16 values.
+              In half precision sums and elementwise steps are expected in float32, as in fused kernels, unless `naive`.
     layout  : the order of batch b, position t, head h and feature d in q, k, v, o, do, a selector, and their gradients,
               "bhtd" say
     bias    : None, or the axes that it has, such as "hqk" or "b11k"; with 1 for a stretched axis.  keep and dropout
@@ -156,7 +158,8 @@ class Call:
                  naive=False):
         if sorted(layout or "") != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
-        plain_formulas.rounded(np.zeros(1), dtype)                           # knows the names
+        dtype = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]     # np.float32, torch.float32
+        check_choice("dtype", dtype, UNIT)
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
