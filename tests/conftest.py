@@ -19,3 +19,8 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.register_profile("deep", deadline=None, max_examples=300, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items):
+    """Tutorials first: they are the longest, and none is left to run alone at the end."""
+    items.sort(key=lambda item: "tutorial" not in item.keywords)

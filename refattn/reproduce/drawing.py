@@ -47,7 +47,7 @@ def lines(sheet, axis: str, measure: str):
     found = [known(row["cells"], "ours") for row in sheet.data]
     columns = sorted({n for row in found for n, _ in row})
     for at, (row, look) in enumerate(zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True)):
-        shift = 0.4 * ((at + 0.5) / len(sheet.data) - 0.5)  # of rows that share a column
+        shift = 0.24 * ((at + 0.5) / len(sheet.data) - 0.5)  # of rows that share a column
         if found[at]:
             axes.errorbar([columns.index(n) + shift for n, _ in found[at]], [ours["mean"] for _, ours in found[at]],
                           [ours["standard_error"] or 0 for _, ours in found[at]], markersize=4, capsize=3, **look,
