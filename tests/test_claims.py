@@ -69,7 +69,11 @@ def test_only_seeds_that_learned_what_is_given_count():
     found[1]["metrics"]["train"]["r2_per_task"] = None      # not finite
     assert differences(found, given) == {}
     found[0]["metrics"]["held_out"]["r2_per_task"] = None
-    assert differences(found, ONE) == {1: 3.0}
+    left = differences(found, ONE)      # a seed that failed counts: without it the claim looks better
+    assert np.isnan(left[0]) and left[1] == 3.0
+    row = table(ONE).sheet(found).data[0]
+    assert row["verdict"] == verdicts.OPEN and row["effect"] is None and row["differences"] == {"0": None, "1": 3.0}
+    assert "not finite" in table(ONE).sheet(found).rows[0]
 
 
 def test_a_number_can_be_that_of_an_earlier_step_or_of_an_equal_training_loss():
@@ -97,6 +101,8 @@ def test_p_values_are_those_of_students_t():
         assert verdicts.p_value(mean([1.0] * n)) == verdicts.p_value(mean([-0.3] * n)) == 2 * 0.5**n
         assert verdicts.p_value(mean([0.1] * n), margin=0.2) == 2 * 0.5**n
     assert verdicts.p_value(mean([0.0, 0.0])) == 1
+    for values in [0.998] * 3, [0.3 - 0.2, 0.2 - 0.1, 0.9 - 0.8]:           # the same but for rounding
+        assert verdicts.p_value(mean(values)) == verdicts.p_value(mean(values), margin=1.0) == 0.25
 
 
 def test_holms_adjustment_is_that_of_its_definition():

@@ -352,6 +352,38 @@ ODD = {                        # what the complex step cannot ask: gives real nu
 }
 
 
+def rms(i):
+    size = np.sqrt((i["x"].astype(np.float64) ** 2).mean())
+    return i["x"] / size, size
+
+
+BLIND = {                      # (forward, wrong backward): what the complex step leaves out, the backward has forgotten
+    "largest": (lambda i: (i["x"] / np.abs(i["x"]).max(), np.abs(i["x"]).max()), lambda size, dy: {"x": dy / size}),
+    "abs inside": (lambda i: (normalised(i)[0], np.abs(i["x"]).sum()), lambda size, dy: {"x": dy / size}),
+    "signed square": (lambda i: (i["x"] * abs(i["x"]), abs(i["x"])), lambda size, dy: {"x": size * dy}),
+    "real": (lambda i: (i["x"].real**2 + 0 * i["x"], None), lambda s, dy: {"x": 0 * dy}),
+    "cast": (rms, lambda size, dy: {"x": dy / size}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+@pytest.mark.parametrize("name", BLIND)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_backward_that_forgets_what_the_complex_step_does_not_see_is_wrong(name, dtype):
+    for seed in range(20):
+        x = {"x": np.random.default_rng(seed).standard_normal(6).astype(dtype)}
+        assert not derivative(*BLIND[name], x).ok
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-6, 1e6])
+def test_a_kink_says_nothing_against_a_right_backward(factor):
+    def forward(i):
+        return factor * np.where(i["x"].real > 0, i["x"], 0) + 1, i["x"]
+
+    for x in np.zeros(4), np.arange(-2.0, 3.0), np.random.default_rng(0).standard_normal(2_000) * 1e-5:
+        assert derivative(forward, lambda x, dy: {"x": factor * dy * (x > 0)}, {"x": x}).ok
+
+
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("factor", [1, 1 + 1e-4])
 def test_a_forward_that_is_not_analytic_has_its_derivative_by_differences(name, factor):

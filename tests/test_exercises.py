@@ -44,7 +44,9 @@ def test_an_untouched_page_says_what_is_to_be_written(name, capsys):
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("options", [{}, {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}], ids=["plain", "all"])
+@pytest.mark.parametrize("options", [
+    {}, *({"bias": bias, "keep": "bhqk", "dropout": "bhqk"} for bias in ("hqk", "h1k"))],
+    ids=["plain", "all", "stretched bias"])
 def test_a_solution_agrees(name, options):
     options = {key: axes.replace("k", "w") if name == "sliding_dilated" else axes for key, axes in options.items()}
     report = compare(of_file(str(HERE / "solutions" / f"{name}.py"), name), name, dtype="float64", **options)

@@ -481,12 +481,13 @@ right.legend()
 #
 # (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
-# * `FEATURES = 32`, or `PAIRS = 3`: how does the error of linear attention follow? Keys interfere less.
+# * `FEATURES = 32` with `head_width=32`, or `PAIRS = 3`: how does the error of linear attention follow? Keys interfere
+#   less. And with `FEATURES = 32` alone?
 # * `variant="hyla"` with `heads=4`, and with `heads=1`: what does RMSHead make of a single score? (Tutorial 2.)
 # * Give `keep[..., -1]` the value True: the question may attend to itself. Who is hurt?
 # * Plant your own mistake in `backward` above, and see what `check.derivative` says: a forgotten `- sum_j a_j
 #   da_j`, `dv` with the dropout left out, `dk` and `dq` exchanged.
-# * Take `np.float32` in `train`: dtype in is dtype out, nothing else changes.
+# * Take `np.float32` in `train`, and `x.astype(np.float32)`: dtype in is dtype out. Without the latter you are told so.
 #
 # ## 10. Where paper, released code and this page differ
 #

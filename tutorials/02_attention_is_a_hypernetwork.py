@@ -198,7 +198,7 @@ for ax, a, title in zip(axes, two_heads.values(), titles, strict=True):
     ax.axvline(0, color="black", linewidth=0.6)
     ax.set(xlabel="code of head 1", ylabel="code of head 2", title=title, aspect="equal")
 axes[1].set(xlim=(-0.05, 1), ylim=(-0.05, 1))
-figure.suptitle(f"Codes of {two_heads['linear'][:, 0].size} query-key pairs, 2 heads, random q and k")
+figure.suptitle(f"Codes of {two_heads['linear'][:, 0].size} query-key pairs, 2 heads, random q and k (seed 0)")
 
 rms = two_heads["linear_rms_head"]
 print(f"mean square of RMSHead codes: {(rms**2).mean(axis=1).min():.6f} to {(rms**2).mean(axis=1).max():.6f}")

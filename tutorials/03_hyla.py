@@ -463,8 +463,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 # %% [markdown]
 # **What is seen.** Whole pages grow with the square of T, tiles in proportion to T. HYLA whole needs more
 # than softmax, because of its hidden layer z, T x T x e; in tiles the difference shrinks to one tile's. The
-# times are of NumPy on one thread of one machine: from T = 256 on a tile of HYLA stays in the cache where the whole does
-# not, which more than pays for repeating its forward.
+# times are of NumPy on one thread of one machine: at T = 256 and 512 a tile of HYLA stays in the cache where the whole does
+# not, which more than pays for repeating its forward; at 1,024 the two took about the same time when this was rendered.
 #
 # **What HYLA costs.** Its two uses are sums over T x T x H x e products each, as softmax's one is; but z, with its relu,
 # has T x T x e entries which softmax does not have at all, and each is written and read several times. That is why HYLA

@@ -474,7 +474,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 #
 # * `"scoring": "nonlinear"` in `RUNS`: does seeing the query again help?
 # * `held_out=False`: train on all 16 pairs. Does the matrix come closer to a permutation?
-# * `retrievals=1`: multi-query attention (a theorem above). What is left of the value scores?
+# * `r = 1` in section 3: multi-query attention (a theorem above). What is left of the value scores?
 # * `searches.observe(..., split="held_out")`: which row is empty, and why? (`trained.data().tuples("held_out")`)
 # * In `one_use_only`, forget line (7) instead of line (5). Which gradients go wrong now?
 # * `SATURATED`, in `verification/theorems/compositional.py`, is 1000. With 10, how far is the construction of section 5 from multi-head attention, and what is

@@ -98,13 +98,13 @@ print("0110   :", even_pairs.word_map(left))
 print("101    :", even_pairs.word_map(right))
 print("0110101:", whole)
 assert (whole == even_pairs.word_map(even_pairs.encode(word))).all() and whole[even_pairs.start] == state
-monoid = even_pairs.monoid()                            # the maps of all words, closed under composition
-print(f"all words together have {len(monoid.maps)} maps; shortest words:",
+monoid = even_pairs.monoid()                            # the maps of non-empty words, closed under composition
+print(f"all non-empty words together have {len(monoid.maps)} maps; shortest words:",
       ["".join(map(str, w)) for w in monoid.words])
 
 # %% [markdown]
-# (The maps of all words, together with their composition, are the automaton's **monoid**: composing two of them gives
-# a third. However long a word, its map is one of these.)
+# (Composing two of these maps gives one of them again: however long a word, its map is one of these. With the identity,
+# the map of the empty word, they are the automaton's **monoid**.)
 #
 # So T symbols need ceil(log2 T) rounds in which neighbours are joined, like a knock-out tournament. R's idea is
 # that the levels of a transformer are these rounds, with the same weights in each, and as many as the length
@@ -159,8 +159,8 @@ print("number of matrices in each round:", [len(x) for x in rounds])
 assert (rounds[-1][0].argmax(axis=1) == whole).all()
 
 # %% [markdown]
-# **It needs one 1 in each row.** Products of such matrices are such matrices again. Of other 0/1 matrices they are
-# not: an entry may become 2, and then relu(2 + 2 - 1) = 3, not 4.
+# **One 1 in each row is enough.** Products of such matrices are such matrices again. Products of other 0/1 matrices need
+# not have entries 0 and 1: an entry may become 2, and then relu(2 + 2 - 1) = 3, not 4.
 
 # %%
 ones = np.ones((4, 2, 2))

@@ -295,8 +295,8 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 
 # %% [markdown]
 # **What is seen.** No cluster mixes maps: purity is 1, or nearly. But purity asks for two clusters, because there are two
-# maps; it does not find that number. Nor do the silhouettes: those of two, five and six clusters are within 0.03 of one
-# another, and rounding alone decides which is the largest; and the marked words of level 0 are four points. So "the
+# maps; it does not find that number. Nor do the silhouettes: those of several numbers of clusters are
+# close to one another, and that of two is not the largest; and the marked words of level 0 are four points. So "the
 # clusters are the maps" is true in one direction: each cluster has one map, but a map may have several.
 #
 # On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4).
@@ -335,8 +335,8 @@ assert most.mean() > none.mean() + 0.3
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
 # beginning of the word, and the network reads off what came next (sure of itself at least to 129 symbols, three times the
 # trained length). Where no level has a pad, at the powers of C, or only a
-# late one, nothing beside the first symbol marks it, and this network is at chance: as if it had learned what stands beside a
-# pad, and not the map of a word.
+# late one, nothing beside the first symbol marks it, and this network is at chance or near it (but for 6 symbols, where
+# it is right more often than that): as if it had learned what stands beside a pad, and not the map of a word.
 #
 # **What is not seen.** That training cures or does not cure it: R reports 100 at best and 89.3 on average over its
 # runs. Nor that every network fails. The same seed at rate 0.001, 400 steps:

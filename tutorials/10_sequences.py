@@ -209,10 +209,11 @@ seen, options = one.inputs(batch)
 _, saved = fitted.model.forward(fitted.parameters, seen, **options)
 scores = saved.stack.blocks[0].attention.attention.search_scores           # (b, s, q, k)
 source_same = (batch.place[:, 0] == batch.place[:, 1])
+largest = max(scores[which].mean(axis=0).max() for which in (source_same, ~source_same))
 figure, axes = plt.subplots(2, 8, figsize=(12, 4.2), sharex=True, sharey=True)
 for row, (words, which) in enumerate((("same", source_same), ("different", ~source_same))):
     for s in range(8):
-        image = axes[row, s].imshow(scores[which, s].mean(axis=0), vmin=0, vmax=0.6, cmap="cividis")
+        image = axes[row, s].imshow(scores[which, s].mean(axis=0), vmin=0, vmax=largest, cmap="cividis")
         axes[row, s].set(xticks=range(6), xticklabels=range(1, 7), yticks=range(6), yticklabels=range(1, 7),
                          title=f"search {s + 1}" if row == 0 else "")
     axes[row, 0].set_ylabel(f"source {words}\n(n = {which.sum()})\nquery: picture")

@@ -6,6 +6,7 @@ is the mean over the pairs, less that over pairs `beside` them, and the interval
 """
 
 from dataclasses import asdict, dataclass
+from math import isnan, nan
 from pathlib import Path
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ def own(runs, comparison: Comparison, side: Side) -> list[dict]:
 
 
 def value(runs, side: Side, comparison: Comparison) -> dict:
-    """{seed: number} of a side; of seeds that have not learned what is `given`, or never got where `at` is, none."""
+    """{seed: number} of a side, NaN where it is not finite; of seeds without what is `given`, or never `at`, none."""
     mine = [run for run in own(runs, comparison, side)
             if (side.split in run["metrics"] if side.at is None else run["history"])]
     homogeneous(mine, f"{comparison.measured}: {side.words(side)}")
@@ -60,7 +61,8 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
         mine = [run for run in mine if (run["metrics"][split][metric] or 0) >= least]
     found = {run["fields"]["seed"]: run["metrics"][side.split][side.metric] if side.at is None
              else reached(run["history"], side, *side.at) for run in mine}
-    return {seed: number for seed, number in found.items() if number is not None}
+    return {seed: nan if number is None else number for seed, number in found.items()
+            if number is not None or side.at is None}
 
 
 def differences(runs, comparison: Comparison, pair=None) -> dict:
@@ -99,7 +101,8 @@ def row_of(words: str, found: dict, runs, seen: bool, margin: float = 0.0) -> di
     """
     effect = mean(found.values())
     return {"measured": words, "effect": effect.mean, "interval_95": interval(effect),
-            "p": verdicts.p_value(effect, margin), "differences": {str(seed): x for seed, x in found.items()},
+            "p": verdicts.p_value(effect, margin),
+            "differences": {str(seed): None if isnan(x) else x for seed, x in found.items()},
             "fixed_before": {run.get("fixed_before") for run in runs} == {True} and not seen,
             "seconds_a_run": sum(run.get("cpu_seconds", run["seconds"]) for run in runs) / len(runs) if runs else None}
 
@@ -246,6 +249,8 @@ def texts_of(row: dict) -> list[str]:
         verdict += f": {row['cost']}" if row["cost"] else ""
     if (effect := row.get("effect")) is not None:
         texts["effect"] = f"{effect:.4f}, at most {row['most']:g}" if "most" in row else f"{effect:+.3f}"
+    elif row.get("differences"):
+        texts["effect"] = "not finite"
     if (span := row.get("interval_95")) is not None:
         texts["interval"] = f"{span[0]:+.3f} to {span[1]:+.3f}"
     if (adjusted := row.get("adjusted_p")) is not None:

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+ROUNDING = 1e-12               # values nearer to one another than this part of them are the same
 
 class Mean(NamedTuple):
     mean: float | None         # None where a value is missing or not finite
@@ -23,6 +24,8 @@ def mean(values) -> Mean:
     middle = math.fsum(values) / n
     if n == 1:
         return Mean(middle, None, 1)
+    if max(values) - min(values) <= ROUNDING * max(map(abs, values)):
+        return Mean(middle, 0.0, n)
     return Mean(middle, math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (n - 1) / n), n)
 
 

@@ -16,9 +16,9 @@ ALL = SHOWN, EXACT, SMALLER, SUGGESTED, OPEN, OPPOSITE, AGAINST, REFUTED, ONE, N
 NORMAL = 1.959964              # the normal quantile of a 95 % interval
 RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
-        f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these. {ONE}: no "
-        f"interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: Holm over all "
-        f"comparisons of one paper. Where all differences are the same, p is that of the sign test.")
+        f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these, or a result that is "
+        f"not finite. {ONE}: no interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: "
+        f"Holm over all comparisons of one paper. Where all differences are the same, p is that of the sign test.")
 
 
 def one_sided(number: float, error: float, freedom: int) -> float:
@@ -56,8 +56,10 @@ def holm(p_values) -> list[float | None]:
 def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, margin: float = 0.0) -> str:
     """The verdict on one comparison."""
     own, number = p_value(found, margin), found.mean
-    if not found.n or number is None:
+    if not found.n:
         return NEVER
+    if number is None:
+        return OPEN
     if adjusted is None or own is None:
         return ONE
     yes = abs(number) < margin if margin else number > 0    # as claimed

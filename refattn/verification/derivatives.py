@@ -11,6 +11,7 @@ from .deviation import Deviation, deviation
 STEP = {"complex": 1e-30, "finite": 1e-3}
 TOLERANCE = {"complex": 1e-12, "finite": 1e-9}
 DOUBTED = 1e-6                 # a complex step that says so much against a backward is held against finite differences
+NEAR = 1e-6                    # the step of differences that a complex step in favour of one is held against
 
 
 class Derivative(NamedTuple):
@@ -70,7 +71,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     complex together, hence forward must take complex numbers and compare only real parts.  "finite" (five-point,
     1e-9) asks nothing of it.  Without a method it is the complex step, and finite differences where forward refuses
     complex numbers, gives real ones for them or, as with an abs inside, is not analytic: where a backward that is off
-    by more than 1e-6 in the complex step is so by less than a thousandth of that in differences.
+    by more than 1e-6 in the complex step is so by less than a thousandth of that in differences, or where in a random
+    direction the slopes to both sides agree with one another and not with the complex step.
     Inputs of up to `entries` numbers are checked entry by entry, larger ones in as many random directions as
     `directions`.  Integer and boolean arrays, None, and names in `constants` are not differentiated.  Raises ValueError
     for an unknown method, a gradient that is missing, inputs of which none is to be differentiated, and, with method
@@ -85,12 +87,13 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         seed = rng.integers(2**63)
         try:
             found = told(rng=np.random.default_rng(seed), method="complex")
-            if found.error <= DOUBTED or found.ok:
+            good = found.error <= DOUBTED or found.ok
+            if good and _analytic(forward, inputs, found.errors, np.random.default_rng(seed)):
                 return found
         except Exception:                                   # whatever it raises, finite differences raise it again
             return told(rng=np.random.default_rng(seed), method="finite")
         finite = told(rng=np.random.default_rng(seed), method="finite")
-        return finite if finite.error <= 1e-3 * found.error else found
+        return finite if good or finite.error <= 1e-3 * found.error else found
     output, saved = forward(inputs)
     upstream = random_like(output, rng)
     gradients = backward(saved, upstream)
@@ -129,6 +132,23 @@ def _complex_slope(forward, weights, inputs, name, direction):
     if not np.iscomplexobj(value):
         raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method None, 'finite'")
     return value.imag / h
+
+
+def _analytic(forward, inputs, names, rng) -> bool:
+    """Whether no input's slopes to both sides speak against its complex step; at a kink, where they differ, none do."""
+    lifted = {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()}
+    outputs = as_tuple(forward(lifted)[0])
+    weights = [rng.standard_normal(y.shape) for y in outputs]
+    rounding = 1e-8 * sum((np.abs(w) * np.abs(to_host(y))).sum() for w, y in zip(weights, outputs, strict=True))
+    for name in names:
+        direction = rng.standard_normal(inputs[name].shape)
+        left, here, right = (_value(forward, weights, lifted, name, h * direction) for h in (-NEAR, 0, NEAR))
+        sides = (here - left) / NEAR, (right - here) / NEAR
+        step = _complex_slope(forward, weights, lifted, name, direction)
+        gap = abs(sum(sides) / 2 - step)
+        if gap > 10 * abs(sides[0] - sides[1]) and gap > 1e-4 * max(map(abs, (*sides, step))) + rounding:
+            return False
+    return True
 
 
 def _finite_slope(forward, weights, inputs, name, direction):

@@ -9,7 +9,7 @@ Compositional attention: searches and retrievals are separate, and every query p
     o[q, s]     = sum_r g[q, s, r] t[q, s, r]                                                               eq. (13)
 
 Each missing line has left its number and the arrays that it makes; dx is the gradient of x.
-    refattn check tutorials/exercises/compositional.py --as compositional --bias hqk --keep bhqk --dropout bhqk
+    refattn check tutorials/exercises/compositional.py --as compositional --bias h1k --keep bhqk --dropout bhqk
 says for the output and each gradient whether it is right, and where not, which line is wrong.  Without
 --bias, --keep or --dropout it does not look at what belongs to it.
 Made by make.py from refattn/attention/compositional.py.

@@ -8,7 +8,7 @@ HYLA, hypernetwork linear attention: the code generates both layers of a value n
     o[h, q]    = sum_k a[h, q, k] relu(z[q, k])         then W_h^out and the sum over h, by the layer         eq. (6)
 
 Each missing line has left its number and the arrays that it makes; dx is the gradient of x.
-    refattn check tutorials/exercises/hyla.py --as hyla --bias hqk --keep bhqk --dropout bhqk
+    refattn check tutorials/exercises/hyla.py --as hyla --bias h1k --keep bhqk --dropout bhqk
 says for the output and each gradient whether it is right, and where not, which line is wrong.  Without
 --bias, --keep or --dropout it does not look at what belongs to it.
 Made by make.py from refattn/attention/hyla.py.

@@ -7,7 +7,7 @@ Linear attention: softmax attention with sigma = identity.
     o[h, q]    = sum_k a[h, q, k] v[h, k]                                                                     eq. (3)
 
 Each missing line has left its number and the arrays that it makes; dx is the gradient of x.
-    refattn check tutorials/exercises/linear.py --as linear --bias hqk --keep bhqk --dropout bhqk
+    refattn check tutorials/exercises/linear.py --as linear --bias h1k --keep bhqk --dropout bhqk
 says for the output and each gradient whether it is right, and where not, which line is wrong.  Without
 --bias, --keep or --dropout it does not look at what belongs to it.
 Made by make.py from refattn/attention/linear.py.

@@ -92,7 +92,7 @@ def exercise(name: str) -> str:
     what = "backward" if out.endswith("_backward") else "forward"
     given = "forward" if what == "backward" else "backward"
     last = "w" if page == "sliding_dilated" else "k"
-    options = f"--bias hq{last} --keep bhq{last} --dropout bhq{last}"       # without one its mistakes are not seen
+    options = f"--bias h1{last} --keep bhq{last} --dropout bhq{last}"       # without one its mistakes are not seen
     return "\n".join([
         "# ruff: noqa: F401, F821, F841",
         f'"""Exercise: write the {what} of {page} attention.  The {given} is given.', "", equation, "",

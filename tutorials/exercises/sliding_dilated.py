@@ -7,7 +7,7 @@ Sliding-dilated attention: each query sees itself and the C - 1 keys before it t
     a[h, i]    = softmax over the offsets j of s;     o[h, i] = sum_j a[h, i, j] v_n
 
 Each missing line has left its number and the arrays that it makes; dx is the gradient of x.
-    refattn check tutorials/exercises/sliding_dilated.py --as sliding_dilated --bias hqw --keep bhqw --dropout bhqw
+    refattn check tutorials/exercises/sliding_dilated.py --as sliding_dilated --bias h1w --keep bhqw --dropout bhqw
 says for the output and each gradient whether it is right, and where not, which line is wrong.  Without
 --bias, --keep or --dropout it does not look at what belongs to it.
 Made by make.py from refattn/attention/sliding_dilated.py.

@@ -27,7 +27,7 @@ STEPS, BATCH, RATE = 800, 64, 5e-3
 
 
 def contract(spec, a, b):
-    """The sum over the letters missing on the right, of a times b: one matrix product for each letter in all three."""
+    """The sum of a times b over letters missing on the right: a matrix product for each value of those in all three."""
     of_a, of_b, result = spec.replace("->", ",").split(",")
     batch, inner = [x for x in result if x in of_a and x in of_b], [x for x in of_a if x not in result]
     left, right = ([x for x in result if x not in other] for other in (of_b, of_a))
@@ -186,7 +186,7 @@ def main(steps=STEPS, seed=0):
         norm = sum(float((x**2).sum()) for x in g.values())**0.5
         g = {name: x / max(1, norm) for name, x in g.items()}                       # clipped to norm 1
         adam(p, g, first, second, step, RATE * min(1, step / 50, 1.1 - step / steps))
-        if step % max(1, steps // 12) == 0:
+        if step % max(1, steps // 12) == 0 or step == steps:
             tokens, target = draw(rng, 500, HELD_OUT)
             r2 = 1 - loss_and_gradients(p, tokens, target)[0] / target.var()
             print(f"step {step:5d}  loss {loss:.4f}  R2 held out {r2:5.2f}  {'#' * round(40 * max(0, r2))}")

@@ -2,10 +2,10 @@
 
     python tutorials/single_file/regulargpt.py
 
-RegularGPT (Chi et al. 2023) is one block applied level after level.  At level l a position joins itself with its
-neighbour C^l earlier; after ceil(log_C T) levels the last position has seen all T symbols, so a longer word is more
-levels of the same weights.  What the last position needs is a tree: each level reads groups of C positions, padded at
-the front by a learned vector, and hands on the last of each group.  Post-LN, as in the authors' code.
+RegularGPT (Chi et al. 2023) is one block applied level after level.  At level l a position joins itself with those
+C^l, ..., (C - 1) C^l earlier; after ceil(log_C T) levels the last position has seen all T symbols, so a longer word is
+more levels of the same weights.  What the last position needs is a tree: each level reads groups of C positions,
+padded at the front by a learned vector, and hands on the last of each group.  Post-LN, as in the authors' code.
 
 The task is PARITY: is the number of ones even?  Trained on words of 1 to 40 symbols, asked about up to 5,000.
 
@@ -27,7 +27,7 @@ STEPS, BATCH, RATE = 600, 128, 1e-3
 
 
 def contract(spec, a, b):
-    """The sum over the letters missing on the right, of a times b: one matrix product for each letter in all three."""
+    """The sum of a times b over letters missing on the right: a matrix product for each value of those in all three."""
     of_a, of_b, result = spec.replace("->", ",").split(",")
     batch, inner = [x for x in result if x in of_a and x in of_b], [x for x in of_a if x not in result]
     left, right = ([x for x in result if x not in other] for other in (of_b, of_a))

@@ -23,7 +23,7 @@ STEPS, BATCH, RATE = 300, 64, 3e-3
 
 
 def contract(spec, a, b):
-    """The sum over the letters missing on the right, of a times b: one matrix product for each letter in all three."""
+    """The sum of a times b over letters missing on the right: a matrix product for each value of those in all three."""
     of_a, of_b, result = spec.replace("->", ",").split(",")
     batch, inner = [x for x in result if x in of_a and x in of_b], [x for x in of_a if x not in result]
     left, right = ([x for x in result if x not in other] for other in (of_b, of_a))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from refattn.attention.compositional import compositional
+from refattn.ops import unbroadcast
 
 __all__ = ["compositional", "compositional_backward"]
 
@@ -24,5 +25,5 @@ def compositional_backward(saved, do):
     scale = q.shape[-1] ** -0.5
     dq = np.einsum("bsqk,bksd->bqsd", ds, k) * scale                            # (1)
     dk = np.einsum("bsqk,bqsd->bksd", ds, q) * scale                            # (1)
-    dbias = None if bias is None else ds.sum(axis=tuple(range(4 - bias.ndim)))  # (1) of a bias without stretched axes
+    dbias = None if bias is None else unbroadcast(ds, bias.shape)              # (1)
     return dq, dk, dv, dbias, dselector, dwr

@@ -3,6 +3,7 @@
 import numpy as np
 
 from refattn.attention.hyla import hyla
+from refattn.ops import unbroadcast
 
 __all__ = ["hyla", "hyla_backward"]
 
@@ -22,10 +23,4 @@ def hyla_backward(saved, do):
     scale = q.shape[-1] ** -0.5
     dq = np.einsum("bhqk,bkhd->bqhd", ds, k) * scale                            # (1)
     dk = np.einsum("bhqk,bqhd->bkhd", ds, q) * scale                            # (1)
-    return dq, dk, dv, None if bias is None else summed(ds, bias.shape)         # (1)
-
-
-def summed(ds, shape):
-    """ds summed over the axes along which a bias of this shape was repeated."""
-    ds = ds.sum(axis=tuple(range(ds.ndim - len(shape))))
-    return ds.sum(axis=tuple(n for n, size in enumerate(shape) if size == 1), keepdims=True)
+    return dq, dk, dv, None if bias is None else unbroadcast(ds, bias.shape)         # (1)

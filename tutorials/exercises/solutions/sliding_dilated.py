@@ -3,6 +3,7 @@
 import numpy as np
 
 from refattn.attention.sliding_dilated import sliding_dilated
+from refattn.ops import unbroadcast
 
 __all__ = ["sliding_dilated", "sliding_dilated_backward"]
 
@@ -20,7 +21,7 @@ def sliding_dilated_backward(saved, do):
         dv[:, place[there]] += np.einsum("bhq,bqhe->bqhe", (a * factor)[:, :, there, offset], do[:, there])     # (6)
     da = ds * factor                                                                                    # (5)
     ds = a * (da - (a * da).sum(axis=-1, keepdims=True))                                                # (4)
-    dbias = None if bias is None else ds.sum(axis=tuple(range(4 - bias.ndim)))                          # (3)
+    dbias = None if bias is None else unbroadcast(ds, bias.shape)                                      # (3)
     for offset, place in enumerate(places):
         there = place >= 0
         dq[:, there] += scale * np.einsum("bhq,bqhd->bqhd", ds[:, :, there, offset], k[:, place[there]])        # (1)
