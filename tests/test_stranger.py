@@ -20,10 +20,13 @@ from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.regular_gpt import levels
 from refattn.models.transformer import Transformer
 from refattn.recipes import recipe
+from refattn.tasks import sraven_ambiguity
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.languages import LANGUAGES
-from refattn.tasks.sraven_bayes import check_size
+from refattn.tasks.sraven import Sraven
+from refattn.tasks.sraven_bayes import ceiling, check_size
+from refattn.tasks.triangles import Triangles
 from tests.refusals import refused
 
 
@@ -61,6 +64,15 @@ def test_small_integers_of_numpy_do_not_overflow():
     refused("tuples", ContextualRetrieval, np.int64(40), np.int64(8), alpha_seed=0)
     assert FuzzyLogic(variables=np.uint8(8), terms=1).known_terms == FuzzyLogic(variables=8, terms=1).known_terms
     refused("too many", check_size, np.int64(12), np.int64(64))
+    pictures = (Triangles(size).sample(np.random.default_rng(0), 4).image for size in (64, np.int8(64), np.uint8(64)))
+    first, *others = pictures
+    assert all((first == other).all() for other in others)
+    assert sraven_ambiguity.instances(np.int64(8), np.int64(16)) == sraven_ambiguity.instances(8, 16) > 2**63
+    assert sraven_ambiguity.tasks(np.int64(20)) == sraven_ambiguity.tasks(20)
+    for number in np.int8(8), np.uint64(8):
+        task = Sraven(4, number)
+        assert ceiling(task, np.random.default_rng(0), 20, "all") == ceiling(Sraven(4, 8), np.random.default_rng(0), 20, "all")
+        assert task.sample(np.random.default_rng(0), number).panels.shape[0] == 8
 
 
 @pytest.mark.parametrize("wrong", [dict(lengths=np.array([-1, 2])), dict(lengths=np.array([5])), dict(keys=2.5)])

@@ -40,7 +40,7 @@ def verify(argv) -> int:
     """Check theorems, definitions and gradients; 1 if one fails."""
     parser = Parser("refattn verify", "Checks at random sizes in float64: statement, source, largest error, verdict.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names (refattn list has them); default: all")
-    parser.add_argument("--seed", **SEVERAL, type=counted(0, 2**63 - 1), metavar="S", help="one draw each (default: 0)")
+    parser.add_argument("--seed", **SEVERAL, type=counted(0, 2**32 - 1), metavar="S", help="one draw each (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="print a line for what fails only")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     options = parser.parse(argv)

@@ -5,16 +5,19 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..recipes import SHORT
+from ..recipes import SHORT, recipe
 from ..reproduce.published import figures_for
 from ..reproduce.sheet import shown
 from ..reproduce.statistics import mean
+from ..reproduce.table import differing, value
 from ..train.runs import describe
 
+SAID = "evaluation", "shards"  # of settings, before a table
 LABEL = 28                     # characters of the first column, at least, beside the others
 FIRST = 40                     # of them that it keeps until no other column can give any
 PART = "(?:± )?[^ _/]*[ _/]*"  # what no line is broken in
@@ -156,7 +159,7 @@ def table(kind, outcomes) -> str:
     notes = [f"{titled(outcomes[0]['task'], fields)}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
              f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {kind.COUNTED}; {of_seeds}"]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])
-    ends = [f"* {theirs.metric}, not measured here. {theirs.source}" if beside else
+    ends = [f"* {theirs.metric}, not measured here. {theirs.source}{otherwise(kind, fields, theirs.by)}" if beside else
             f"No paper's figure is set beside: {theirs.source}"]
     for outcome in outcomes:
         if not outcome["finished"]:
@@ -164,6 +167,14 @@ def table(kind, outcomes) -> str:
             ends.append(f"{outcome['name']} is not complete: {reason}")
     notes, ends = (["\n".join(lines(text, limit)) for text in part] for part in (notes, ends))
     return "\n".join([*notes, "", columns(texts, right=set(range(1, len(texts[0]))), limit=limit), "", *ends])
+
+
+def otherwise(kind, fields: dict, by) -> str:
+    """A sentence on what differs from the paper's settings, those of fields `by` chosen as here."""
+    same = {name: fields[name] for name in (kind.COMPARES, "seed", *by)}
+    apart = differing(fields, asdict(recipe(kind.TASK, "paper", **same)))
+    return "; settings other than the paper's, which are in brackets: " * bool(apart) + ", ".join(
+        f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in apart if name not in SAID)
 
 
 class Found(NamedTuple):

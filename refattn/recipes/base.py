@@ -111,7 +111,7 @@ class Recipe:
     ADAM: ClassVar[Mapping] = {}       # beta1, beta2, epsilon where they are not the usual ones
     CHOSEN_BY: ClassVar[tuple | None] = None       # (split, metric, "least" or "most") of the parameters in best.npz
 
-    seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**63 - 1)
+    seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**32 - 1)
     steps: int = setting(2_000, "updates", least=1, most=10**9)
     batch: int = setting(128, "samples per step", least=1, most=2**20)
     rate: float = setting(1e-3, "peak learning rate", least=0.0, most=1e3)

@@ -43,7 +43,7 @@ class CompiledAutomaton:
     activation: str = setting("relu", "of the feed-forward layer", choices=ACTIVATIONS)
     out_of_range: str = setting("pad", "what stands before the first token", choices=("pad", "mask"))
     embedding_scale: bool = setting(False, "embeddings times the root of the width")
-    seed: int = setting(0, "of words for an evaluation", least=0, most=2**63 - 1)
+    seed: int = setting(0, "of words for an evaluation", least=0, most=2**32 - 1)
     length: int = setting(100, "tokens of these", least=1, most=2**20)
     batch: int = setting(8, "words at a time", least=1, most=2**20)
     evaluation: int = setting(64, "words in all", least=1, most=10**9)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_fraction, check_integer
+from ..checks import check_choice, check_fraction, check_integer, check_integers
 
 ALPHA = (                                                        # the authors' list, from U(-1, 1)
     -0.71347752, -0.6062312, 0.66062073, -0.61213017, -0.82631877, 0.75908621, -0.36274866, 0.84383333, -0.37908235,
@@ -68,12 +68,12 @@ class ContextualRetrieval:
 
     def __post_init__(self):
         for name, least, most in ("searches", 1, 64), ("retrievals", 1, 1024), ("objects", 2, 1024):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), least, most))
+            vars(self)[name] = check_integer(name, getattr(self, name), least, most)
         check_fraction("share", self.share)
         if not self.share:
             raise ValueError(f"share is {self.share}; allowed: numbers between 0 and 1")
         if self.alpha_seed is not None:
-            check_integer("alpha_seed", self.alpha_seed, 0)
+            check_integers(vars(self), "alpha_seed", least=0)
         elif self.searches > len(ALPHA):
             raise ValueError(f"searches is {self.searches}; allowed with the published alpha: whole numbers from 1 "
                              f"to {len(ALPHA)}; or give an alpha_seed")
@@ -151,7 +151,7 @@ class ContextualRetrieval:
         for an unknown or empty split, or a batch below 1.
         """
         size = self.size(split)
-        check_integer("batch", batch, 1)
+        batch = check_integer("batch", batch, 1)
         s, r = self.searches, self.retrievals
         tokens = np.zeros((batch, self.objects, self.width), dtype=np.float32)
         tokens[..., :s + r] = rng.standard_normal((batch, self.objects, s + r), dtype=np.float32)

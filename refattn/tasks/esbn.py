@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_integer, check_numbers
+from ..checks import check_choice, check_integers, check_numbers
 from .glyphs import COUNT
 from .splits import SPLIT
 
@@ -165,7 +165,7 @@ class Esbn:
 
     def __post_init__(self):
         check_choice("task", self.task, tuple(TASKS))
-        check_integer("seed", self.seed, 0)
+        check_integers(vars(self), "seed", least=0)
         least = self.row.objects
         whole = isinstance(self.hold_out, (int, np.integer)) and not isinstance(self.hold_out, bool)
         if not whole or not (self.hold_out == 0 or least <= self.hold_out <= COUNT - least):

@@ -70,10 +70,10 @@ class FuzzyLogic:
     released: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "variables", check_integer("variables", self.variables, 2, 10))
-        check_integer("terms", self.terms, 1, min(self.known_terms, 16))
-        check_integer("length", self.length, 2, 65_536)
-        check_integer("seed", self.seed, 0)
+        vars(self)["variables"] = check_integer("variables", self.variables, 2, 10)
+        vars(self)["terms"] = check_integer("terms", self.terms, 1, min(self.known_terms, 16))
+        vars(self)["length"] = check_integer("length", self.length, 2, 65_536)
+        vars(self)["seed"] = check_integer("seed", self.seed, 0)
         check_fraction("held_out", self.held_out)
         check_switch("cover_terms", self.cover_terms)
         check_switch("released", self.released)
@@ -131,7 +131,7 @@ class FuzzyLogic:
         [0.25, 0.25]
         """
         tasks = self.combinations(split)
-        check_integer("batch", batch, 1)
+        batch = check_integer("batch", batch, 1)
         if not len(tasks):
             raise ValueError(f"split {split!r} of {self} has no combinations; allowed: splits that have some")
         x = rng.random((batch, self.length, self.variables), dtype=np.float32)

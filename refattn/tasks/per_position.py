@@ -89,9 +89,9 @@ def strings(rng, language, number, shortest, longest) -> Strings:
     """
     allowed = [name for name, row in LANGUAGES.items() if row.members]
     check_choice("protocol is 'per_position', for which language", language, allowed)
-    check_integer("strings", number, 1)
-    check_integer("shortest", shortest, 1)
-    check_integer("longest", longest, shortest)
+    number = check_integer("strings", number, 1)
+    shortest = check_integer("shortest", shortest, 1)
+    longest = check_integer("longest", longest, shortest)
     found, tries = {}, 0
     while len(found) < number:
         b = max(ROUND, number - len(found))

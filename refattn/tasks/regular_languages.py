@@ -110,8 +110,8 @@ d12, tomita3, tomita4, tomita5, tomita6
 
         Raises ValueError for a batch or length below 1, or a split that language and protocol do not have.
         """
-        check_integer("batch", batch, 1)
-        check_integer("length", length, 1)
+        batch = check_integer("batch", batch, 1)
+        length = check_integer("length", length, 1)
         splits = SPLITS if self.row.members and self.protocol == "released" else SPLITS[:1]
         check_choice(f"split of {self.language} with protocol {self.protocol}", split, splits)
         row, t = self.row, self.tokens_at(length)

@@ -132,7 +132,7 @@ class Scan:
     cutoff: int = 26
 
     def __post_init__(self):
-        check_integer("cutoff", self.cutoff, 2, LONGEST - 1)            # with 1 nothing is held out, with 48 longer
+        vars(self)["cutoff"] = check_integer("cutoff", self.cutoff, 2, LONGEST - 1)     # 1 holds nothing out, 48 is all
 
     def size(self, split):
         """How many examples a split has.  Raises ValueError for an unknown one."""
@@ -152,7 +152,7 @@ class Scan:
 
     def sample(self, rng, batch, split="train") -> Batch:
         """Examples of a split, drawn uniformly with replacement.  Raises ValueError for a batch below 1."""
-        check_integer("batch", batch, 1)
+        batch = check_integer("batch", batch, 1)
         return self.take(split, rng.integers(self.size(split), size=batch))
 
 

@@ -241,7 +241,7 @@ class SortOfClevr:
 
     def __post_init__(self):
         for name in (*SPLITS, "questions"):
-            check_integer(name, getattr(self, name), 1, 1_000_000)
+            vars(self)[name] = check_integer(name, getattr(self, name), 1, 1_000_000)
         check_choice("nearest", self.nearest, ("released", "text"))
 
     def draw(self, rng):

@@ -82,12 +82,13 @@ class Sraven:
     released: bool = False
 
     def __post_init__(self):
-        check_integer("features", self.features, 1)
+        vars(self)["features"] = check_integer("features", self.features, 1)
         if (count := math.comb(len(RULES) + self.features - 1, self.features)) > 1_000_000:
             raise ValueError(f"features is {self.features}, which makes {count:,} rule combinations; allowed: at most "
                              f"1,000,000: 1 to 20 features")
-        check_integer("symbols", self.symbols, 3, 1024, '"distribute three" takes 3 different ones')
-        check_integer("seed", self.seed, 0)
+        reason = '"distribute three" takes 3 different ones'
+        vars(self)["symbols"] = check_integer("symbols", self.symbols, 3, 1024, reason)
+        vars(self)["seed"] = check_integer("seed", self.seed, 0)
         check_fraction("held_out", self.held_out)
         check_switch("released", self.released)
         if int(count * self.held_out) == count:
@@ -108,6 +109,8 @@ class Sraven:
         """Which of `train` and `held_out` has this combination, (M) integers in any order.  Raises ValueError."""
         if np.shape(rules) != (self.features,):
             raise ValueError(f"rules have shape {np.shape(rules)}; allowed: ({self.features},)")
+        if np.asarray(rules).dtype.kind not in "iu":
+            raise ValueError(f"rules are {rules}; allowed: whole numbers")
         check_numbers("rules", rules, len(RULES))
         return "train" if (self.combinations("train") == np.sort(rules)).all(axis=1).any() else "held_out"
 
@@ -120,7 +123,7 @@ class Sraven:
         Raises: ValueError for an unknown or empty split, or a batch below 1.
         """
         combinations = self.combinations(split)
-        check_integer("batch", batch, 1)
+        batch = check_integer("batch", batch, 1)
         if not len(combinations):
             raise ValueError(f"split {split!r} of {self} has no rule combination; allowed: splits that have some")
         m, k = self.features, self.symbols

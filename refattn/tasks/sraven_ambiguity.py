@@ -30,6 +30,7 @@ def grids(symbols):
     >>> grids(8)
     [512, 512, 512, 512, 512, 262144, 262144, 12096]
     """
+    symbols = int(symbols)                              # NumPy's would overflow
     count = [symbols**3] * len(RULES)
     count[ADDITION] = count[SUBTRACTION] = symbols**6
     count[THREE] = comb(symbols, 3) * 6**3
@@ -46,6 +47,7 @@ def tasks(features, formula="exact"):
     (2359296, 188760)
     """
     check_choice("formula", formula, ("exact", "paper"))
+    features = int(features)
     if formula == "exact":
         return len(RULES)**features * factorial(features)**2
     return comb(len(RULES) + features - 1, features) * (factorial(features)**2 - features)
@@ -61,6 +63,7 @@ def instances(features, symbols, formula="exact"):
     ('1.413e+25', '4.86e+25')
     """
     check_choice("formula", formula, ("exact", "paper"))
+    features = int(features)
     if formula == "exact":
         return sum(grids(symbols))**features * factorial(features)**2
     series = [1] + [0] * features                       # complete homogeneous symmetric polynomials, rule by rule
@@ -115,7 +118,7 @@ def ambiguity_table(seed=0, count=100_000, grid=GRID, split="train") -> list[Est
     Instances are those of `Sraven(M, K, seed=seed)` in the split, drawn from default_rng((seed, M, K)).
     Raises ValueError for a count below 1.
     """
-    check_integer("count", count, 1)
+    count = check_integer("count", count, 1)
     rows = []
     for features, symbols in grid:
         task, rng = Sraven(features, symbols, seed=seed), np.random.default_rng((seed, features, symbols))

@@ -218,7 +218,7 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     ('The for statement', True)
     """
     check_choice("unit", unit, UNITS)
-    check_integer("vocabulary", vocabulary, 0)
+    vocabulary = check_integer("vocabulary", vocabulary, 0)
     if vocabulary and unit != "words":
         raise ValueError(f"vocabulary is {vocabulary:,}, but unit is {unit!r}; allowed: 0, or unit words")
     if unit == "tokens":

@@ -23,7 +23,7 @@ def sample(rng, ids, size: int, length: int) -> Windows:
 
     Shapes: (size, length) each; every token is scored.
     """
-    check_integer("length", length, 1)
+    length = check_integer("length", length, 1)
     if len(ids) <= length:
         raise ValueError(f"length is {length:,}; allowed: numbers below the {len(ids):,} tokens of the split")
     rows = ids[rng.integers(len(ids) - length, size=size)[:, None] + np.arange(length + 1)].astype(np.int64)
@@ -45,8 +45,8 @@ def windows(ids, length: int, context: int = 0, first: int = 0, size: int | None
     >>> (w.target * w.weight.astype(int)).tolist()
     [[1, 2, 3, 4], [0, 0, 5, 6], [0, 0, 7, 8]]
     """
-    check_integer("length", length, 1)
-    check_integer("context", context, 0, length - 1)
+    length = check_integer("length", length, 1)
+    context = check_integer("context", context, 0, length - 1)
     for name, number in ("first", first), ("size", 0 if size is None else size):
         check_integer(name, number, 0)
     step, last, count = length - context, len(ids) - 1, windows_of(len(ids), length, context)

@@ -88,12 +88,12 @@ class Triangles:
     size: int = 64
 
     def __post_init__(self):
-        check_integer("size", self.size, 8, 1024)
+        vars(self)["size"] = check_integer("size", self.size, 8, 1024)
 
     def sample(self, rng, batch, split="train"):
         """A Batch of fresh images; every split is drawn alike.  Raises ValueError for an unknown split, or no batch."""
         check_choice("split", split, SPLITS)
-        check_integer("batch", batch, 1)
+        batch = check_integer("batch", batch, 1)
         target = rng.integers(2, size=batch)
         corner = draw_corners(rng, target == 0, self.size)
         dot = draw_dots(rng, corner)

@@ -14,7 +14,8 @@ def stream(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
     """The random numbers of one purpose at one step: default_rng((seed, number of the purpose, step)).
 
     Whatever a training draws is a function of seed and step: mostly from here, multitask_images from its seed and the
-    numbers of its samples.  So a checkpoint holds the step and no generator state.
+    numbers of its samples.  So a checkpoint holds the step and no generator state.  A seed is below 2^32: the generator
+    is told words of 32 bits, and a seed of two of them would have the draws of a smaller one.
 
     >>> bool(stream(0, "data", 7).random() == stream(0, "data", 7).random())
     True

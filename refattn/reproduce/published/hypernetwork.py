@@ -58,7 +58,7 @@ def _columns(metric: str, source: str, task: str) -> Iterator[Published]:
     for experts in False, True:
         rows = {row.attention: getattr(row, task) for row in TABLE_A1.values() if row.experts == experts}
         words = f"Schug et al. 2025, table A1: best of a grid, {source}, 3 seeds, mean ± standard error"
-        yield Published(metric, words, rows)
+        yield Published(metric, words, rows, ("experts",))
 
 
 FUZZY_LOGIC, FUZZY_LOGIC_EXPERTS = _columns("held-out R²", "50,000 steps in the code", "fuzzy_logic")

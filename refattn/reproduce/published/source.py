@@ -7,3 +7,4 @@ class Published(NamedTuple):
     metric: str                # heading in our table
     source: str                # one line: where it stands and how it was made
     figures: dict              # attention variant -> (mean, standard error or None)
+    by: tuple = ()             # fields of the recipe that choose among the paper's figures
