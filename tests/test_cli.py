@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,74 @@ def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("finished")
     assert cli.main(["train", "--attention", "softmax", "hyla", *FLAGS, "--out", str(out)]) == 0
     return out
+
+
+def test_two_that_begin_in_one_directory_leave_one_whole_run(tmp_path):
+    both, said = threading.Barrier(2), []
+
+    def begin(one, path):
+        both.wait()
+        try:
+            runs.begin(path, one)
+            said.append(one.rate)
+        except ValueError as error:
+            said.append(str(error))
+
+    for n in range(20):
+        path = tmp_path / str(n)
+        racing = [threading.Thread(target=begin, args=(tiny(rate=rate), path)) for rate in (1e-3, 2e-3)]
+        for thread in racing:
+            thread.start()
+        for thread in racing:
+            thread.join()
+        (won,), (lost,) = ([x for x in said if isinstance(x, kind)] for kind in (float, str))
+        assert runs.read_recipe(path).rate == won and "holds a run already" in lost
+        said.clear()
+
+
+@pytest.mark.parametrize("missing", [("recipe.json",), ("recipe.json", "checkpoint.npz")])
+def test_what_is_left_of_a_run_is_not_gone_on_with_as_a_new_one(missing, finished, tmp_path):
+    shutil.copytree(finished / "hyla-seed0", tmp_path / "run")
+    for name in missing:
+        (tmp_path / "run" / name).unlink()
+    with pytest.raises(ValueError, match="which holds .*result.json; allowed: another directory"):
+        fit(tiny(seed=5), tmp_path / "run", progress=False)
+
+
+def test_a_link_to_a_run_is_gone_on_with_where_the_link_stands(finished, tmp_path):
+    (tmp_path / "c").mkdir()
+    shutil.copytree(finished / "softmax-seed0", tmp_path / "elsewhere" / "softmax-seed0")
+    shutil.copytree(finished / "hyla-seed0", tmp_path / "c" / "hyla-seed0")
+    (tmp_path / "c" / "softmax-seed0").symlink_to(tmp_path / "elsewhere" / "softmax-seed0")
+    assert cli.main(["train", "--resume", str(tmp_path / "c")]) == 0
+    assert [x.name for x in (tmp_path / "elsewhere").iterdir()] == ["softmax-seed0"]
+
+
+def test_runs_are_copied_whole_or_not_at_all(finished, tmp_path, monkeypatch, capsys):
+    def full(source, target, **how):
+        os.makedirs(target)
+        raise shutil.Error([(source, f"{target}/checkpoint.npz", "[Errno 28] No space left on device")])
+
+    copytree = shutil.copytree
+    monkeypatch.setattr(shutil, "copytree", lambda *x, **how: (full if "softmax" in str(x[0]) else copytree)(*x, **how))
+    words = ["train", "--resume", str(finished), "--out", str(tmp_path / "b")]
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert "checkpoint.npz' cannot be written ([Errno 28] No space left on device)" in said and said.count("\n") == 1
+    assert not list((tmp_path / "b").iterdir())
+    monkeypatch.undo()
+    assert cli.main(words) == 0 and {x.name for x in (tmp_path / "b").iterdir()} == {"softmax-seed0", "hyla-seed0"}
+
+
+def test_a_new_directory_is_nobody_elses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [options.new("a").name for _ in range(3)] == ["a", "a-2", "a-3"]
+
+
+@pytest.mark.parametrize("words", [["train", "--resume", ""], ["show", ""], ["write", "", "x"]])
+def test_an_unset_variable_is_no_directory(words, capsys):
+    assert cli.main(words) == 2
+    assert "allowed: the name of a directory" in capsys.readouterr().err
 
 
 def snapshot(directory) -> dict:
@@ -388,7 +457,7 @@ def test_a_comparison_with_a_damaged_checkpoint_is_refused_before_a_run_goes_on(
     damage_truncate(tmp_path / "hyla-seed0")
     with pytest.raises(ValueError, match="hyla-seed0/checkpoint.npz is not a complete refattn checkpoint"):
         compare.train_all(paths, tmp_path, resume=True, progress=False)
-    assert [file.name for file in (tmp_path / "hyla-seed1").iterdir()] == ["recipe.json"]
+    assert {file.name for file in (tmp_path / "hyla-seed1").iterdir()} == {"lock", "recipe.json"}
 
 
 # --- bad input in Python ---------------------------------------------------------------------------------------------

@@ -67,6 +67,23 @@ def test_files_are_divided_whole_and_alike_on_every_machine(tmp_path):
     assert made.words == str(tmp_path) and text.corpus("documentation").words.startswith("documentation of Python 3.")
 
 
+def test_hardly_a_line_of_the_documentation_that_is_held_out_is_trained_on():
+    made = text.corpus("documentation", "bytes")
+    whole = {split: ids.astype(np.uint8).tobytes() for split, ids in made.ids.items()}
+    for split in "validation", "test":
+        windows = [whole[split][n:n + 64] for n in range(0, len(whole[split]) - 64, 16)]
+        assert len(windows) > 100 and sum(x in whole["train"] for x in windows) < 0.02 * len(windows)
+
+
+def test_runs_below_a_directory_of_text_are_no_text(tmp_path):
+    write(tmp_path / "a.txt")
+    before = text.documents(str(tmp_path))
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    for name in "recipe.json", "metrics.jsonl":
+        (tmp_path / "runs" / "one" / name).write_text("{}", encoding="utf-8")
+    assert text.documents(str(tmp_path)) == before != {}
+
+
 def test_words_that_training_lacks_are_unknown_and_counted(tmp_path):
     train, other = write(tmp_path / "a.txt"), write(tmp_path / "b.txt", "one new <unk> three\n")
     made = text.corpus(train, "words", other)

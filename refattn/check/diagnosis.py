@@ -171,7 +171,9 @@ def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
         line, words = next((line, w) for line, w in found if line and f"{part} ({line.tag})" == tag)
         sentences.append(f"line ({line.tag}) of {function}, {line.name} = {line.text}: {words}")
     sentences += [words for line, words in found if line is None]
-    verdict += f" from line {lines[0].split()[1]} on" if search.part else ""
+    sure = [x.split()[1] for x, words in zip(lines, sentences, strict=False) if ": perhaps " not in words]
+    where = " or ".join(filter(None, (", ".join(sure[:-1]), *sure[-1:])))
+    verdict += f" from line {where} on" if search.part and sure else ""
     return Diagnosis(worst.comparison, verdict, lines, tuple(sentences), named, float(fit))
 
 
@@ -212,8 +214,7 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
     words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]
-    nearest = report(searches[0], worst, verdict, [*words, *said])
-    return nearest if top[0][0] > NEAR else nearest._replace(verdict=verdict)     # nor is it said that all begins there
+    return report(searches[0], worst, verdict, [*words, *said])
 
 
 def pattern(answer, n) -> str:
@@ -230,7 +231,8 @@ def pattern(answer, n) -> str:
         factor = (x * y).sum() / ((y * y).sum() or 1)
         exact = np.allclose(x, factor * y, rtol=1e-2)
         return f"{n}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
+    letters = answer.letters.get(n) or answer.letters.get(n.removeprefix("d"), "")
     lost = [np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis))) for axis in range(x.ndim)]
-    where = [f"axis {axis} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"
-             for axis, at in enumerate(lost) if len(at) < x.shape[axis]]
+    where = [f"{letters[i:i + 1] or f'axis {i}'} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"
+             for i, at in enumerate(lost) if len(at) < x.shape[i]]
     return f"{n}: {bad.sum()} of {bad.size} entries are wrong" + (f", {' and '.join(where)}" if where else "")

@@ -55,6 +55,16 @@ def formulas(of: str) -> list[Formulas]:
     return [x for n, x in enumerate(found) if x is not None and x not in found[:n]]
 
 
+def with_log(of: Formulas) -> Formulas:
+    """The same with each softmax as exp(s - log sum exp s), as in kernels that keep this log or merge parts by it."""
+    text, lines = {line.name: line.text for line in of.lines}, []
+    for line in of.lines:
+        made = re.fullmatch(r"(\w+) \* inverse\(sum\(\1, '.'\)\)", line.text)
+        of_exp = made and re.fullmatch(r"exp\((\w+)\)(?: \* (.+))?", text[made[1]])
+        lines.append(line._replace(text=f"by_log({of_exp[1]}, {of_exp[2] or 1})") if of_exp else line)
+    return of._replace(lines=tuple(lines))
+
+
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
     found = _layer(find(of), fused) if of.startswith("layers/") else _operation(of) if "/" in of else _page(of, fused)

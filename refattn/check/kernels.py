@@ -30,7 +30,7 @@ from ..checks import check_choice
 from ..refusals import unknown
 from ..verification import rounding
 from ..verification.rounding import UNIT
-from .formulas import formulas
+from .formulas import formulas, with_log
 from .running import Runner, evaluated
 from .subjects import Subject, drawn, masked, subject
 
@@ -281,15 +281,17 @@ class Call:
     def bars(self, inputs, results) -> tuple[dict, dict]:
         """Our results, and what is allowed of each entry.
 
-        Half of the evaluations are in another form, if there is one: a softmax's backward as fused kernels have it,
-        sums over retrievals after products, a variance in one pass.  In half precision few entries may be off by
-        chance, beside a kink that no evaluation met: then more evaluations are asked.
+        Half of the evaluations are in another form, if there is one: a softmax by its log-sum-exp and its backward as
+        fused kernels have it, sums over retrievals after products, a variance in one pass.  In half precision few
+        entries may be off by chance, beside a kink that no evaluation met: then more evaluations are asked.
         """
         def run(xp):
             return self.of.run(inputs, xp, "lse" in results)
 
-        every = formulas(self.of.name)
-        other = partial(evaluated, Runner(every[1]), inputs) if len(every) > 1 and "do" in inputs else None
+        other, forms = None, formulas(self.of.name)[:2]
+        if forms and (other_form := with_log(forms[-1])) != forms[0]:
+            asked = inputs if "do" in inputs else {**inputs, "do": 0 * run(np)["o"]}
+            other = partial(evaluated, Runner(other_form), asked)
         ours, bars = rounding.bars(run, self.dtype, naive=self.naive, other=other)
         off = [np.abs(x - ours[n]) > bars[n] for n, x in results.items() if n in ours and x.shape == ours[n].shape]
         if UNIT[self.dtype] > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):

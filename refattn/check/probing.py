@@ -42,6 +42,7 @@ class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
     def __init__(self, call, inputs, theirs):
         self.inputs, self.theirs, self.finite = inputs, theirs, {n: np.isfinite(x) for n, x in theirs.items()}
+        self.letters = call.of.letters
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
@@ -63,6 +64,8 @@ def consistent(call, asked, wrong) -> str:
             if steepest.shape != x.shape or not (follows(call, a, n, steepest * sizes_of(x)) and any(
                     follows(call, a, n, u * sizes_of(x)) for u in drawn)):
                 return "forward differs, and your gradients are not those of your forward"
+    if call.dtype not in SLOPES:
+        return "forward differs; whether your gradients are right for it shows in float32"
     return "forward differs, your gradients are right for it"
 
 

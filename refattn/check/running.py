@@ -120,6 +120,13 @@ def _placed(at, late=0, dilation=2, edge=None):
     return 1.0 * (n[..., None] == np.arange(k))
 
 
+def _by_log(s, kept):
+    """A softmax of the last axis as exp(s - lse), zero where nothing is kept: off by what a large lse is off."""
+    top = np.where(kept > 0, s, -np.inf).max(-1, keepdims=True)
+    total = np.where(kept > 0, np.exp(s - top), 0).sum(-1, keepdims=True)
+    return np.where(kept > 0, np.exp(s - (top + np.log(np.where(total > 0, total, 1)))), 0)
+
+
 FUNCTIONS = KNOWN | {
     "drift": _drift, "causal": _causal, "power_of_two": lambda n: 1 << (n - 1).bit_length(),
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
@@ -127,7 +134,7 @@ FUNCTIONS = KNOWN | {
     "elsewhere": _elsewhere,
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0), "reciprocal": lambda x: 1 / x,
-    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within,
+    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within, "by_log": _by_log,
 }
 
 

@@ -155,9 +155,10 @@ def table(kind, outcomes) -> str:
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
     clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
     asked = "all" if fields["evaluation"] == 10**9 else f"{fields['evaluation']:,}"
+    counted = "strings per split" if fields.get("protocol") == "per_position" else kind.COUNTED
     of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}: mean ± standard error"
     notes = [f"{titled(outcomes[0]['task'], fields)}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
-             f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {kind.COUNTED}; {of_seeds}"]
+             f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {counted}; {of_seeds}"]
     theirs = figures_for(kind.TASK, outcomes[0]["fields"])
     ends = [f"* {theirs.metric}, not measured here. {theirs.source}{otherwise(kind, fields, theirs.by)}" if beside else
             f"No paper's figure is set beside: {theirs.source}"]

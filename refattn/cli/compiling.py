@@ -9,7 +9,7 @@ import numpy as np
 
 from ..refusals import unknown
 from .comparison import columns, room, wrapped
-from .options import Parser, Usage, as_option, counted, directory, whole, writable
+from .options import Parser, Usage, as_option, counted, directory, new, whole, writable
 
 
 def parser() -> Parser:
@@ -108,7 +108,7 @@ def plan(options) -> tuple:
         raise Usage(as_option(error, switches)) from None
     except MemoryError as error:
         raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
-    out = Path(options.get("out") or Path("runs", time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S")))
+    out = Path(options["out"]) if "out" in options else new(time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S"))
     writable(out)
     if (out / "recipe.json").exists():
         raise Usage(f"--out is {str(out)!r}, which holds a run already; allowed: another directory")

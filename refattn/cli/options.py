@@ -6,6 +6,7 @@ import reprlib
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 
 SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
@@ -128,8 +129,9 @@ def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
         f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
     parser.add_argument("--out", type=directory, metavar="DIR", help="where the runs go (default: new, below runs/)")
-    parser.add_argument("--resume", metavar="DIR", help="go on with a run, or with all runs of a comparison; beside it "
-                        f"only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are copied there first")
+    parser.add_argument("--resume", type=directory, metavar="DIR", help="go on with a run, or with all runs of a "
+                        f"comparison; beside it only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are "
+                        "copied there first")
     parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     parser.add_argument("--workers", type=whole, metavar="N", help="processes that share the --shards of a batch, for "
                         "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
@@ -146,15 +148,26 @@ def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
     return parser
 
 
-def writable(out: Path) -> None:
-    """Raises Usage unless the directory is there, or can be made, and can be written."""
+def new(name: str) -> Path:
+    """A directory below runs/ that no other command has, of this name or with a number behind it."""
+    writable(Path("runs"))
+    for n in count(1):
+        out = Path("runs", f"{name}-{n}" if n > 1 else name)
+        with suppress(FileExistsError):
+            out.mkdir()
+            break
+    return out
+
+
+def writable(out: Path, given: str = "--out") -> None:
+    """Raises Usage unless the directory, which an option gave, is there, or can be made, and can be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
     except (OSError, ValueError) as error:                  # ValueError: of a name with a null character
         reason = getattr(error, "strerror", error)
-        raise Usage(f"--out is {str(out)!r}, which cannot be written ({reason}); allowed: a directory that can "
+        raise Usage(f"{given} is {str(out)!r}, which cannot be written ({reason}); allowed: a directory that can "
                     f"be made or written") from None
 
 

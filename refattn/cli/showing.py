@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..reproduce.published import figures_for
 from .comparison import Found, compared, of_group, summary, tables, wrapped
-from .options import Parser, Usage, save
+from .options import Parser, Usage, directory, save
 
 MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
 ABOUT = "kind", "first", "second"
@@ -80,7 +80,7 @@ def parser() -> Parser:
     """The options of `show`."""
     made = Parser("refattn show", "What stands in a directory of runs, one or many, finished, running or damaged: the "
                   "table of each comparison and, with --plot, one figure of all curves.")
-    made.add_argument("directory", metavar="DIR", help="a run, or what --out of train or reproduce was")
+    made.add_argument("directory", type=directory, metavar="DIR", help="a run, or what --out of train or reproduce was")
     made.add_argument("--plot", metavar="FILE", help="draw the curves, or with --image what was looked at: .png, .svg")
     made.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     group = made.add_argument_group("a picture", "to ask a network of sort_of_clevr about one of your own")

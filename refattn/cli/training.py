@@ -1,6 +1,7 @@
 """`refattn train`: from a command line to recipes, and from their runs to a table."""
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -14,11 +15,11 @@ from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
 from .comparison import Found, compared, of_group, summary, tables
-from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, tasks, train_parser, writable
+from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, new, tasks, train_parser, writable
 
 
 def plan(argv):
-    """(recipes, out, resume, options) of a `train` command line."""
+    """(recipes, directory or name of a new one, resume, options) of a `train` command line."""
     named = bool(argv) and not argv[0].startswith("-")
     if not named and {"-h", "--help"} & set(argv):
         print(tasks())
@@ -36,7 +37,7 @@ def plan(argv):
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     kind = RECIPES[task]
     scale = options.pop("scale", kind.first_scale())
-    out = Path(options.pop("out", None) or Path("runs", time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")))
+    out = Path(options.pop("out")) if "out" in options else time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")
     rest = {other: options.pop(other) for other in BESIDE_RESUME if other in options}
     values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))
@@ -61,17 +62,26 @@ def resumed(source: str, out: str | None):
     for path, one in zip(found, recipes, strict=True):
         if one.TASK not in RECIPES:
             raise Usage(f"--resume {str(path)!r} holds a {one.TASK}, which is not trained; allowed: a training run")
-        if path.resolve().name != one.name:
+        if Path(os.path.abspath(path)).name != one.name:
             raise Usage(f"--resume {str(path)!r} holds the run {one.name}; allowed: a directory of that name")
     if out is None:
-        return recipes, found[0].resolve().parent
+        return recipes, Path(os.path.abspath(found[0])).parent         # where a link to a run stands
     compare.unfinished(dict(zip(found, recipes, strict=True)))              # refuses a damaged one before it is copied
     writable(Path(out))
     for one in recipes:
         if Path(out, one.name).exists():
             raise Usage(f"--out is {out!r}, which holds {one.name} already; allowed: another directory")
-    for path, one in zip(found, recipes, strict=True):
-        shutil.copytree(path, Path(out, one.name), ignore=shutil.ignore_patterns("*.tmp", "lock"))
+    try:
+        for path, one in zip(found, recipes, strict=True):                  # all of them, or none
+            shutil.rmtree(Path(out, f"{one.name}.tmp"), ignore_errors=True)
+            shutil.copytree(path, Path(out, f"{one.name}.tmp"), ignore=shutil.ignore_patterns("*.tmp", "lock"))
+    except shutil.Error as error:
+        for one in recipes:
+            shutil.rmtree(Path(out, f"{one.name}.tmp"), ignore_errors=True)
+        _, file, reason = error.args[0][0]
+        raise Usage(f"--out is {out!r}, where {file!r} cannot be written ({reason}); allowed: more room") from None
+    for one in recipes:
+        Path(out, f"{one.name}.tmp").rename(Path(out, one.name))
     return recipes, Path(out)
 
 
@@ -96,7 +106,8 @@ def train(argv, group=None) -> int:
     except ValueError as error:
         raise Usage(as_option(error, {"workers", "shards", "device"})) from None
     options |= {"workers": group} if group else {}
-    writable(out)
+    out = new(out) if isinstance(out, str) else out
+    writable(out, "--resume" if resume else "--out")
     on = f"refattn train --resume {shlex.quote(str(out))}"
     try:
         outcomes = compare.compare(recipes, out, resume=resume, **options)

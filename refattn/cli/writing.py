@@ -4,7 +4,7 @@ import sys
 from inspect import signature
 from pathlib import Path
 
-from .options import Parser, Usage, as_option, flag, number, whole
+from .options import Parser, Usage, as_option, directory, flag, number, whole
 
 OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500, of SCAN the longest answer's)"),
            "temperature": (number, "T", "scores are divided by it; 0: always the likeliest (default: 1)"),
@@ -18,7 +18,7 @@ def run(argv) -> int:
     from ..recipes import RECIPES
     from ..train import runs
     parser = Parser("refattn write", "What the model of a run directory says after a prompt, as it comes.")
-    parser.add_argument("run", metavar="RUN", help="a run directory of a recipe that writes")
+    parser.add_argument("run", type=directory, metavar="RUN", help="a run directory of a recipe that writes")
     parser.add_argument("prompt", metavar="PROMPT", help="the beginning")
     for name, (parse, metavar, words) in OPTIONS.items():
         parser.add_argument(flag(name), type=parse, metavar=metavar, help=words)

@@ -98,13 +98,18 @@ def documents(text: str, option: str = "text") -> dict[str, bytes]:
     """{name: content} of the files of a text, in order of name.  Raises ValueError for an empty one."""
     if text == "documentation":
         from pydoc_data.topics import topics
-        return {name: topics[name].encode() for name in sorted(topics)}
+        lines, kept = {name: {*words.splitlines()} - {""} for name, words in topics.items()}, []
+        for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):    # half of it stands in a longer one?
+            if not any(2 * len(lines[name] & lines[other]) > len(lines[name]) for other in kept):
+                kept.append(name)
+        return {name: topics[name].encode() for name in sorted(kept)}
     if text == "library":
         root = Path(sysconfig.get_path("stdlib"))
         paths = [p for p in root.rglob("*.py") if not LEFT_OUT & set(p.relative_to(root).parts)]
     else:
         root = found(text, option)
-        paths = [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
+        below = [p for p in root.rglob("*") if p.is_file() and not p.with_name("recipe.json").exists()]     # no runs
+        paths = [root] if root.is_file() else below
     base = root if root.is_dir() else root.parent
     read = {p.relative_to(base).as_posix(): p.read_bytes() for p in sorted(paths)}
     if not any(read.values()):

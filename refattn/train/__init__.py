@@ -110,7 +110,7 @@ def _opened(out, recipe, listed, state: State, resume: bool):
 
 def _finish(recipe, model, state: State, out, bars, **made_with) -> dict:
     """Final metrics of every split; with `out` also result.json and curves.png."""
-    if out is not None and (done := runs.result(out)):
+    if out is not None and (done := runs.result(out, recipe)):
         return done["metrics"]
     metrics = _all_splits(recipe, model, state.parameters, bars)
     if out is not None:

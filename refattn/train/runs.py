@@ -58,8 +58,13 @@ def begin(path, recipe, resume: bool = False) -> None:
     file = Path(path, "recipe.json")
     os.makedirs(path, exist_ok=True)
     if not file.exists():
-        write_json(file, {**describe(recipe), "commit": commit()})
-        return
+        with locked(path):                                  # another process may begin here too
+            parts = [n for n in (CHECKPOINT, "metrics.jsonl", "result.json") if Path(path, n).exists()]
+            if parts and not resume:
+                raise ValueError(f"out is {str(path)!r}, which holds {', '.join(parts)}; allowed: another directory")
+            if not file.exists():
+                write_json(file, {**describe(recipe), "commit": commit()})
+                return
     if not resume:
         raise ValueError(f"out is {str(path)!r}, which holds a run already; allowed: another directory, or resuming it")
     theirs, ours = completed(recipe, read_json(file).get("fields")), describe(recipe)["fields"]

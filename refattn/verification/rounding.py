@@ -28,6 +28,7 @@ PAIRS = 4                      # of draws; noise of either sign shows both sides
 TIMES, HALF_TIMES = 4, 14      # in half precision kinks are met often, and their errors have long tails,
 HALF_SCALES = 1.0, 0.5, 0.25, 0.125     # and small noise finds what lies just beside a result, which large noise skips
 LEAST = 2.0**-24               # what float16 holds beside 0
+NOTHING = 2.0**-106            # what is below is lost in float32, or in what it is the product of
 POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
 MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
            f"by up to {{}}, and 4 units of the entry")
@@ -215,5 +216,5 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
 def _bar(exact, square, unit, times, largest):
     row = square.mean(axis=-1, keepdims=True) / 4 if square.ndim else square     # chance cannot spare a single entry
     bar = times * np.sqrt(np.maximum(square, row)) + LEAST * (largest < np.inf)
-    bar += unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0))
+    bar += unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0)) + (NOTHING if unit > UNIT["float64"] else 0)
     return np.where(np.isnan(bar) | (np.abs(exact) + bar > largest), np.inf, bar)       # there it may overflow
