@@ -111,8 +111,8 @@ def binary_cross_entropy(logits, target, weight=None):
 
     Shapes
     ------
-    logits  : ...
-    target  : ...          (numbers from 0 to 1)
+    logits  : ...          (finite)
+    target  : ...          (numbers from 0 to 1; others are not refused)
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ...
     """

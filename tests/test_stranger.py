@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from refattn import losses, optim, params
+from refattn import cli, losses, optim, params
 from refattn.attention import masks
 from refattn.attention.layer import MultiHead
 from refattn.attention.sliding_dilated import SlidingDilated
@@ -20,6 +20,7 @@ from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.regular_gpt import levels
 from refattn.models.transformer import Transformer
 from refattn.recipes import recipe
+from refattn.reproduce.all_tables import TABLES
 from refattn.tasks import sraven_ambiguity
 from refattn.tasks.contextual_retrieval import ContextualRetrieval
 from refattn.tasks.fuzzy_logic import FuzzyLogic
@@ -27,6 +28,7 @@ from refattn.tasks.languages import LANGUAGES
 from refattn.tasks.sraven import Sraven
 from refattn.tasks.sraven_bayes import ceiling, check_size
 from refattn.tasks.triangles import Triangles
+from refattn.verification import plain_formulas
 from tests.refusals import refused
 
 
@@ -197,3 +199,24 @@ def test_lists_are_named():
 def test_the_shared_automata_cannot_be_written():
     with pytest.raises(ValueError, match="read-only"):
         LANGUAGES["parity"].automaton.transition[0, 0] = 1
+
+
+def test_a_chunk_may_be_as_long_as_is_allowed(tmp_path):
+    assert cli.main(["compile", "--regex", "a*", "--alphabet", "a", "--chunk", "64", "--out", str(tmp_path / "c")]) == 0
+
+
+def test_rounding_keeps_every_nan():
+    x = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
+    assert np.isnan(plain_formulas.rounded(x, "bfloat16")).all()
+
+
+def test_a_curve_with_a_gap_is_drawn_and_runs_of_other_settings_are_no_mean():
+    pytest.importorskip("matplotlib")
+    figure = TABLES["figure-10"]
+    runs = figure.recorded()
+    assert figure.plot(figure.sheet(runs))
+    name = f"{figure.split}.{figure.metric}"
+    runs[0] = {**runs[0], "history": {**runs[0]["history"], name: [None, *runs[0]["history"][name][1:]]}}
+    assert figure.plot(figure.sheet(runs))
+    with pytest.raises(ValueError, match="have a seed twice"):
+        figure.sheet([*runs, runs[0]])

@@ -109,8 +109,10 @@ def shuffled(rows, seed: int | None):
 def decode(train, labels, test, truth, *, seed: int | None = None) -> float:
     """Macro-F1 on (test, truth) of multinomial logistic regression fitted on (train, labels); codes are (n, h).
 
-    With a seed the labels are shuffled before the fit.
+    With a seed the labels are shuffled before the fit.  Where training has one label, that is always said.
     """
+    if len(np.unique(labels)) == 1:
+        return macro_f1(truth, np.full(len(truth), labels[0]))
     from sklearn.linear_model import LogisticRegression
     x, other = standardised(train, test)
     return macro_f1(truth, LogisticRegression(max_iter=2_000).fit(x, shuffled(labels, seed)).predict(other))

@@ -137,7 +137,7 @@ def write_feed_forward(p, activation: str, n: int, chunk: int) -> None:
     size, units = n * n, n ** (chunk + 1)
     sharp = 1.0 if activation == "relu" else SHARP
     unit = np.arange(units)
-    path = np.unravel_index(unit, (n,) * (chunk + 1))   # q_0 ... q_C of every unit
+    path = [unit // n**k % n for k in range(chunk, -1, -1)]     # q_0 ... q_C of every unit
     for factor in range(chunk):                         # the earliest is in the last slot, the latest in S
         slot = chunk - 1 - factor
         p.w1[slot * size + path[factor] * n + path[factor + 1], unit] = sharp

@@ -132,7 +132,7 @@ class Automaton:
         return np.array([names[part] for part in parts], dtype=np.int64)
 
     def minimal(self) -> "Automaton":
-        """The smallest automaton with the same outputs; states in the order in which words reach them.
+        """The smallest automaton with the same output after every word, the empty one too; states as words reach them.
 
         Two automata have the same outputs on every word exactly if their minimal ones have the same tables.
         """

@@ -125,7 +125,8 @@ def curves(sheet, measure: str):
     made, axes = blank(sheet.title)
     for row, colour in zip(sheet.data, COLOURS, strict=False):
         if row["n"]:
-            middle, error = np.array(row["mean"]), np.array([x or 0 for x in row["standard_error"]])
+            middle = np.array(row["mean"], float)           # None, of what is not finite, is a gap
+            error = np.array([x or 0 for x in row["standard_error"]])
             axes.plot(row["steps"], middle, color=colour, label=f"{row['label']} (n = {row['n']})")
             axes.fill_between(row["steps"], middle - error, middle + error, color=colour, alpha=0.25, linewidth=0)
     axes.set(xlabel="steps", ylabel=f"{measure}, mean ± standard error")

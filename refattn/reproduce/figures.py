@@ -14,7 +14,7 @@ from . import drawing, records
 from .codes import POWERS
 from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
-from .table import Column, Exhibit, Row, Table, matches
+from .table import Column, Exhibit, Row, Table, homogeneous, matches
 
 SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mittal et al. 2022, Compositional "
                       "Attention, {}", "Chi et al. 2023, RegularGPT, {}")
@@ -118,6 +118,7 @@ class Curves(Exhibit):
         texts, data = [], []
         for row in chosen({row.label: row for row in self.rows}, only).values():
             mine = [run for run in runs if matches(run, self.task, row.fields)]
+            homogeneous(mine, row.label)
             steps, name = mine[0]["history"].get("step", []) if mine else [], f"{self.split}.{self.metric}"
             found = [mean(column) for column in zip(*(run["history"].get(name, ()) for run in mine), strict=True)]
             data.append({"label": row.label, "ours": steps if mine else None, "steps": steps, "n": len(mine),

@@ -6,7 +6,7 @@ words, Modular Arithmetic has a leading + (`leading_plus`).  From the code: othe
 others in a batch of any size, and split `corrupted`, members with one symbol changed: the published negatives are
 easy.  `protocol="per_position"` has the targets of Bhattamishra et al. at every position of members, which are drawn
 as above, all of one length; `per_position.py` draws them as they do, many lengths at once.  Of Tomita 3 their code
-takes two states for dead that are not: a member's own next symbol may be one that its target says may not come.
+takes a state for dead that is not: a member's own next symbol may be one that its target says may not come.
 Symbols: b batch, t position; 0 and 1 are symbols 0 and 1, in D_n opening and closing.
 Units: lengths in symbols; `ones` is a probability.
 """

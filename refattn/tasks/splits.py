@@ -18,7 +18,7 @@ def subsets(parts, size):
 
 
 def hold_out(items, fraction, seed, must_have=0):
-    """(held_out, train): the items permuted by the seed, the first floor(n fraction) of them and the others.
+    """(held_out, train): the items permuted by the seed, the first floor(n fraction), in float64, and the others.
 
     The permutation is drawn again until the training items contain `must_have` different parts.
 

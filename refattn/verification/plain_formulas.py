@@ -24,7 +24,8 @@ def rounded(x, precision: str):
             return x.astype(precision).astype(x.dtype)
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     half = ((bits >> 16) & 1) + np.uint32(0x7FFF)
-    return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32).astype(x.dtype).reshape(x.shape)
+    found = ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32).astype(x.dtype).reshape(x.shape)
+    return np.where(np.isnan(x), x, found)                  # of which adding may make a number
 
 
 def contract(spec, a, b, *, order=None, out=None):
