@@ -165,6 +165,39 @@ def test_a_dtype_of_numpy_is_its_name(dtype):
     assert check.compare(kernel(VARIANTS["hyla"]), "hyla", dtype=dtype).dtype == "float32"
 
 
+def by_log(q, k, v, do):
+    """Softmax attention as kernels have it that keep the log of the sum, and merge two halves of the keys by it."""
+    scale, half = np.float32(q.shape[-1] ** -0.5), k.shape[1] // 2
+    s = np.einsum("bqhd,bkhd->bhqk", q, k) * scale
+    tops = [x.max(-1, keepdims=True) for x in (s[..., :half], s[..., half:])]
+    logs = [top + np.log(np.exp(x - top).sum(-1, keepdims=True))
+            for top, x in zip(tops, (s[..., :half], s[..., half:]), strict=True)]
+    lse = np.logaddexp(*logs)
+    a = np.concatenate([np.exp(x - log) * np.exp(log - lse)
+                        for x, log in zip((s[..., :half], s[..., half:]), logs, strict=True)], -1)
+    o = np.einsum("bhqk,bkhe->bqhe", a, v)
+    p, da = np.exp(s - lse), np.einsum("bqhe,bkhe->bhqk", do, v)
+    ds = p * (da - (do * o).sum(-1).swapaxes(1, 2)[..., None]) * scale
+    return {"q": q, "k": k, "v": v, "do": do, "o": o, "dq": np.einsum("bhqk,bkhd->bqhd", ds, k),
+            "dk": np.einsum("bhqk,bqhd->bkhd", ds, q), "dv": np.einsum("bhqk,bqhe->bkhe", p, do)}
+
+
+@pytest.mark.parametrize("scale", [1, 30, 300, 3_000])
+@pytest.mark.parametrize("shape", [(2, 5, 4, 3), (1, 64, 2, 32)])
+def test_large_scores_make_no_right_kernel_wrong(shape, scale):
+    """Weights by a log of the sum are off by what that is off; what underflows is zero."""
+    for seed in range(10 if shape[1] == 5 else 3):
+        rng = np.random.default_rng(seed)
+        q, k, v, do = (rng.standard_normal(shape).astype(np.float32) for _ in range(4))
+        arrays = by_log(q * np.float32(scale), k, v, do)
+        assert check.compare(arrays, "softmax").ok
+        assert check.compare({n: arrays[n] for n in "qkvo"}, "softmax").ok
+        o, saved = VARIANTS["softmax"].forward(arrays["q"], k, v)
+        gradients = dict(zip(("dq", "dk", "dv"), VARIANTS["softmax"].backward(saved, do), strict=False))
+        assert check.compare({**arrays, "o": o, **gradients}, "softmax").ok
+        assert not check.compare({**arrays, "dv": arrays["dv"] * np.float32(1.01)}, "softmax").ok
+
+
 def test_numbers_that_six_digits_do_not_tell_apart_are_given_more():
     entry = check.kernels.Entry("o", False, 1e-9, 1e-12, "b=0", 1.234567891, 1.234567892)
     assert "yours 1.23456789, refattn 1.23456789;" not in str(entry)
