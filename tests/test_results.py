@@ -493,6 +493,12 @@ def test_words_on_sraven_are_those_of_the_runs():
     hyla, softmax, shuffled = layers("hyla", "rule"), layers("softmax", "rule"), layers("hyla", "shuffled rule")
     assert f"combinations {', '.join(hyla)} in layers 1 to 4, where shuffled labels give {min(shuffled)} to " \
            f"{max(shuffled)}; from softmax attention's {', '.join(softmax)} (means of {len(seeds)} seeds" in words
+    three = mean(sraven_of("sraven_features", "held_out", "panel_accuracy", attention="softmax").values())
+    panels, single = (row for row in judged() if row["words"] == "SRAVEN is harder with more features")
+    (low, high), (least, most) = panels["interval_95"], single["interval_95"]
+    less = f"{panels['effect']:.3f} less ({low:.3f} to {high:.3f}, n = {three.n}): {panels['verdict']}, as H says."
+    assert f"has {three.mean:.3f} ± {three.standard_error:.3f} of the held-out panels, {less}" in words
+    assert f"it has {single['effect']:.3f} less ({least:.3f} to {most:.3f}), not supported" in words
     one, eight = ({name: sum(x.values()) / len(x) for name in names for x in [
         sraven_of(record, "train", "panel_accuracy", attention=name)]} for record in ("sraven_heads", "sraven_quick"))
     assert f"({one['hyla']:.2f} of the panels there, where eight heads have {eight['hyla']:.2f})" in words
