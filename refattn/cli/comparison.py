@@ -173,7 +173,8 @@ def table(kind, outcomes) -> str:
 def otherwise(kind, fields: dict, by) -> str:
     """A sentence on what differs from the paper's settings, those of fields `by` chosen as here."""
     same = {name: fields[name] for name in (kind.COMPARES, "seed", *by)}
-    apart = differing(fields, asdict(recipe(kind.TASK, "paper", **same)))
+    paper = asdict(recipe(kind.TASK, "paper", **same))
+    apart = differing(paper | fields, paper)                # an old run lacks what came in later
     return "; settings other than the paper's, which are in brackets: " * bool(apart) + ", ".join(
         f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in apart if name not in SAID)
 

@@ -8,11 +8,11 @@
 Source: C, section 4.5, appendix C.5 and the authors' code; Webb et al. 2021.
 Differs: from the text as the code does (`same` pairs are repeated; three rules for identity_rules, where the text has
 ABA; the unbalanced RMTS of many held-out objects, below).  From the code: other random numbers and other pictures.
-A trial is a number: every task counts its trials of each kind, and unfolds numbers into pictures. A data set is
+A trial is a number: every task counts its trials of each kind, and unfolds numbers into pictures.  A data set is
 numbers drawn without replacement: of all kinds alike, as far as there are (sampled; with no object held out, in both
 splits together), or of all trials together once held-out objects are so many that the code lists all trials (listed,
-from 85 on), where only a kind that is too rare is repeated. So RMTS at 85 trains on 65,520 + 720,720 trials of which
-10,000 are drawn: 8.3 % of its sources are the same picture twice. same_different has more than 10,000 trials in a
+from 85 on), where only a kind that is too rare is repeated.  So RMTS at 85 trains on 65,520 + 720,720 trials of which
+10,000 are drawn: 8.3 % of its sources are the same picture twice.  same_different has more than 10,000 trials in a
 split with 2 to 28 objects held out, and with 72 to 75: the code cuts only where both splits, cut, have fewer than the
 whole test.
 Symbols: n = objects that a split has.
