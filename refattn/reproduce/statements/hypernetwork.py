@@ -204,12 +204,13 @@ STATEMENTS = (
               quote="Given sufficient data and model size, all model classes are able to solve 80% of problem "
                     "instances created from tasks held out during training"),
     *(Statement("More data and larger models generalise better on SRAVEN", "H, section 4.4, figure 4", softmax_raven(
-        words, "sraven_smaller", LARGE, LARGE | less),
-                "8 runs of 3 core-minutes: refattn reproduce claims --fresh --row 'More data'",
+        words, record, LARGE, LARGE | less),
+                "8 runs of 6 core-minutes: refattn reproduce claims --fresh --row 'More data'",
                 quote="Scaling model size and data enables compositional generalization")
-      for words, less in (("12,000 minus 6,000 steps, M = 2", {"steps": 6_000}),
-                          ("4 layers minus 2, M = 2, 12,000 steps", {"layers": 2}),
-                          ("width 64 minus 32, M = 2, 12,000 steps", {"width": 32, "hidden": 64, "heads": 4}))),
+      for words, record, less in (
+          ("12,000 minus 6,000 steps, M = 2", "sraven_steps", {"steps": 6_000}),
+          ("4 layers minus 2, M = 2, 12,000 steps", "sraven_smaller", {"layers": 2}),
+          ("width 64 minus 32, M = 2, 12,000 steps", "sraven_smaller", {"width": 32, "hidden": 64, "heads": 4}))),
     Statement("HYLA beats softmax attention on SRAVEN, with little data and a small model", "H, section 4.4, figure 4",
               raven("held-out accuracy, M = 2, K = 4, 12,000 steps",
                     sides((("hyla", "softmax"),), "held_out", "panel_accuracy", **RUN)),
