@@ -225,11 +225,26 @@ def test_figures_show_what_they_are_given():
     reports = {"hyla": [{"layer 1": score, "layer 2": score}] * 2, "softmax": [{"layer 1": score, "layer 2": score}]}
     axes = latent_code_figures.scores(reports, "term 1").axes[0]
     assert len(axes.lines) == 2 * 2 + 3 and axes.get_xlabel() == "layer" and axes.get_ylim() == (0, 1)
-    made_points = latent_code_figures.points(np.zeros((4, 2)), {"term": np.arange(4), "target": np.linspace(0, 1, 4)})
-    assert len(made_points.axes) == 4
-    cosines = np.eye(3)
-    image = latent_code_figures.heat_map([1, 2, 3], cosines).axes[0].images[0]
-    assert np.array_equal(image.get_array(), cosines) and image.get_clim() == (-1, 1)
+    code = np.random.default_rng(0).standard_normal((60, 3))
+    many, few = np.arange(60) % 30, np.arange(60) % 2 * 5
+    made = latent_code_figures.points({"layer 1": code[:, :2], "layer 2": code[:, 1:]},
+                                      {"term": few, "function": many, "target": code[:, 2]})
+    drawn, bars = made.axes[:6], made.axes[6:]
+    assert [axes.get_title() for axes in drawn[3:]] == ["layer 2: term", "layer 2: function", "layer 2: target"]
+    for axes, x in zip(drawn, [code[:, :2]] * 3 + [code[:, 1:]] * 3, strict=True):
+        assert np.array_equal(axes.collections[0].get_offsets(), x)
+    colours = [axes.collections[0].to_rgba(axes.collections[0].get_array()) for axes in drawn[:3]]
+    assert [len(np.unique(c, axis=0)) for c in colours[:2]] == [2, 30]
+    assert [[t.get_text() for t in bar.get_yticklabels()] for bar in bars[:2]] == [["0", "5"], [
+        str(n) for n in range(0, 30, 2)]]
+    made = latent_code_figures.by_label(code, few, list("abcdef"), sample=10)
+    maps = [axes.images[0] for axes in made.axes[:3]]
+    assert np.array_equal(maps[0].get_array(), code[:10])
+    means = np.stack([code[few == 0].mean(axis=0), code[few == 5].mean(axis=0)])
+    np.testing.assert_allclose(maps[1].get_array(), means)
+    np.testing.assert_allclose(maps[2].get_array(), latent_code.similarity(code, few)[1])
+    assert all(image.get_clim()[0] == -image.get_clim()[1] for image in maps)
+    assert [t.get_text() for t in made.axes[1].get_yticklabels()] == ["a", "f"]
 
 
 def test_a_guess_is_not_stretched():

@@ -1,22 +1,33 @@
-"""Figures of latent codes: points by label, scores by layer, similarity of labels.  Needs the extra `plots`."""
+"""Figures of latent codes: points by label, scores by layer, means by label.  Needs the extra `plots`."""
 
 import numpy as np
+
+from .latent_code import similarity
 
 COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
 
 
-def points(places, colourings: dict, title: str = ""):
-    """Points (n, 2), once for each {heading: values (n)}: whole numbers as classes, others on a scale."""
+def points(places: dict, colourings: dict, title: str = ""):
+    """A row of axes for each {heading: points (n, 2)}, in each row one for each {heading: values (n)}.
+
+    Whole numbers are classes, others lie on a scale.
+    """
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
-    made = Figure(figsize=(0.6 + 3.6 * len(colourings), 3.4), layout="constrained")
-    for axes, (heading, values) in zip(made.subplots(1, len(colourings), squeeze=False)[0], colourings.items(),
-                                       strict=True):
-        classes = np.asarray(values).dtype.kind in "iu"
-        drawn = axes.scatter(*places.T, c=values, s=6, cmap="tab20" if classes else "cividis", linewidths=0)
-        axes.set(title=heading, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
-        bar = made.colorbar(drawn, ax=axes, shrink=0.85)
-        if classes:
-            bar.set_ticks(np.unique(values).tolist())
+    rows, columns = len(places), len(colourings)
+    made = Figure(figsize=(0.6 + 3.6 * columns, 0.4 + 3 * rows), layout="constrained")
+    for (row, at), line in zip(places.items(), made.subplots(rows, columns, squeeze=False), strict=True):
+        for axes, (heading, values) in zip(line, colourings.items(), strict=True):
+            names, place = np.unique(values, return_inverse=True)
+            n = len(names) if np.asarray(values).dtype.kind in "iu" else 0
+            colours = colormaps["tab20" if n <= 20 else "turbo"].resampled(n or 1)
+            look: dict = {"c": values, "cmap": "cividis"} if not n else {
+                "c": place, "cmap": colours, "vmin": -0.5, "vmax": n - 0.5}
+            drawn = axes.scatter(*at.T, s=6, linewidths=0, **look)
+            axes.set(title=f"{row}: {heading}", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+            bar, step = made.colorbar(drawn, ax=axes, shrink=0.85), 1 + n // 20
+            if n:
+                bar.set_ticks(range(0, n, step), labels=[str(x) for x in names[::step]])
     made.suptitle(title)
     return made
 
@@ -43,14 +54,26 @@ def scores(reports: dict, label: str, *, ylabel: str = "macro-F1 on held-out tas
     return made
 
 
-def heat_map(names, cosines, *, title: str = "cosine of mean latent codes", label: str = "rule"):
-    """`latent_code.similarity` as a map from -1 to 1."""
+def by_label(code, labels, words, title: str = "", *, label: str = "rule", sample: int = 40):
+    """Codes (n, h) of the first `sample`, the mean code of each label, and cosines of these means.
+
+    `words[n]` says label n, a whole number.
+    """
     from matplotlib.figure import Figure
-    made = Figure(figsize=(4.6, 4), layout="constrained")
-    axes = made.subplots()
-    image = axes.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
-    axes.set(title=title, xlabel=label, ylabel=label)
-    axes.set_xticks(range(len(names)), names, rotation=90)
-    axes.set_yticks(range(len(names)), names)
-    made.colorbar(image, ax=axes, label="cosine", shrink=0.85)
+    names, cosines = similarity(code, labels)
+    means = np.stack([code[labels == name].mean(axis=0) for name in names])
+    made = Figure(figsize=(14, 4), layout="constrained")
+    for axes, (heading, values, rows, columns) in zip(made.subplots(1, 3), (
+            (f"latent codes of {len(code[:sample])} samples", code[:sample], "sample", "head"),
+            (f"mean latent code of each {label}", means, label, "head"),
+            ("cosine of mean latent codes", cosines, label, label)), strict=True):
+        limit = np.abs(values).max()
+        drawn = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+        axes.set(title=heading, xlabel=columns, ylabel=rows)
+        if rows == label:
+            axes.set_yticks(range(len(names)), [words[name] for name in names])
+        if columns == label:
+            axes.set_xticks(range(len(names)), [words[name] for name in names], rotation=90)
+        made.colorbar(drawn, ax=axes, shrink=0.85)
+    made.suptitle(title)
     return made

@@ -1,14 +1,17 @@
 """Published figures as grids of runs, as curves over steps, and as pictures of trained networks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from ..analysis import latent_code, latent_code_figures, regular
 from ..recipes import recipe
 from ..tasks.fuzzy_logic import FRACTIONS, LENGTHS
+from ..tasks.sraven import RULES
 from ..tasks.sraven_ambiguity import instances, tasks
-from ..train import load, stream
+from ..train import load, progress_bar, stream
 from ..train.evaluation import BEYOND
 from . import drawing, records
 from .codes import POWERS
@@ -64,6 +67,10 @@ FIGURE_4 = Table(
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
           for size, fields in SIZES.items()}, 3), ("sraven_sizes",), default_scale="paper",
     axes=("instances of training", "held-out accuracy"))
+FIGURE_A4 = replace(
+    FIGURE_4, name="figure-a4", title="Figure A4 of H, SRAVEN: training loss by instances, width and depth",
+    source=SCHUG.format("figure A4") + CURVES, axes=("instances of training", "training loss"),
+    columns=tuple(column._replace(split="train", metric="loss") for column in FIGURE_4.columns))
 FIGURE_5D = Table(
     "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
     SCHUG.format("figure 5D") + CURVES, "sraven",
@@ -175,33 +182,39 @@ class Picture(Exhibit):
         return self.draw(run, model, parameters, stream(run.seed, "evaluation", BEYOND))
 
 
+def codes(run, model, parameters, rng, by, **fixed):
+    """Codes of 1,500 samples of held-out tasks in two dimensions: a row for each layer, a column for each of by."""
+    seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, **fixed)
+    layers = progress_bar(range(seen.code.shape[1]), progress=True, desc="t-SNE", unit="layer", delay=2, leave=False)
+    return latent_code_figures.points({f"layer {n + 1}": latent_code.embed(seen.at(n)) for n in layers}, by(seen),
+                                      f"{run.name}, 1,500 samples of held-out tasks")
+
+
 def codes_of_terms(run, model, parameters, rng):
-    """Codes of held-out tasks in the last layer, in two dimensions, by target and by term."""
-    context = rng.random((run.length - 1, run.variables))
-    seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, context=context)
-    by = {"target": seen.target, "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]}
-    return latent_code_figures.points(latent_code.embed(seen.at(-1)), by, f"{run.attention}, 1,500 held-out tasks")
+    """The codes of fuzzy logic, of one context, by target, function and term."""
+    return codes(run, model, parameters, rng, lambda seen: {
+        "target": seen.target, "function": np.unique(seen.terms, axis=0, return_inverse=True)[1].ravel(),
+        "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]},
+        context=rng.random((run.length - 1, run.variables)))
 
 
 def codes_of_rules(run, model, parameters, rng):
-    """The same of SRAVEN: by target and by rule."""
-    seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500)
-    return latent_code_figures.points(latent_code.embed(seen.at(-1)), {
-        "target": seen.target, "rule": seen.labels["rule"]}, f"{run.attention}, 1,500 held-out instances")
+    """The codes of SRAVEN, by target and by rule."""
+    return codes(run, model, parameters, rng, lambda seen: {"target": seen.target, "rule": seen.labels["rule"]})
 
 
-def cosines_of_rules(run, model, parameters, rng):
-    """Cosines of the mean codes of two rules, last layer."""
+def means_of_rules(run, model, parameters, rng):
+    """Codes of the last layer, their means by rule, and the cosines of two rules' means."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 4_000)
-    return latent_code_figures.heat_map(*latent_code.similarity(seen.at(-1), seen.labels["rule"]))
+    return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, f"{run.name}, held-out tasks")
 
 
 def clusters(run, model, parameters, rng):
     """Layer outputs of one word of 500 in two dimensions, by the automaton's map."""
     word, = run.sample(rng, "longer", 1, 500).tokens
     seen = regular.layer_outputs(model, parameters, run.data().automaton, word)
-    made = latent_code_figures.points(regular.principal(seen.vectors), {"map": seen.element, "level": seen.level},
-                                      f"{run.language}, 501 vectors")
+    made = latent_code_figures.points({"501 vectors": regular.principal(seen.vectors)},
+                                      {"map": seen.element, "level": seen.level}, run.language)
     for axes in made.axes[:2]:
         axes.set(xlabel="principal component 1", ylabel="principal component 2")
     return made
@@ -226,15 +239,14 @@ def of_regular(name, title, language, draw) -> Picture:
 
 
 PICTURES = (
-    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes of the last layer by target and terms",
+    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by layer, target, function and terms",
             SCHUG.format("figures 2D and A2"), "fuzzy_logic", {"attention": "hyla"}, codes_of_terms),
-    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes of the last layer by target and rule",
-              codes_of_rules),
-    of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", cosines_of_rules),
+    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by layer, target and rule", codes_of_rules),
+    of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", means_of_rules),
     of_sraven("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", codes_of_rules, "softmax",
               layers=16),
-    of_sraven("figure-a8", "Figure A8 of H, SRAVEN: cosines of the rules' codes, softmax attention", cosines_of_rules,
-              "softmax"),
+    of_sraven("figure-a8", "Figure A8 of H, SRAVEN: codes, and cosines of the rules' codes, softmax attention",
+              means_of_rules, "softmax"),
     of_regular("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
     of_regular("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
     of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
@@ -264,5 +276,5 @@ class Counts(Exhibit):
     plot = staticmethod(drawing.counts)                     # both numbers by M, on a logarithmic scale
 
 
-FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, COLLAPSE, *PICTURES,
-           Counts())
+FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_A4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, COLLAPSE,
+           *PICTURES, Counts())
