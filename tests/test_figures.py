@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.analysis import latent_code
+from refattn.analysis import latent_code, searches
 from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
 from refattn.reproduce import codes, drawing
@@ -54,6 +54,46 @@ def test_every_picture_of_a_network_is_drawn(name, tmp_path, monkeypatch):
     made.savefig(tmp_path / "drawn.svg")
     panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
     assert panels and all(axes.get_xlabel() or axes.get_ylabel() for axes in panels)
+
+
+def drawn(name):
+    """(recipe, model, parameters) of an untrained network, and what each panel of its picture shows by title."""
+    run, = TABLES[name].recipes("quick", [0]).values()
+    model = run.build()
+    network = run, model, codes.initial(run, model)
+    made = TABLES[name].draw(*network, stream(0, "evaluation", 7))
+    return network, {axes.get_title(): axes for axes in made.axes if axes.get_title()}
+
+
+@plots
+def test_pairings_are_of_all_tuples_those_of_training_and_those_held_out():
+    (run, *rest), panels = drawn("figure-4-pairings")
+    rng = stream(0, "evaluation", 7)
+    for title, one, split in ("all tuples", replace(run, held_out=False), "train"), ("of training", run, "train"), (
+            "held out", run, "held_out"):
+        seen = searches.observe(one, *rest, rng, split=split)
+        known = {tuple(x) for x in run.data().tuples("held_out")}
+        asked = {tuple(x) for x in seen.preference.reshape(-1, run.searches)}
+        assert asked == known if split == "held_out" else asked >= known if title == "all tuples" else not asked & known
+        assert np.array_equal(panels[title].images[0].get_array(), seen.value_scores.mean(axis=(0, 1)))
+
+
+@plots
+def test_codes_are_drawn_of_the_layer_that_the_title_says(monkeypatch):
+    monkeypatch.setattr(latent_code, "embed", lambda vectors: vectors[:, :2])
+    (run, *rest), panels = drawn("figure-2d")
+    rng = stream(0, "evaluation", 7)
+    seen = latent_code.observe(run, *rest, context=rng.random((run.length - 1, run.variables)), rng=rng,
+                               split="held_out", count=1_500)
+    assert [title for title in panels if title.startswith("layer 1")] == [
+        f"layer 1: {what}" for what in ("target", "function", "first term", "second term")]
+    for layer in range(run.layers):
+        points = panels[f"layer {layer + 1}: target"].collections[0]
+        assert np.array_equal(points.get_offsets(), seen.at(layer)[:, :2])
+        assert np.array_equal(points.get_array(), seen.target)
+        functions = panels[f"layer {layer + 1}: function"].collections[0].get_array()
+        alike = (seen.terms[:, None] == seen.terms[None]).all(axis=-1)
+        assert np.array_equal(functions[:, None] == functions[None], alike)
 
 
 @plots

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..analysis import latent_code, latent_code_figures, regular
+from ..analysis import images, latent_code, latent_code_figures, regular, searches
 from ..recipes import recipe
 from ..tasks.fuzzy_logic import FRACTIONS, LENGTHS
 from ..tasks.sraven import RULES
@@ -209,6 +209,41 @@ def means_of_rules(run, model, parameters, rng):
     return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, f"{run.name}, held-out tasks")
 
 
+def scores(run, what, matrices, xlabel="retrieval", ylabel="search"):
+    """Maps of value scores, of a run on what it was asked."""
+    made = searches.figure(matrices, xlabel, ylabel)
+    made.suptitle(f"{run.name}, {what}", fontsize=9)
+    return made
+
+
+def pairings(run, model, parameters, rng):
+    """Searches and retrievals where all tuples are asked for, those of training, and those held out."""
+    asked = {"all tuples": (replace(run, held_out=False), "train"), "of training": (run, "train"),
+             "held out": (run, "held_out")}
+    return scores(run, "2,000 sets each", {
+        title: searches.pairing(searches.observe(one, model, parameters, rng, split=split))
+        for title, (one, split) in asked.items()})
+
+
+def specialisations(run, model, parameters, rng):
+    """Retrievals by the true one, of the search that finds what is asked for and of all."""
+    seen = searches.observe(run, model, parameters, rng)
+    return scores(run, "2,000 sets", {"the search that finds it": searches.specialisation(seen),
+                                      "all searches": searches.specialisation(seen, matched=False)},
+                  "learned retrieval", "true retrieval")
+
+
+def kinds_of_questions(run, model, parameters, rng):
+    """Searches and retrievals of Sort-of-CLEVR by kind of question, mean over applications."""
+    found = images.by_kind(run, model, parameters)
+    return scores(run, "1,984 test questions", {kind: x.mean(axis=0) for kind, x in found.items()})
+
+
+def pairs_of_triangles(run, model, parameters, rng):
+    """Searches and retrievals over tokens and applications."""
+    return scores(run, "1,000 test images", {"triangles": images.pairing(run, model, parameters)})
+
+
 def clusters(run, model, parameters, rng):
     """Layer outputs of one word of 500 in two dimensions, by the automaton's map."""
     word, = run.sample(rng, "longer", 1, 500).tokens
@@ -232,6 +267,13 @@ def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
                    {"attention": attention, **more}, draw)
 
 
+def specialised(setup, title, **fields) -> Picture:
+    """A picture of who retrieves what in contextual retrieval, every tuple being trained."""
+    return Picture(f"figure-11-{setup}", f"{title} of C, contextual retrieval: specialisation of retrievals, {setup}",
+                   MITTAL.format(title.lower()), "contextual_retrieval",
+                   {"attention": "compositional", "held_out": False, **fields}, specialisations)
+
+
 def of_regular(name, title, language, draw) -> Picture:
     """A picture of a RegularGPT."""
     return Picture(name, title, CHI.format(name.replace("-", " ")), "regular_languages",
@@ -247,6 +289,15 @@ PICTURES = (
               layers=16),
     of_sraven("figure-a8", "Figure A8 of H, SRAVEN: codes, and cosines of the rules' codes, softmax attention",
               means_of_rules, "softmax"),
+    Picture("figure-4-pairings", "Figure 4 of C, contextual retrieval: searches and retrievals by what is asked for",
+            MITTAL.format("figure 4"), "contextual_retrieval", {"attention": "compositional"}, pairings),
+    specialised("1s2r", "Figure 11", searches=1, retrievals=2),
+    specialised("1s4r", "Figures 11 and 12", searches=1, retrievals=4),
+    specialised("2s4r", "Figures 5 and 11", searches=2, retrievals=4),
+    Picture("figure-14", "Figure 14 of C, Sort-of-CLEVR: searches and retrievals by kind of question",
+            MITTAL.format("figure 14"), "sort_of_clevr", {"attention": "compositional"}, kinds_of_questions),
+    Picture("figure-15", "Figure 15 of C, equilateral triangles: searches and retrievals", MITTAL.format("figure 15"),
+            "triangles", {"attention": "compositional"}, pairs_of_triangles),
     of_regular("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
     of_regular("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
     of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
