@@ -13,7 +13,7 @@ from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
 from refattn.reproduce import codes, drawing
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.figures import PICTURES
+from refattn.reproduce.pictures import PICTURES
 from refattn.reproduce.table import Row
 from refattn.tasks.regular_languages import RegularLanguages
 from refattn.tasks.sraven import RULES

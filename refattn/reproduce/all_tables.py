@@ -9,6 +9,7 @@ from ..train.json_files import read_json
 from .claims import Claims
 from .figures import FIGURES
 from .language import FIGURE_4B, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
+from .pictures import PICTURES
 from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
 from .published.compositional import fraction
 from .records import RECORDS
@@ -210,4 +211,4 @@ class Ambiguity(Exhibit):
 TABLES = {table.name: table for table in (
     TABLE_A1_LOGIC, TABLE_A1_RELEASED, TABLE_A1_SRAVEN, Ambiguity(), TABLE_6_OF_C, SORT_OF_CLEVR_TABLE, TRIANGLES,
     MULTITASK, ESBN, TABLE_4_OF_C, TABLE_1_OF_R, TABLE_2_OF_R, HEADS, FIGURE_5C, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R,
-    FIGURE_4B, *FIGURES, Claims())}
+    FIGURE_4B, *FIGURES, *PICTURES, Claims())}

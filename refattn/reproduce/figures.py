@@ -1,18 +1,11 @@
-"""Published figures as grids of runs, as curves over steps, and as pictures of trained networks."""
+"""Published figures as grids of runs, as curves over steps, and as counts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from ..analysis import images, latent_code, latent_code_figures, regular, searches
 from ..recipes import recipe
 from ..tasks.fuzzy_logic import FRACTIONS, LENGTHS
-from ..tasks.sraven import RULES
 from ..tasks.sraven_ambiguity import instances, tasks
-from ..train import load, progress_bar, stream
-from ..train.evaluation import BEYOND
 from . import drawing, records
 from .codes import POWERS
 from .sheet import NEVER, Sheet, chosen, shown
@@ -150,159 +143,6 @@ FIGURE_10 = Curves(
     ("contextual_retrieval_quick",))
 
 
-@dataclass(frozen=True)
-class Picture(Exhibit):
-    """A published figure that is drawn from a trained network, not from a record; the network is trained in `--out`."""
-    name: str
-    title: str
-    source: str
-    task: str
-    fields: dict
-    draw: Callable             # recipe, model, parameters, rng -> a matplotlib Figure
-
-    def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
-        """{directory below OUT: recipe} of the one run, of the first seed."""
-        one = recipe(self.task, scale, **{**self.fields, **changes}, seed=next(iter(seeds)))
-        return {Path(name): one for name in chosen({one.name: one}, only)}
-
-    def sheet(self, runs, only=()) -> Sheet:
-        """What was drawn."""
-        chosen({run["name"]: run for run in runs} or {self.name: None}, only)
-        rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
-        return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
-                     [{"name": run["name"], "ours": run["step"], "path": str(run["path"])} for run in runs],
-                     ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it there."],
-                     len(runs))
-
-    def plot(self, sheet):
-        """Of the first network."""
-        if not sheet.data:
-            raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE")
-        run, model, parameters = load(sheet.data[0]["path"])
-        return self.draw(run, model, parameters, stream(run.seed, "evaluation", BEYOND))
-
-
-def codes(run, model, parameters, rng, by, **fixed):
-    """Codes of 1,500 samples of held-out tasks in two dimensions: a row for each layer, a column for each of by."""
-    seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, **fixed)
-    layers = progress_bar(range(seen.code.shape[1]), progress=True, desc="t-SNE", unit="layer", delay=2, leave=False)
-    return latent_code_figures.points({f"layer {n + 1}": latent_code.embed(seen.at(n)) for n in layers}, by(seen),
-                                      f"{run.name}, 1,500 samples of held-out tasks")
-
-
-def codes_of_terms(run, model, parameters, rng):
-    """The codes of fuzzy logic, of one context, by target, function and term."""
-    return codes(run, model, parameters, rng, lambda seen: {
-        "target": seen.target, "function": np.unique(seen.terms, axis=0, return_inverse=True)[1].ravel(),
-        "first term": seen.terms[:, 0], "second term": seen.terms[:, 1]},
-        context=rng.random((run.length - 1, run.variables)))
-
-
-def codes_of_rules(run, model, parameters, rng):
-    """The codes of SRAVEN, by target and by rule."""
-    return codes(run, model, parameters, rng, lambda seen: {"target": seen.target, "rule": seen.labels["rule"]})
-
-
-def means_of_rules(run, model, parameters, rng):
-    """Codes of the last layer, their means by rule, and the cosines of two rules' means."""
-    seen = latent_code.observe(run, model, parameters, rng, "held_out", 4_000)
-    return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, f"{run.name}, held-out tasks")
-
-
-def scores(run, what, matrices, xlabel="retrieval", ylabel="search"):
-    """Maps of value scores, of a run on what it was asked."""
-    made = searches.figure(matrices, xlabel, ylabel)
-    made.suptitle(f"{run.name}, {what}", fontsize=9)
-    return made
-
-
-def pairings(run, model, parameters, rng):
-    """Searches and retrievals where all tuples are asked for, those of training, and those held out."""
-    asked = {"all tuples": (replace(run, held_out=False), "train"), "of training": (run, "train"),
-             "held out": (run, "held_out")}
-    return scores(run, "2,000 sets each", {
-        title: searches.pairing(searches.observe(one, model, parameters, rng, split=split))
-        for title, (one, split) in asked.items()})
-
-
-def specialisations(run, model, parameters, rng):
-    """Retrievals by the true one, of the search that finds what is asked for and of all."""
-    seen = searches.observe(run, model, parameters, rng)
-    return scores(run, "2,000 sets", {"the search that finds it": searches.specialisation(seen),
-                                      "all searches": searches.specialisation(seen, matched=False)},
-                  "learned retrieval", "true retrieval")
-
-
-def kinds_of_questions(run, model, parameters, rng):
-    """Searches and retrievals of Sort-of-CLEVR by kind of question, mean over applications."""
-    found = images.by_kind(run, model, parameters)
-    return scores(run, "1,984 test questions", {kind: x.mean(axis=0) for kind, x in found.items()})
-
-
-def pairs_of_triangles(run, model, parameters, rng):
-    """Searches and retrievals over tokens and applications."""
-    return scores(run, "1,000 test images", {"triangles": images.pairing(run, model, parameters)})
-
-
-def clusters(run, model, parameters, rng):
-    """Layer outputs of one word of 500 in two dimensions, by the automaton's map."""
-    word, = run.sample(rng, "longer", 1, 500).tokens
-    seen = regular.layer_outputs(model, parameters, run.data().automaton, word)
-    made = latent_code_figures.points({"501 vectors": regular.principal(seen.vectors)},
-                                      {"map": seen.element, "level": seen.level}, run.language)
-    for axes in made.axes[:2]:
-        axes.set(xlabel="principal component 1", ylabel="principal component 2")
-    return made
-
-
-def field(run, model, parameters, rng):
-    """Cumulated share of the gradient, from the last token backwards, on words of 500."""
-    drawn = run.sample(rng, "longer", 64, 500)
-    return drawing.field(regular.receptive_field(model, parameters, drawn.tokens, drawn.target), run.name)
-
-
-def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
-    """A picture of SRAVEN's codes."""
-    return Picture(name, title, SCHUG.format(f"figure {name[7:].upper()}"), "sraven",
-                   {"attention": attention, **more}, draw)
-
-
-def specialised(setup, title, **fields) -> Picture:
-    """A picture of who retrieves what in contextual retrieval, every tuple being trained."""
-    return Picture(f"figure-11-{setup}", f"{title} of C, contextual retrieval: specialisation of retrievals, {setup}",
-                   MITTAL.format(title.lower()), "contextual_retrieval",
-                   {"attention": "compositional", "held_out": False, **fields}, specialisations)
-
-
-def of_regular(name, title, language, draw) -> Picture:
-    """A picture of a RegularGPT."""
-    return Picture(name, title, CHI.format(name.replace("-", " ")), "regular_languages",
-                   {"language": language, "attention": "sliding_dilated"}, draw)
-
-
-PICTURES = (
-    Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by layer, target, function and terms",
-            SCHUG.format("figures 2D and A2"), "fuzzy_logic", {"attention": "hyla"}, codes_of_terms),
-    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by layer, target and rule", codes_of_rules),
-    of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", means_of_rules),
-    of_sraven("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", codes_of_rules, "softmax",
-              layers=16),
-    of_sraven("figure-a8", "Figure A8 of H, SRAVEN: codes, and cosines of the rules' codes, softmax attention",
-              means_of_rules, "softmax"),
-    Picture("figure-4-pairings", "Figure 4 of C, contextual retrieval: searches and retrievals by what is asked for",
-            MITTAL.format("figure 4"), "contextual_retrieval", {"attention": "compositional"}, pairings),
-    specialised("1s2r", "Figure 11", searches=1, retrievals=2),
-    specialised("1s4r", "Figures 11 and 12", searches=1, retrievals=4),
-    specialised("2s4r", "Figures 5 and 11", searches=2, retrievals=4),
-    Picture("figure-14", "Figure 14 of C, Sort-of-CLEVR: searches and retrievals by kind of question",
-            MITTAL.format("figure 14"), "sort_of_clevr", {"attention": "compositional"}, kinds_of_questions),
-    Picture("figure-15", "Figure 15 of C, equilateral triangles: searches and retrievals", MITTAL.format("figure 15"),
-            "triangles", {"attention": "compositional"}, pairs_of_triangles),
-    of_regular("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
-    of_regular("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
-    of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
-
-
 class Counts(Exhibit):
     """Figure A9 of H: numbers of tasks and instances of SRAVEN, counted."""
     name = "figure-a9"
@@ -328,4 +168,4 @@ class Counts(Exhibit):
 
 
 FIGURES = (FIGURE_2B, FIGURE_2C, FIGURE_A3, FIGURE_4, FIGURE_A4, FIGURE_5D, FIGURE_5F, FIGURE_A5, FIGURE_10, COLLAPSE,
-           *PICTURES, Counts())
+           Counts())
