@@ -25,7 +25,7 @@ def points(places: dict, colourings: dict, title: str = ""):
                 "c": place, "cmap": colours, "vmin": -0.5, "vmax": n - 0.5}
             drawn = axes.scatter(*at.T, s=6, linewidths=0, **look)
             axes.set(title=f"{row}: {heading}", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
-            bar, step = made.colorbar(drawn, ax=axes, shrink=0.85), 1 + n // 20
+            bar, step = made.colorbar(drawn, ax=axes, shrink=0.85), 1 + (n - 1) // 20
             if n:
                 bar.set_ticks(range(0, n, step), labels=[str(x) for x in names[::step]])
     made.suptitle(title)

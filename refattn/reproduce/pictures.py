@@ -116,7 +116,7 @@ def clusters(run, model, parameters, rng):
     word, = run.sample(rng, "longer", 1, 500).tokens
     seen = regular.layer_outputs(model, parameters, run.data().automaton, word)
     made = latent_code_figures.points({"501 vectors": regular.principal(seen.vectors)},
-                                      {"map": seen.element, "level": seen.level}, run.language)
+                                      {"map": seen.element, "level": seen.level}, f"{run.language}, {run.name}")
     for axes in made.axes[:2]:
         axes.set(xlabel="principal component 1", ylabel="principal component 2")
     return made
