@@ -134,11 +134,12 @@ def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
                    {"attention": attention, **more}, draw)
 
 
-def specialised(setup, title, **fields) -> Picture:
+def specialised(title, searches, retrievals) -> Picture:
     """A picture of who retrieves what in contextual retrieval, every tuple being trained."""
-    return Picture(f"figure-11-{setup}", f"{title} of C, contextual retrieval: specialisation of retrievals, {setup}",
-                   MITTAL.format(title.lower()), "contextual_retrieval",
-                   {"attention": "compositional", "held_out": False, **fields}, specialisations)
+    return Picture(f"figure-11-{searches}s{retrievals}r", f"{title} of C, contextual retrieval: specialisation of "
+                   f"retrievals, S = {searches}, R = {retrievals}", MITTAL.format(title.lower()), "contextual_retrieval",
+                   {"attention": "compositional", "held_out": False, "searches": searches, "retrievals": retrievals},
+                   specialisations)
 
 
 def of_regular(name, title, language, draw) -> Picture:
@@ -158,9 +159,7 @@ PICTURES = (
               means_of_rules, "softmax"),
     Picture("figure-4-pairings", "Figure 4 of C, contextual retrieval: searches and retrievals by what is asked for",
             MITTAL.format("figure 4"), "contextual_retrieval", {"attention": "compositional"}, pairings),
-    specialised("1s2r", "Figure 11", searches=1, retrievals=2),
-    specialised("1s4r", "Figures 11 and 12", searches=1, retrievals=4),
-    specialised("2s4r", "Figures 5 and 11", searches=2, retrievals=4),
+    specialised("Figure 11", 1, 2), specialised("Figures 11 and 12", 1, 4), specialised("Figures 5 and 11", 2, 4),
     Picture("figure-14", "Figure 14 of C, Sort-of-CLEVR: searches and retrievals by kind of question",
             MITTAL.format("figure 14"), "sort_of_clevr", {"attention": "compositional"}, kinds_of_questions),
     Picture("figure-15", "Figure 15 of C, equilateral triangles: searches and retrievals", MITTAL.format("figure 15"),
