@@ -136,9 +136,9 @@ def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
 
 def specialised(title, searches, retrievals) -> Picture:
     """A picture of who retrieves what in contextual retrieval, every tuple being trained."""
-    return Picture(f"figure-11-{searches}s{retrievals}r", f"{title} of C, contextual retrieval: specialisation of "
-                   f"retrievals, S = {searches}, R = {retrievals}", MITTAL.format(title.lower()), "contextual_retrieval",
-                   {"attention": "compositional", "held_out": False, "searches": searches, "retrievals": retrievals},
+    fields = {"attention": "compositional", "held_out": False, "searches": searches, "retrievals": retrievals}
+    return Picture(f"figure-11-{searches}s{retrievals}r", f"{title} of C, contextual retrieval: specialisation, "
+                   f"S = {searches}, R = {retrievals}", MITTAL.format(title.lower()), "contextual_retrieval", fields,
                    specialisations)
 
 
