@@ -1,6 +1,7 @@
 """Figures: what is drawn is what the table says; what is read off networks, and off the same networks untrained."""
 
 import importlib.util
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +157,21 @@ def test_a_curve_is_the_mean_of_the_histories():
     assert table.sheet(few).rows[0][1:5] == ["not evaluated", "5.000 ± 1.000", "5.000 ± 1.000", "2.000 ± 0.000"]
     none = table.sheet([{**run, "history": {}} for run in found]).without_empty_rows()
     assert none.rows == [["softmax", *["not evaluated"] * 4, "2"]]
+    found[1]["fields"] = {**found[1]["fields"], "width": 7}
+    with pytest.raises(ValueError, match="runs of softmax have width 7 and 32; allowed: runs that differ in the seed"):
+        table.sheet(found)
+
+
+def test_rows_and_columns_of_figure_4_have_the_sizes_that_they_say():
+    for name, (split, metric) in {"figure-4": ("held_out", "panel_accuracy"), "figure-a4": ("train", "loss")}.items():
+        table, paper = TABLES[name], recipe("sraven", "paper")
+        for row in table.rows:
+            kind, number = re.fullmatch(r"\w+, (width x|depth) (\d+)", row.label).groups()
+            made = recipe("sraven", "paper", **row.fields)
+            assert (made.wider, made.layers) == ((int(number), paper.layers) if "x" in kind else (1, int(number)))
+        for column in table.columns:
+            assert (column.split, column.metric) == (split, metric)
+            assert int(column.heading.split()[0]) * 1_000_000 == dict(column.fields)["steps"] * paper.batch
 
 
 def test_numbers_of_tasks_are_those_of_the_formulas():
