@@ -59,6 +59,7 @@ def test_one_generator_state_gives_the_same_features_in_every_split():
 
 def test_the_published_weights_and_fresh_ones():
     assert ContextualRetrieval(3, 2).alpha.tolist() == np.float32(ALPHA[:3]).tolist()
+    assert np.dot(ALPHA, range(1, 26)) == pytest.approx(33.02896422, abs=1e-9)               # each of 25 in its place
     fresh = ContextualRetrieval(40, 2, alpha_seed=0).alpha
     assert len(set(fresh.tolist())) == 40 and np.abs(fresh).max() < 1
     np.testing.assert_array_equal(fresh, ContextualRetrieval(40, 2, alpha_seed=0).alpha)

@@ -174,6 +174,10 @@ def test_rows_and_columns_of_figure_4_have_the_sizes_that_they_say():
             assert int(column.heading.split()[0]) * 1_000_000 == dict(column.fields)["steps"] * paper.batch
 
 
+def test_rows_of_figure_a3_have_32_examples():
+    assert {row.fields["length"] for row in TABLES["figure-a3"].rows} == {32}
+
+
 def test_numbers_of_tasks_are_those_of_the_formulas():
     table = TABLES["figure-a9"]
     assert table.sheet([]).rows[3][:3] == ["M = 4", "2,359,296", "188,760"]

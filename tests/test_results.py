@@ -500,12 +500,15 @@ def test_words_on_sraven_are_those_of_the_runs():
     assert f"has {three.mean:.3f} ± {three.standard_error:.3f} of the held-out panels, {less}" in words
     assert f"it has {single['effect']:.3f} less ({least:.3f} to {most:.3f}), not supported" in words
     two = mean(sraven_of("sraven_smaller", "held_out", "panel_accuracy", attention="softmax", layers=2).values())
-    steps, layers, _ = (row for row in judged() if row["words"].startswith("More data and larger models"))
+    steps, layers, width = (row for row in judged() if row["words"].startswith("More data and larger models"))
     (low, high), (least, most) = layers["interval_95"], steps["interval_95"]
     less = f"{layers['effect']:.3f} less ({low:.3f} to {high:.3f}, n = {two.n}): {layers['verdict']}, as H says of"
     assert f"has {two.mean:.3f} ± {two.standard_error:.3f} of the held-out panels, {less}" in words
     less = f"{steps['effect']:.3f} less ({least:.3f} to {most:.3f}, n = {len(steps['differences'])})"
     assert f"`sraven_steps`) it has {less}: {steps['verdict']}, as H says of more data" in words
+    low, high = width["interval_95"]
+    less = f"{width['effect']:.3f} less ({low:.3f} to {high:.3f}, n = {len(width['differences'])})"
+    assert f"(4 heads, record `sraven_smaller`) it has {less}: {width['verdict']}, as H says of larger models" in words
     one, eight = ({name: sum(x.values()) / len(x) for name in names for x in [
         sraven_of(record, "train", "panel_accuracy", attention=name)]} for record in ("sraven_heads", "sraven_quick"))
     assert f"({one['hyla']:.2f} of the panels there, where eight heads have {eight['hyla']:.2f})" in words

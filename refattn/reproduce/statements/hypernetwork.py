@@ -204,9 +204,7 @@ STATEMENTS = (
               quote="Given sufficient data and model size, all model classes are able to solve 80% of problem "
                     "instances created from tasks held out during training"),
     *(Statement("More data and larger models generalise better on SRAVEN", "H, section 4.4, figure 4", softmax_raven(
-        words, record, LARGE, LARGE | less),
-                "8 runs of 6 core-minutes: refattn reproduce claims --fresh --row 'More data'",
-                quote="Scaling model size and data enables compositional generalization")
+        words, record, LARGE, LARGE | less), quote="Scaling model size and data enables compositional generalization")
       for words, record, less in (
           ("12,000 minus 6,000 steps, M = 2", "sraven_steps", {"steps": 6_000}),
           ("4 layers minus 2, M = 2, 12,000 steps", "sraven_smaller", {"layers": 2}),
