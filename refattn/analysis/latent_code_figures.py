@@ -10,24 +10,24 @@ COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56
 def points(places: dict, colourings: dict, title: str = ""):
     """A row of axes for each {heading: points (n, 2)}, in each row one for each {heading: values (n)}.
 
-    Whole numbers are classes, others lie on a scale.
+    Whole numbers from 0 are classes, of which each has its colour in all axes; others lie on a scale.
     """
     from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     rows, columns = len(places), len(colourings)
     made = Figure(figsize=(0.6 + 3.6 * columns, 0.4 + 3 * rows), layout="constrained")
     for (row, at), line in zip(places.items(), made.subplots(rows, columns, squeeze=False), strict=True):
         for axes, (heading, values) in zip(line, colourings.items(), strict=True):
-            names, place = np.unique(values, return_inverse=True)
-            n = len(names) if np.asarray(values).dtype.kind in "iu" else 0
-            colours = colormaps["tab20" if n <= 20 else "turbo"].resampled(n or 1)
-            look: dict = {"c": values, "cmap": "cividis"} if not n else {
-                "c": place, "cmap": colours, "vmin": -0.5, "vmax": n - 0.5}
-            drawn = axes.scatter(*at.T, s=6, linewidths=0, **look)
+            names = np.unique(values)
+            n = names[-1] + 1 if names.dtype.kind in "iu" else 0
+            colours = colormaps["turbo"].resampled(n) if n > 20 else ListedColormap(colormaps["tab20"](range(n or 1)))
+            look: dict = {"cmap": colours, "vmin": -0.5, "vmax": n - 0.5} if n else {"cmap": "cividis"}
+            drawn = axes.scatter(*at.T, c=values, s=6, linewidths=0, **look)
             axes.set(title=f"{row}: {heading}", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
-            bar, step = made.colorbar(drawn, ax=axes, shrink=0.85), 1 + (n - 1) // 20
+            bar, step = made.colorbar(drawn, ax=axes, shrink=0.85), 1 + (len(names) - 1) // 20
             if n:
-                bar.set_ticks(range(0, n, step), labels=[str(x) for x in names[::step]])
+                bar.set_ticks(names[::step].tolist())
     made.suptitle(title)
     return made
 

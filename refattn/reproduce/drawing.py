@@ -41,6 +41,11 @@ def known(cells, name: str) -> list:
     return [(place, cell[name]) for place, cell in enumerate(cells) if cell[name] and cell[name]["mean"] is not None]
 
 
+def bar(cell) -> float:
+    """The standard error of a cell; NaN, which draws nothing, where there is none."""
+    return np.nan if cell["standard_error"] is None else cell["standard_error"]
+
+
 def lines(sheet, axis: str, measure: str):
     """One line for each row over the columns of which something was run, with standard errors, side by side."""
     made, axes = blank(sheet.title, (9.6, 4.4))
@@ -50,7 +55,7 @@ def lines(sheet, axis: str, measure: str):
         shift = 0.24 * ((at + 0.5) / len(sheet.data) - 0.5)  # of rows that share a column
         if found[at]:
             axes.errorbar([columns.index(n) + shift for n, _ in found[at]], [ours["mean"] for _, ours in found[at]],
-                          [ours["standard_error"] or 0 for _, ours in found[at]], markersize=4, capsize=3, **look,
+                          [bar(ours) for _, ours in found[at]], markersize=4, capsize=3, **look,
                           label=f"{row['label']} ({seeds([ours['n'] for _, ours in found[at]])})")
     least, most = axes.dataLim.intervaly
     if 0 < least < most / 30:                               # orders of magnitude
@@ -89,7 +94,7 @@ def dots(sheet, units: bool = False):
             if found := known(cells, name):
                 told = f"ours ({seeds([x['n'] for _, x in found])})" if name == "ours" else name
                 axes.errorbar([x["mean"] for _, x in found], [at + shift for at, _ in found], fmt=mark, color=colour,
-                              xerr=[x["standard_error"] or 0 for _, x in found], markersize=4, capsize=2, label=told)
+                              xerr=[bar(x) for _, x in found], markersize=4, capsize=2, label=told)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=7)
         errors = any((cell["ours"] or {}).get("standard_error") for cell in cells)
         axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -25,7 +25,7 @@ class Picture(Exhibit):
     source: str
     task: str
     fields: dict
-    draw: Callable             # recipe, model, parameters, rng -> a matplotlib Figure
+    draw: Callable             # recipe, model, parameters, rng -> a matplotlib Figure, whose title says of what
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of the one run, of the first seed."""
@@ -37,7 +37,8 @@ class Picture(Exhibit):
         chosen({run["name"]: run for run in runs} or {self.name: None}, only)
         rows = [[run["name"], f"{run['step']:,}", f"{run['seconds']:,.0f}"] for run in runs]
         return Sheet(self.name, self.title, self.source, ["network", "steps", "seconds"], rows or [[NEVER, "–", "–"]],
-                     [{"name": run["name"], "ours": run["step"], "path": str(run["path"])} for run in runs],
+                     [{"name": run["name"], "ours": run["step"], "seconds": run["seconds"], "path": str(run["path"])}
+                      for run in runs],
                      ["Drawn from a trained network: --fresh --plot FILE trains it below --out, or takes it there."],
                      len(runs))
 
@@ -46,7 +47,10 @@ class Picture(Exhibit):
         if not sheet.data:
             raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE")
         run, model, parameters = load(sheet.data[0]["path"])
-        return self.draw(run, model, parameters, stream(run.seed, "evaluation", BEYOND))
+        made = self.draw(run, model, parameters, stream(run.seed, "evaluation", BEYOND))
+        made.suptitle(f"{self.title.partition(':')[0]}\n{run.name} after {sheet.data[0]['ours']:,} steps, "
+                      f"{made.get_suptitle()}", fontsize=9)
+        return made
 
 
 def codes(run, model, parameters, rng, by, **fixed):
@@ -54,7 +58,7 @@ def codes(run, model, parameters, rng, by, **fixed):
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, **fixed)
     layers = progress_bar(range(seen.code.shape[1]), progress=True, desc="t-SNE", unit="layer", delay=2, leave=False)
     return latent_code_figures.points({f"layer {n + 1}": latent_code.embed(seen.at(n)) for n in layers}, by(seen),
-                                      f"{run.name}, 1,500 samples of held-out tasks")
+                                      "1,500 samples of held-out tasks")
 
 
 def codes_of_terms(run, model, parameters, rng):
@@ -73,13 +77,14 @@ def codes_of_rules(run, model, parameters, rng):
 def means_of_rules(run, model, parameters, rng):
     """Codes of the last layer, their means by rule, and the cosines of two rules' means."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 4_000)
-    return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, f"{run.name}, held-out tasks")
+    return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, "4,000 samples of held-out tasks")
 
 
-def scores(run, what, matrices, xlabel="retrieval", ylabel="search"):
-    """Maps of value scores, of a run on what it was asked."""
+def scores(what, matrices, xlabel="retrieval", ylabel="search"):
+    """Maps of value scores, and what was asked."""
     made = searches.figure(matrices, xlabel, ylabel)
-    made.suptitle(f"{run.name}, {what}", fontsize=9)
+    made.set_figheight(made.get_figheight() + 0.6)
+    made.suptitle(what)
     return made
 
 
@@ -87,7 +92,7 @@ def pairings(run, model, parameters, rng):
     """Searches and retrievals where all tuples are asked for, those of training, and those held out."""
     asked = {"all tuples": (replace(run, held_out=False), "train"), "of training": (run, "train"),
              "held out": (run, "held_out")}
-    return scores(run, "2,000 sets each", {
+    return scores("2,000 sets each", {
         title: searches.pairing(searches.observe(one, model, parameters, rng, split=split))
         for title, (one, split) in asked.items()})
 
@@ -95,20 +100,20 @@ def pairings(run, model, parameters, rng):
 def specialisations(run, model, parameters, rng):
     """Retrievals by the true one, of the search that finds what is asked for and of all."""
     seen = searches.observe(run, model, parameters, rng)
-    return scores(run, "2,000 sets", {"the search that finds it": searches.specialisation(seen),
-                                      "all searches": searches.specialisation(seen, matched=False)},
+    return scores("2,000 sets", {"the search that finds it": searches.specialisation(seen),
+                                 "all searches": searches.specialisation(seen, matched=False)},
                   "learned retrieval", "true retrieval")
 
 
 def kinds_of_questions(run, model, parameters, rng):
     """Searches and retrievals of Sort-of-CLEVR by kind of question, mean over applications."""
     found = images.by_kind(run, model, parameters)
-    return scores(run, "1,984 test questions", {kind: x.mean(axis=0) for kind, x in found.items()})
+    return scores("1,984 test questions", {kind: x.mean(axis=0) for kind, x in found.items()})
 
 
 def pairs_of_triangles(run, model, parameters, rng):
     """Searches and retrievals over tokens and applications."""
-    return scores(run, "1,000 test images", {"triangles": images.pairing(run, model, parameters)})
+    return scores("1,000 test images", {"triangles": images.pairing(run, model, parameters)})
 
 
 def clusters(run, model, parameters, rng):
@@ -116,7 +121,7 @@ def clusters(run, model, parameters, rng):
     word, = run.sample(rng, "longer", 1, 500).tokens
     seen = regular.layer_outputs(model, parameters, run.data().automaton, word)
     made = latent_code_figures.points({"501 vectors": regular.principal(seen.vectors)},
-                                      {"map": seen.element, "level": seen.level}, f"{run.language}, {run.name}")
+                                      {"map": seen.element, "level": seen.level}, "one word of 500 symbols")
     for axes in made.axes[:2]:
         axes.set(xlabel="principal component 1", ylabel="principal component 2")
     return made

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 from ..recipes import recipe
@@ -117,7 +118,10 @@ class Table(Exhibit):
 
     def plot(self, sheet):
         """The table as a picture: lines over the columns where they are one quantity, else a panel for each."""
-        return drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet, self.units)
+        made = drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet, self.units)
+        settings = " ".join(note for note in sheet.notes if note.startswith("Settings"))
+        made.supxlabel(fill(settings, int(18 * made.get_figwidth())), fontsize=7)
+        return made
 
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""

@@ -71,7 +71,8 @@ def begin(path, recipe, resume: bool = False) -> None:
     for name, value in ours.items():
         other = theirs.get(name) if isinstance(theirs, dict) else None
         if other != value:
-            raise ValueError(f"{name} is {value!r}, but a resumed run keeps its recipe; allowed in {path}: {other!r}")
+            raise ValueError(f"{name} is {value!r}, but a resumed run keeps its recipe; allowed in {path}: {other!r}, "
+                             "or another directory")
 
 
 @contextmanager
