@@ -174,6 +174,25 @@ def test_rows_and_columns_of_figure_4_have_the_sizes_that_they_say():
             assert int(column.heading.split()[0]) * 1_000_000 == dict(column.fields)["steps"] * paper.batch
 
 
+@plots
+def test_a_picture_says_which_network_it_is_of_after_how_many_steps(tmp_path):
+    picture = TABLES["figure-11-1s2r"]
+    (place, run), = picture.recipes("quick", [3], steps=1).items()
+    fit(run, tmp_path / place, progress=False)
+    sheet = picture.sheet([{"name": run.name, "step": 1, "seconds": 2.0, "path": tmp_path / place}])
+    assert picture.plot(sheet).get_suptitle() == (
+        "Figure 11 of C, contextual retrieval\ncompositional-all-seed3 after 1 steps, 2,000 sets")
+    assert sheet.data[0]["seconds"] == 2.0
+
+
+@plots
+def test_a_picture_of_a_table_says_other_settings_and_draws_no_error_where_there_is_none():
+    table = TABLES["table-a1-logic"]
+    sheet = table.sheet(table.recorded())
+    assert "steps 3,000 (50,000)" in " ".join(table.plot(sheet).get_supxlabel().split())
+    assert drawing.bar({"standard_error": 0.0}) == 0 and np.isnan(drawing.bar({"standard_error": None}))
+
+
 def test_rows_of_figure_a3_have_32_examples():
     assert {row.fields["length"] for row in TABLES["figure-a3"].rows} == {32}
 

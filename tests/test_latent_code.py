@@ -237,6 +237,10 @@ def test_figures_show_what_they_are_given():
     assert [len(np.unique(c, axis=0)) for c in colours[:2]] == [2, 30]
     assert [[t.get_text() for t in bar.get_yticklabels()] for bar in bars[:2]] == [["0", "5"], [
         str(n) for n in range(0, 30, 2)]]
+    first, second = (np.array(x) for x in ([0, 1, 2], [1, 2, 3]))          # one colour for a term, whichever it is
+    made = latent_code_figures.points({"": code[:3, :2]}, {"first term": first, "second term": second})
+    drawn = [axes.collections[0] for axes in made.axes[:2]]
+    assert np.array_equal(drawn[0].to_rgba(first)[1:], drawn[1].to_rgba(second)[:2])
     made = latent_code_figures.by_label(code, few, list("abcdef"), sample=10)
     maps = [axes.images[0] for axes in made.axes[:3]]
     assert np.array_equal(maps[0].get_array(), code[:10])
