@@ -248,6 +248,7 @@ def test_figures_show_what_they_are_given():
     np.testing.assert_allclose(maps[1].get_array(), means)
     np.testing.assert_allclose(maps[2].get_array(), latent_code.similarity(code, few)[1])
     assert all(image.get_clim()[0] == -image.get_clim()[1] for image in maps)
+    assert maps[2].get_clim() == pytest.approx((-1, 1))
     assert [t.get_text() for t in made.axes[1].get_yticklabels()] == ["a", "f"]
 
 

@@ -226,14 +226,19 @@ def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10
     return float(np.mean(scores))
 
 
+def mean_codes(code, labels):
+    """(labels, means (l, h)): the mean code (n, h) of each label, in increasing order."""
+    names = np.unique(labels)
+    return names, np.stack([code[labels == name].mean(axis=0) for name in names])
+
+
 def similarity(code, labels):
     """(labels, their cosines): of the mean codes (n, h) of each pair of labels, in increasing order.
 
     >>> similarity(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1]))[1].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    names = np.unique(labels)
-    means = np.stack([code[labels == name].mean(axis=0) for name in names])
+    names, means = mean_codes(code, labels)
     means /= np.sqrt((means * means).sum(axis=1, keepdims=True))
     return names, means @ means.T
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .latent_code import similarity
+from .latent_code import mean_codes, similarity
 
 COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
 
@@ -60,13 +60,12 @@ def by_label(code, labels, words, title: str = "", *, label: str = "rule", sampl
     `words[n]` says label n, a whole number.
     """
     from matplotlib.figure import Figure
-    names, cosines = similarity(code, labels)
-    means = np.stack([code[labels == name].mean(axis=0) for name in names])
+    names, means = mean_codes(code, labels)
     made = Figure(figsize=(14, 4), layout="constrained")
     for axes, (heading, values, rows, columns) in zip(made.subplots(1, 3), (
             (f"latent codes of {len(code[:sample])} samples", code[:sample], "sample", "head"),
             (f"mean latent code of each {label}", means, label, "head"),
-            ("cosine of mean latent codes", cosines, label, label)), strict=True):
+            ("cosine of mean latent codes", similarity(code, labels)[1], label, label)), strict=True):
         limit = np.abs(values).max()
         drawn = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
         axes.set(title=heading, xlabel=columns, ylabel=rows)
