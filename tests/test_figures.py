@@ -53,6 +53,7 @@ def test_every_picture_of_a_network_is_drawn(name, tmp_path, monkeypatch):
     model = run.build()
     made = picture.draw(run, model, codes.initial(run, model), stream(0, "evaluation", 1_000_000))
     made.savefig(tmp_path / "drawn.png", dpi=30)
+    assert made.get_suptitle()                              # says of what, behind the name of the run
     panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
     assert panels and all(axes.get_xlabel() or axes.get_ylabel() for axes in panels)
 

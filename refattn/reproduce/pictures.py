@@ -130,7 +130,9 @@ def clusters(run, model, parameters, rng):
 def field(run, model, parameters, rng):
     """Cumulated share of the gradient, from the last token backwards, on words of 500."""
     drawn = run.sample(rng, "longer", 64, 500)
-    return drawing.field(regular.receptive_field(model, parameters, drawn.tokens, drawn.target), run.name)
+    made = drawing.field(regular.receptive_field(model, parameters, drawn.tokens, drawn.target), run.name)
+    made.suptitle("64 words of 500 symbols")
+    return made
 
 
 def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
