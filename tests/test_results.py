@@ -764,6 +764,13 @@ def finished(tmp_path_factory):
     return out
 
 
+def test_where_nothing_is_finished_nothing_is_recorded_and_that_is_said(finished, tmp_path, capsys):
+    file = tmp_path / "record.json"
+    assert cli.main(["reproduce", "--record", str(file), str(finished / "linear-seed0")]) == 1
+    assert capsys.readouterr().out == f"nothing was recorded in {file}; not finished: {finished / 'linear-seed0'}\n"
+    assert not file.exists()
+
+
 def test_finished_runs_are_collected_once_and_read_back_whole(finished, tmp_path, capsys):
     file = tmp_path / "record.json"
     assert cli.main(["reproduce", "--record", str(file), str(finished / "hyla-seed1"), "--what", "one run"]) == 0

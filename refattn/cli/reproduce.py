@@ -82,7 +82,7 @@ def run(argv) -> int:
     form = options.get("format", "text")
     # documents, programs: everything
     shown = sheet if form != "text" or "all" in options or hasattr(table, "whole") else sheet.without_empty_rows()
-    print(FORMATS[form](shown))
+    print(FORMATS[form](shown.unfinished() if fresh else shown))
     if len(shown.rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
     for outcome in failed:
@@ -110,7 +110,9 @@ def record(options) -> int:
         else:
             collect, of = (codes.collect, "the codes of ") if "codes" in options else (records.collect, "")
             done, rest = collect(file, sources, options.get("what"))
-            print(f"{of}{done} runs recorded in {file}" + (f"; not finished: {', '.join(rest)}" if rest else ""))
+            print((f"{of}{done} runs recorded in {file}" if done else f"nothing was recorded in {file}")
+                  + (f"; not finished: {', '.join(rest)}" if rest else ""))
+            return 0 if done else 1
     except ValueError as error:
         raise Usage(f"--record: {error}") from None
     return 0

@@ -59,7 +59,8 @@ FIGURE_4 = Table(
     tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
           for size, fields in SIZES.items()}, 3), ("sraven_sizes",), default_scale="paper",
-    axes=("instances of training", "held-out accuracy"))
+    axes=("instances of training", "held-out accuracy"),
+    remarks=('Each axis at small sizes: refattn reproduce claims --row "H, section 4.4, figure 4"',))
 FIGURE_A4 = replace(
     FIGURE_4, name="figure-a4", title="Figure A4 of H, SRAVEN: training loss by instances, width and depth",
     source=SCHUG.format("figure A4") + CURVES, axes=("instances of training", "training loss"),

@@ -24,6 +24,11 @@ class Sheet(NamedTuple):
         return self._replace(rows=list(compress(self.rows, some)), data=list(compress(self.data, some)),
                              notes=[*self.notes, note])
 
+    def unfinished(self) -> "Sheet":
+        """Of fresh runs, all of which were begun: what is missing is not complete."""
+        rows = [["not complete" if text == NEVER else text for text in row] for row in self.rows]
+        return self._replace(rows=rows, notes=[note.replace(NEVER, "not complete") for note in self.notes])
+
 
 NEVER = "never run"            # a cell without a run is neither blank nor 0
 

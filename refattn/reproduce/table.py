@@ -111,7 +111,7 @@ class Table(Exhibit):
             for text, found in zip(texts, cells.values(), strict=True):
                 text += self.texts(column, found[at])
         made = (f"Ours: mean ± standard error over seeds, number of runs in brackets; {made_of(used.values())}."
-                if used else f"No run of this table is recorded: every cell of ours is {NEVER}.")
+                if used else f"No run is there: every cell of ours is {NEVER}.")
         return Sheet(self.name, self.title, self.source, headings, texts,
                      [{"label": label, "cells": found} for label, found in cells.items()],
                      [made, *self.apart_notes(apart), *self.remarks], len(used))
