@@ -21,7 +21,7 @@ def below(sheet) -> list[str]:
 def text(sheet) -> str:
     """For a terminal."""
     limit = room()
-    aligned = columns([sheet.headings, *sheet.rows], numbers(sheet), limit) if sheet.rows else "No row has a complete run."
+    aligned = columns([sheet.headings, *sheet.rows], numbers(sheet), limit) if sheet.rows else "No run is complete."
     title, notes = lines(sheet.title, limit), [line for note in below(sheet) for line in lines(note, limit)]
     return "\n".join([*title, "", aligned, "", *notes])
 
