@@ -6,9 +6,9 @@ import numpy as np
 
 
 def check_integer(name, value, least=1, most=None, reason="") -> int:
-    """The value as Python's int, or a ValueError unless it is whole with least <= value <= most.
+    """The value as Python's int, for layouts and JSON, or a ValueError unless it is whole with least <= value <= most.
 
-    `reason` is that of `least`; NumPy's integers would end in layouts and in JSON.
+    `reason` is said where the value is below `least`.
 
     >>> check_integer("length", 2.5, 2)
     Traceback (most recent call last):
@@ -16,7 +16,7 @@ def check_integer(name, value, least=1, most=None, reason="") -> int:
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and least <= value and (most is None or value <= most)):
-        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        allowed = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         but = f", but {reason}" if reason and whole and value < least else ""
         raise ValueError(f"{name} is {value!r}{but}; allowed: whole numbers {allowed}")
     return int(value)

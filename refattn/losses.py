@@ -1,9 +1,9 @@
 """Losses: the value and its gradient together, since no loss is ever needed twice.
 
 The value is a 0-d array on the device of its arguments: nothing here waits.  Value and gradient have the dtype of the
-first argument, whatever that of targets and weights.  All raise TypeError unless it is of floating point, ValueError
-for shapes that differ from those named, for a mean of no terms and, in host memory, for classes that there are not and
-for weights that sum to 0, which on a device, that nobody waits for, give NaN.
+first argument, whatever that of targets and weights.  TypeError: another dtype than floating point.  ValueError: shapes
+other than those named; a mean of no terms; in host memory also classes out of range and weights that sum to 0.  A
+device is not waited for: there the last gives NaN.
 """
 
 from math import prod
@@ -58,6 +58,7 @@ def sigmoid_mse(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
+    check_alike(logits=logits)
     p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype)
     error = p - fitted(target, "target", logits.shape, logits.dtype)
     share = 1 / terms(p.shape) if weight is None else weight[..., None] / (terms(p.shape, weight) * p.shape[-1])
@@ -74,7 +75,7 @@ def log_loss(logits, target):
     returns : ...
     """
     check_classes(target, logits.shape[:-1], logits.shape[-1])
-    xp = array_module(logits)
+    xp = check_alike(logits=logits)
     shifted = logits - logits.max(axis=-1, keepdims=True)
     found = xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
     return xp.log(xp.exp(shifted).sum(axis=-1)) - found

@@ -9,6 +9,7 @@ A backward takes what its forward returned or was given, and the gradient of the
 `out=` saves memory and says nothing else: the result is written into that array, whose former numbers are lost.
 """
 
+from itertools import accumulate
 from math import pi, prod, sqrt
 
 import numpy as np
@@ -33,7 +34,7 @@ def in_tiles(f, *arrays, outs):
     """
     shape, on_host = arrays[0].shape, array_module(*arrays) is np
     step = max(1, (1 << 16) // max(1, prod(shape[1:])))
-    for rows in (slice(n, n + step) for n in range(0, shape[0], step)) if shape and on_host else [...]:
+    for rows in (slice(n, n + step) for n in range(0, shape[0], step)) if shape and on_host else (Ellipsis,):
         f(*(x[rows] for x in (*arrays, *outs)))
     return outs
 
@@ -81,13 +82,24 @@ def check_features(x, **weights):
     return xp
 
 
+def as_matrix(w):
+    """w (m, ...) as (m, all the rest)."""
+    return w.reshape(w.shape[0], prod(w.shape[1:]))         # any may be 0
+
+
+def columns_of(weights):
+    """Where each weight stands in the joined columns of all: slices."""
+    stops = list(accumulate(prod(w.shape[1:]) for w in weights))
+    return list(map(slice, [0, *stops], stops))
+
+
 def linear(x, w, b=None):
     """y[T,O] = sum_m(x[T,m] * w[m,O]) + b[O].
 
     Raises ValueError for x of another width or b of another shape, TypeError for several dtypes or array modules.
     """
     check_features(x, w=w, b=b)
-    y = rows_of(x) @ w.reshape(w.shape[0], prod(w.shape[1:]))
+    y = rows_of(x) @ as_matrix(w)
     if b is not None:
         y += b.reshape(-1)
     return y.reshape(x.shape[:-1] + w.shape[1:])
@@ -99,35 +111,29 @@ def linear_backward(x, w, dy):
     Returns dx, dw, db.  Raises ValueError for dy of another shape, whose rows would be mistaken.
     """
     dy2 = fitted(dy, "dy", x.shape[:-1] + w.shape[1:]).reshape(prod(x.shape[:-1]), prod(w.shape[1:]))
-    dx = (dy2 @ w.reshape(w.shape[0], prod(w.shape[1:])).T).reshape(x.shape)
+    dx = (dy2 @ as_matrix(w).T).reshape(x.shape)
     return dx, (rows_of(x).T @ dy2).reshape(w.shape), column_sums(dy2).reshape(w.shape[1:])
 
 
 def linears(x, *maps):
     """[linear(x, w, b) for w, b in maps] as one product of the joined weights; a b of None is zero."""
     xp, *_ = [check_features(x, w=w, b=b) for w, b in maps]
-    w = xp.concatenate([w.reshape(w.shape[0], -1) for w, _ in maps], axis=1)
-    y = rows_of(x) @ w
-    ends, ys = 0, []
-    for w, b in maps:
-        start, ends = ends, ends + prod(w.shape[1:])
+    y, ys = rows_of(x) @ xp.concatenate([as_matrix(w) for w, _ in maps], axis=1), []
+    for at, (w, b) in zip(columns_of([w for w, _ in maps]), maps, strict=True):
         if b is not None:
-            y[:, start:ends] += b.reshape(-1)
-        ys.append(y[:, start:ends].reshape(x.shape[:-1] + w.shape[1:]))
+            y[:, at] += b.reshape(-1)
+        ys.append(y[:, at].reshape(x.shape[:-1] + w.shape[1:]))
     return ys
 
 
 def linears_backward(x, weights, dys):
     """dx and [(dw, db), ...] of `linears`: the gradients joined, two products."""
     xp = array_module(x)
-    w = xp.concatenate([w.reshape(w.shape[0], -1) for w in weights], axis=1)
+    w = xp.concatenate([as_matrix(w) for w in weights], axis=1)
     dy = xp.concatenate([dy.reshape(-1, prod(w.shape[1:])) for w, dy in zip(weights, dys, strict=True)], axis=1)
     dw, db = rows_of(x).T @ dy, column_sums(dy)
-    ends, grads = 0, []
-    for each in weights:
-        start, ends = ends, ends + prod(each.shape[1:])
-        grads.append((dw[:, start:ends].reshape(each.shape), db[start:ends].reshape(each.shape[1:])))
-    return (dy @ w.T).reshape(x.shape), grads
+    return (dy @ w.T).reshape(x.shape), [(dw[:, at].reshape(each.shape), db[at].reshape(each.shape[1:]))
+                                         for at, each in zip(columns_of(weights), weights, strict=True)]
 
 
 def check_numbers(name: str, x, n: int) -> None:
@@ -232,7 +238,7 @@ def gelu_exact_backward(x, dy):
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x)) as exp(-|x|) has it, which cannot overflow, and of large negative x loses nothing."""
+    """1 / (1 + exp(-x)), written with exp(-|x|): it cannot overflow, and keeps its digits at large negative x."""
     xp, negative = array_module(x), x.real < 0
     e = xp.exp(xp.where(negative, x, -x))
     return xp.where(negative, e, 1) / (1 + e)

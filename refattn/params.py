@@ -20,8 +20,8 @@ from .checks import check_choice
 from .files import whole_file
 from .xp import array_module, check_alike, fitted, to_host
 
-__all__ = ["Parameter", "Views", "allocate", "count", "decay_mask", "entries", "initialise", "layout", "load", "save",
-           "view"]
+__all__ = ["Init", "Parameter", "Views", "allocate", "count", "decay_mask", "entries", "initialise", "layout", "load",
+           "save", "view"]
 
 FORMAT = "refattn-1"
 
@@ -29,7 +29,7 @@ FORMAT = "refattn-1"
 class Parameter(NamedTuple):
     axes: str                  # one letter per axis, e.g. "mhd"
     shape: tuple[int, ...]
-    fan_in: int                # what random schemes scale 1/sqrt of, each in its way: SCHEMES
+    fan_in: int                # inputs of each output, n; what SCHEMES draw is mostly scaled by 1/sqrt(n)
     role: str                  # weight | bias | scale and shift (of LayerNorm) | table | vector (any other)
     residuals: int = 1         # of an output map: how many outputs add up in the stream that it writes to
     fan_out: int | None = None # None: all entries over fan_in
@@ -161,7 +161,7 @@ SCHEMES: dict[str, dict] = {                # what draws an array of each role, 
 
 
 class Init(NamedTuple):
-    """How one array begins: a distribution of deviation gain / sqrt(fan), fan counted as `fan` says."""
+    """How one array begins: numbers of deviation 1 (truncated: 0.88), times gain / sqrt(fan), fan as `fan` says."""
     distribution: str          # normal | truncated (at two deviations, not rescaled) | uniform
     fan: str = "in"            # in | out | mean (of both) | none (1)
     gain: float = 1.0
@@ -196,6 +196,7 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ValueError(f"pattern {pattern!r} fits no parameter; allowed: patterns of: {', '.join(names)}")
     for name, p in entries(parameters):
+        check_choice(f"role of {name}", p.role, SCHEMES[scheme])
         found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
         if isinstance(found, Init):
             value = found.draw(rng, p)

@@ -58,7 +58,10 @@ def check_alike(**arrays) -> ModuleType:
 
 
 def fitted(x, name: str, shape, dtype=None):
-    """x in the dtype; None as it is.  Raises ValueError for another shape, which would be stretched without a word."""
+    """x in the dtype; None as it is.
+
+    Raises ValueError for another shape, which would be stretched without a word, TypeError for what is no array.
+    """
     if x is not None and not hasattr(x, "shape"):
         raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
     if x is not None and x.shape != shape:

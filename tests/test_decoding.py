@@ -53,8 +53,6 @@ DECODERS = {
                              Readout(8, 5), causal=True),
     "table": Transformer(Embedding(8, vocabulary=5, scale=True, table="halves"), stack(searches("dot"), norm="pre"),
                          Readout(8, 5), causal=True),
-    "table, four tokens unplaced": Transformer(Embedding(8, vocabulary=5, table="interleaved", unplaced=4),
-                                               stack(MultiHead(8, 2, 4)), Readout(8, 5), causal=True),
 }
 
 

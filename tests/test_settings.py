@@ -18,7 +18,6 @@ from refattn.cli.options import Usage, train_parser
 from refattn.contract import contract
 from refattn.layers import positions
 from refattn.layers.context_norm import ContextNorm
-from refattn.layers.embedding import Embedding
 from refattn.models.recurrent import Recurrent
 from refattn.recipes import RECIPES as ALL
 from refattn.recipes import base, recipe
@@ -190,18 +189,6 @@ def test_sizes_of_numpy_are_those_of_python():
     made = recipe(layers=np.int64(3), held_out=np.float64(0.5), rate=np.float32(0.5), read=np.bool_(False))
     assert made == recipe(layers=3, held_out=0.5, rate=0.5, read=False)
     assert json.dumps([asdict(made), params.layout(made.build().parameters()), params.layout(layer.parameters())])
-
-
-def test_class_tokens_have_no_position():
-    placed, unplaced = (Embedding(8, inputs=3, table="image", unplaced=n) for n in (0, 2))
-    p = filled(placed, np.random.default_rng(0))
-    x = np.random.default_rng(1).standard_normal((2, 6, 3))
-    plain = x @ p.w + p.b
-    table = positions.image_table(4, 8)
-    found = unplaced.forward(p, x)[0]
-    np.testing.assert_allclose(found[:, :2], plain[:, :2], rtol=1e-12)
-    np.testing.assert_allclose(found[:, 2:], plain[:, 2:] + table, rtol=1e-12)
-    np.testing.assert_allclose(placed.forward(p, x)[0], plain + positions.image_table(6, 8), rtol=1e-12)
 
 
 OWN = """

@@ -31,7 +31,7 @@ class Variant(NamedTuple):
     knobs: Knobs | None = None                      # what it is in table A1
     extras: Mapping[str, str] = MappingProxyType({})        # further arrays -> axes
     tiles: str = ""            # how tiles of keys are put together: "sum", "softmax", or not at all
-    letters: Mapping[str, str] = MappingProxyType({})       # of the others -> axes where AXES does not have them
+    letters: Mapping[str, str] = MappingProxyType({})       # input -> its axes, where they are not those of AXES
     parts: tuple[str, ...] = ()     # other files that the page is made of
 
     @property

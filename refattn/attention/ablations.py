@@ -57,31 +57,27 @@ class Saved(NamedTuple):
     z2: Any                    # (b, q, k, f), second hidden layer before phi; None with fewer than three
 
 
+STEPS = {                   # (s, keep) -> what is kept, the code first;   (*kept, da, keep) -> ds
+    "softmax": (lambda s, keep: (ops.softmax(s, keep),), lambda a, da, keep: ops.softmax_backward(a, da)),
+    "none": (lambda s, keep: (ops.dropped_to_zero(s, keep),), lambda a, da, keep: ops.dropped_to_zero(da, keep)),
+    "rms_head": (lambda s, keep: ops.rms_head(ops.dropped_to_zero(s, keep)),
+                 lambda a, rho, da, keep: ops.dropped_to_zero(ops.rms_head_backward(a, rho, da), keep)),
+}
+
+
 def normalise(s, keep, steps):
-    """The code from the scores, step by step, and what each step's backward needs."""
+    """The code from the scores, step by step, and what each step keeps."""
     undo = []
     for step in steps:
-        if step == "softmax":
-            s = ops.softmax(s, keep)
-            undo.append((s,))
-        elif step == "rms_head":
-            s, rho = ops.rms_head(ops.dropped_to_zero(s, keep))
-            undo.append((s, rho))
-        else:
-            s = ops.dropped_to_zero(s, keep)
-            undo.append(())
+        undo.append(STEPS[step][0](s, keep))
+        s = undo[-1][0]
     return s, tuple(undo)
 
 
 def normalise_backward(undo, keep, steps, da):
     """ds of `normalise`, its steps undone in reverse."""
-    for step, saved in zip(reversed(steps), reversed(undo), strict=True):
-        if step == "softmax":
-            da = ops.softmax_backward(*saved, da)
-        elif step == "rms_head":
-            da = ops.dropped_to_zero(ops.rms_head_backward(*saved, da), keep)
-        else:
-            da = ops.dropped_to_zero(da, keep)
+    for step, kept in zip(reversed(steps), reversed(undo), strict=True):
+        da = STEPS[step][1](*kept, da, keep)
     return da
 
 
@@ -99,7 +95,8 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
     dropout : b h q k      (broadcasts; multiplied into the code once, seen by every use)
     returns : b q h e
 
-    Raises ValueError for unknown knobs, shapes that do not fit, or a wv2 that is missing or not wanted.
+    Raises ValueError for unknown knobs, shapes that do not fit, or a wv2 that is missing or not wanted, TypeError for
+    dtypes or devices that do not fit.
     """
     check_inputs(q, k, v, bias, keep, dropout, **{} if wv2 is None else {"wv2": (wv2, "hee")})
     knobs = Knobs(*knobs).check()

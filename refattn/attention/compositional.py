@@ -113,7 +113,7 @@ class LayerSaved(NamedTuple):
 
 @dataclass(frozen=True)
 class Compositional(Keeping):
-    """y_q = sum_s o_qs W_s^out + b around `compositional`; every width is that of one search or retrieval.
+    """y_q = sum_s o_qs W_s^out + b around `compositional`, eq. (14); every width is that of one search or retrieval.
 
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
     (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).

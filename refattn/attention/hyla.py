@@ -45,6 +45,8 @@ def hyla(q, k, v, *, bias=None, keep=None, dropout=None, epsilon=1e-6):
     dropout : b h q k      (broadcasts; already divided by 1 - p)
     returns : b q h e
 
+    `epsilon` is added inside RMSHead's root; 0 is the paper's text, 1e-6 the released code's.
+
     Raises ValueError or TypeError for shapes, dtypes or devices that do not fit together.
     """
     check_inputs(q, k, v, bias, keep, dropout)

@@ -31,6 +31,12 @@ class Kept(NamedTuple):
         return Kept({name: x[index] for name, x in self.arrays.items()}, self.length)
 
 
+def check_kept(kept, *types) -> None:
+    """Nothing, or a TypeError for what no layer of this kind returned."""
+    if not isinstance(kept, types):
+        raise TypeError(f"kept is a {type(kept).__name__}; allowed: the {types[0].__name__} of such a layer")
+
+
 def appended(kept, new: dict) -> Kept:
     """What is kept (None: nothing yet) and further arrays (b, n, ...) behind it.
 
@@ -38,8 +44,7 @@ def appended(kept, new: dict) -> Kept:
     """
     if kept is None:
         return Kept(new, new["k"].shape[1])
-    if not isinstance(kept, Kept):
-        raise TypeError(f"kept is a {type(kept).__name__}; allowed: the Kept of such a layer")
+    check_kept(kept, Kept)
     stop, arrays = kept.length + new["k"].shape[1], {}
     written = kept.written if kept.written == [kept.length] and stop <= kept.arrays["k"].shape[1] else []
     for name, x in new.items():
@@ -96,6 +101,7 @@ class Keeping:
         Raises ValueError for a layer with positions, which would have to know where the tokens stand.
         """
         check_tokens(self.width, x=x)
+        check_kept(kept, Kept)
         if getattr(self, "position", None) is not None:
             raise ValueError(f"position is {self.position!r}, but tokens do not say where they stand; allowed: None")
         of_queries, _ = self.maps()

@@ -16,7 +16,7 @@ from ..layers.protocol import Gradients, check_tokens
 from ..params import Parameter
 from . import variant
 from .ablations import Knobs
-from .kept import Keeping, Kept, named
+from .kept import Keeping, Kept, check_kept, named
 from .linear_state import KeptState, linear_state
 from .projections import in_maps, out, out_backward, out_map, project, project_backward
 
@@ -70,8 +70,9 @@ class MultiHead(Keeping):
         names = in_maps(self.width, self.biases, **{
             name: (row.axes[name][2:], shapes[name]) for name in (q, *of_keys, *of_queries)})
         for name in row.parameters():                   # one letter, one axis: a square map has e and f
-            shape, role = shapes[name], "weight" if shapes[name][1:] else "vector"
-            names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, shape[-2:][0], role)
+            shape = shapes[name]                        # the fan-in of a map is its last axis but one
+            own = (shape[-2], "weight") if shape[1:] else (shape[0], "vector")
+            names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, *own)
         names |= out_map(self.width, self.biases, "he", (self.heads, self.value_width))
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()
@@ -112,6 +113,7 @@ class MultiHead(Keeping):
         if not stateful or bias is not None or keep is not None or isinstance(kept, Kept):
             return super().extend(p, x, kept, bias=bias, keep=keep)
         check_tokens(self.width, x=x)
+        check_kept(kept, KeptState, type(None))
         q, k, v = project(p, x, None, None, *self.maps())
         before, start = kept or (None, 0)
         stop = start + x.shape[1]

@@ -5,8 +5,8 @@
 
 Source: H, eq. (1)-(3) with sigma = Id, whose order of products is free; Katharopoulos et al. 2020, section 3.4; Sun et
 al. 2023, "chunkwise".  Differs: no feature map and no normaliser, as in H.
-An additive bias would have to factorise, bias[q, k] = u_q . w_k, and is then only further features of q and k; what
-other variants have a state the theorem `which_variants_have_a_state` says.
+An additive bias would have to factorise, bias[q, k] = u_q . w_k, and is then only further features of q and k; the
+theorem `which_variants_have_a_state` says which other variants have a state.
 Pieces of any lengths follow one another, S' of one being S of the next, and dS of one the upstream dS' of the one
 before: outputs and gradients are those of the whole sequence.
 """
@@ -46,6 +46,8 @@ def linear_state(q, k, v, state=None):
     v       : b t h e
     state   : b h d e      (None: the sequence begins here)
     returns : b t h e, and b h d e
+
+    Raises ValueError or TypeError for shapes, dtypes or devices that do not fit together.
     """
     check_inputs(q, k, v, **({} if state is None else {"state": (state, "bhde")}))
     if q.shape != k.shape:

@@ -10,8 +10,8 @@ running maximum m grows:
     m' = max(m, max_k s_k);  l' = exp(m - m') l + sum_k exp(s_k - m');  o' = exp(m - m') o + sum_k exp(s_k - m') v_k
 
 and o / l at the end.  Source: Rabe & Staats 2021; Dao et al. 2022; for HYLA, H section 2.2: "no communication across
-keys".  The backward repeats each tile's scores from q and k, and its weights from m and l.  Differs: these two are
-kept, not m + log l, which of large scores has fewer digits than exp needs.
+keys".  The backward repeats each tile's scores from q and k, and its weights from m and l.  Differs: m and l are
+kept, not m + log l, whose rounding at large scores would reach the weights through exp.
 """
 
 from typing import Any, NamedTuple

@@ -2,7 +2,7 @@
 
     x = [Flat(A), Flat(B)];    Flat(A B) = relu(x W1 - 1) W2            relu(a + b - 1) = a b for a, b in {0, 1}
 
-Source: R, section 7.2, lemma 1, appendices C and D.  Differs: not at all; for n = 1 up to any n.  Away from 0/1 entries
+Source: R, section 7.2, lemma 1, appendices C and D.  Differs: not at all.  Away from 0/1 entries
 it is another function, and even at them its gradient is another one: relu has its kink where a + b = 1, slope 0 here.
 So a network that holds these weights has the product's values, but does not learn like a product.
 

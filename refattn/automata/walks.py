@@ -1,4 +1,4 @@
-"""Words that ask an automaton everything: every state it can be in, both before and after what they look like.
+"""Words that reach every state of an automaton, and that end like words which reach another.
 
 A uniformly random word soon is in a state that it never leaves, and answers the same ever after; whoever has forgotten
 how the word began is then as good as whoever has not.  So a word here is walked backwards from the state that was asked

@@ -47,10 +47,11 @@ def patches(x, size: int, stride: int, padding: int = 0):
     x       : b g j i      (rows and columns of pixels)
     returns : b g j u w i  (rows and columns of windows, then of pixels in them)
 
-    Raises ValueError where the windows do not tile the padded image, and for a size or stride below 1.
+    Raises ValueError where the windows do not tile the padded image, and for a size or stride below 1
+    or a padding below 0.
     """
-    check_integer("size", size)
-    check_integer("stride", stride)
+    check_integers({"size": size, "stride": stride}, "size", "stride")
+    check_integer("padding", padding, 0)
     xp, (b, high, wide, i) = array_module(x), x.shape
     rows, columns = windows(high, size, stride, padding), windows(wide, size, stride, padding, "columns")
     if padding:

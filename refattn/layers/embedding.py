@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_choice, check_integers, check_switch
+from ..checks import check_choice, check_integers, check_switch, check_switches
 from ..params import Parameter
 from ..xp import array_module, fitted, read_only
 from . import positions
@@ -27,6 +27,14 @@ def position_table(xp, name: str, length: int, width: int, dtype: str):
     return read_only(xp.asarray(TABLES[name](length, width).astype(dtype)))
 
 
+def add_positions(h, name: str, start: int = 0):
+    """h (b, t, m) plus the table of a name, in place; the first token stands at position `start`."""
+    stop = start + h.shape[1]
+    length = positions.room(stop) if start else stop
+    h += position_table(array_module(h), name, length, h.shape[2], h.dtype.char.lower())[start:stop]
+    return h
+
+
 class EmbeddingSaved(NamedTuple):
     x: Any
     dropout: Any
@@ -36,23 +44,20 @@ class EmbeddingSaved(NamedTuple):
 class Embedding:
     """h (b, t, m) from token ids (b, t), where a `vocabulary` is given, or from continuous tokens (b, t, i).
 
-    scale    : the embedding times sqrt(width)
-    table    : of positions, added after that: "none", "image", "interleaved", "halves"
-    unplaced : how many tokens at the beginning have no position (a class token)
+    scale : the embedding times sqrt(width)
+    table : of positions, added after that: "none", "image", "interleaved", "halves"
     """
     width: int
     inputs: int | None = None
     vocabulary: int | None = None
     scale: bool = False
     table: str = "none"
-    unplaced: int = 0
 
     def __post_init__(self):
         if (self.inputs is None) == (self.vocabulary is None):
             raise ValueError(f"inputs (width of continuous tokens) is {self.inputs}, and vocabulary {self.vocabulary}; "
                              f"allowed: one of the two, None for the other")
         check_integers(vars(self), "width", "vocabulary" if self.inputs is None else "inputs")
-        check_integers(vars(self), "unplaced", least=0)
         check_switch("scale", self.scale)
         check_choice("table", self.table, ("none", *TABLES))
         if self.table != "none":
@@ -80,11 +85,7 @@ class Embedding:
         if self.scale:
             h = h * self.width ** 0.5                                                           # (2)
         if self.table != "none":
-            first = max(self.unplaced - start, 0)                                               # with a position
-            begin, stop = (max(n - self.unplaced, 0) for n in (start, start + h.shape[1]))
-            length = stop if start == 0 else positions.room(stop)
-            table = position_table(array_module(h), self.table, length, self.width, h.dtype.char.lower())
-            h[:, first:] += table[begin:stop]                                                   # (3)
+            h = add_positions(h, self.table, start)                                             # (3)
         ops.check_dropout(h, dropout)
         return ops.drop(h, dropout), EmbeddingSaved(x, dropout)                                 # (4)
 
@@ -123,6 +124,12 @@ class Readout:
         if self.bias is None:
             object.__setattr__(self, "bias", not self.tied)
         check_integers(vars(self), "width", "outputs")
+        check_switches(vars(self), "tied", "bias", "scale")
+
+    @property
+    def factor(self) -> float:
+        """m^-1/2 where tied and scaled."""
+        return self.width ** -0.5 if self.tied and self.scale else 1.0
 
     def parameters(self) -> dict:
         """w (m, o) unless tied, b (o) where there is one."""
@@ -137,8 +144,8 @@ class Readout:
         if self.tied:
             fitted(table, "table", (self.outputs, self.width))
         y = ops.linear(h, table.T if self.tied else p.w)                                        # (1)
-        if self.tied and self.scale:
-            y *= self.width ** -0.5                                                             # (2)
+        if self.factor != 1:
+            y *= self.factor                                                                    # (2)
         if self.bias:
             y += p.b                                                                            # (3)
         return y, h
@@ -151,6 +158,5 @@ class Readout:
         if not self.tied:
             grads.w += dw                                                                       # (1)
             return dh
-        scale = self.width ** -0.5 if self.scale else 1.0                                       # (2)
-        dtable += scale * dw.T                                                                  # (1)
-        return dh * scale
+        dtable += self.factor * dw.T                                                            # (2), (1)
+        return dh * self.factor                                                                 # (2)

@@ -19,12 +19,12 @@ __all__ = ["FeedForward", "SwiGLU"]
 
 
 def gelu_and_slope(x):
-    """What is active, and the slope there: half the time of computing tanh once more in the backward."""
+    """The activations, and the slope there: half the time of computing tanh once more in the backward."""
     slope = array_module(x).empty_like(x)
     return ops.gelu(x, slope=slope), slope
 
 
-ACTIVATIONS = {                # x -> what is active, and what is kept; kept, gradient of the former -> gradient of x
+ACTIVATIONS = {                # hidden -> activations, kept;   kept, dactivations -> dhidden
     "gelu": (gelu_and_slope, mul),
     "gelu_exact": (lambda x: (ops.gelu_exact(x), x), ops.gelu_exact_backward),
     "relu": (lambda x: (ops.relu(x), x), ops.relu_backward),
@@ -40,7 +40,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class FeedForward:
-    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu; `outputs` wide, or like x.
+    """y = phi(x w1 + b1) w2 + b2, phi one of gelu (tanh form), gelu_exact, relu; `outputs` features, else as many as x.
 
     Raises ValueError for an unknown activation, or a size that is no integer of at least 1.
     """
@@ -61,7 +61,7 @@ class FeedForward:
                 "w2": Parameter(f"f{letter}", (f, o), f, "weight"), "b2": Parameter(letter, (o,), f, "bias")}
 
     def forward(self, p, x, *, dropout=None) -> tuple[Any, Saved]:
-        """y (..., m or o) from x (..., m); `dropout`, (..., f), already divided by 1 - p, multiplies what is active.
+        """y (..., m or o) from x (..., m); `dropout`, (..., f), already divided by 1 - p, multiplies the activations.
 
         With relu it may as well come before the activation, as in C's image tasks.  Returns y and Saved.
         """

@@ -3,8 +3,9 @@
     z[i, v] = scale h_i . table_v;      y_i = ln sum_v exp(z[i, v]) - z[i, target_i]
     dz[i, v] = (exp(z[i, v]) / sum - [v = target_i]) dy_i;      dh = scale dz table;      dtable = scale dz^T h
 
-Some tokens at a time: a tile's scores are made, used, and forgotten; the backward makes them again, one product in
-four more.  Source: R, C and H read out with the embedding's table; H's scale is 1/sqrt(m), the others' 1.
+Some tokens at a time: a tile's scores are made, used, and forgotten; the backward makes them again: four matrix
+products in all instead of three.  Source: R, C and H read out with the embedding's table; H's scale is 1/sqrt(m), the
+others' 1.
 Units: nats for each token, so that bits are y / ln 2 and the perplexity exp of their mean.
 """
 
@@ -14,8 +15,8 @@ import numpy as np
 
 from ..checks import check_integer
 from ..losses import check_classes
-from ..ops import check_features, rows_of
-from ..xp import array_module, fitted
+from ..ops import rows_of
+from ..xp import array_module, check_alike, fitted
 
 __all__ = ["next_token", "next_token_backward"]
 
@@ -56,7 +57,8 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     below 1, h or a target of another shape and, in host memory, a target outside 0 .. v - 1 (a device is not waited
     for), TypeError for h and table of several dtypes or array modules.
     """
-    xp, (v, n) = check_features(h, table=table.T), (table.shape[0], target.size)
+    xp, (v, n) = check_alike(h=h, table=table), (table.shape[0], target.size)
+    fitted(h, "h", (*h.shape[:-1], table.shape[1]))
     check_classes(target, h.shape[:-1], len(table))
     rows = max(128, (1 << 21) // v) if rows is None else rows
     check_integer("rows", rows)

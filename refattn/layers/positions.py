@@ -21,7 +21,8 @@ __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buck
 
 def takes(scheme, name: str) -> bool:
     """Whether a scheme is made for "keys", a block's number of tokens, or for "k", the keys of the heads."""
-    return not isinstance(scheme, type) and name in signature(getattr(scheme, "forward", takes)).parameters
+    forward = getattr(scheme, "forward", None)
+    return forward is not None and not isinstance(scheme, type) and name in signature(forward).parameters
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,

@@ -109,9 +109,9 @@ class Stack:
         return h, now
 
     def grow(self, p, h, schedule, kept=(), before=None, **options):
-        """As `extend`, by a schedule that may go on after what is kept; and h (b, t, m) of all tokens before the norm.
+        """As `extend`, for a schedule that may be longer than what is kept; also returns h of all tokens, unnormalised.
 
-        An application that no token has met so far reads all of them: `before`, which this returned, then h.
+        A level that is new reads all tokens so far: `before` (b, t, m), which the last call returned, then h.
         """
         schedule, now, n = tuple(schedule), [], h.shape[1]
         for (block, place, _), each in zip(schedule, kept, strict=False):

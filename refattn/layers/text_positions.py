@@ -92,7 +92,7 @@ class Kerple:
 
     def parameters(self) -> dict:
         """a (h), p (h)."""
-        a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))
+        a = Parameter("h", (self.heads,), 4, "scale", span=(0.01, np.inf))      # 4: scheme "random" stays above 0
         return {"a": a, "p": a._replace(span=(0.01, 2.0 if self.kernel == "power" else np.inf))}
 
     def forward(self, p, q, k, at=None) -> tuple:

@@ -3,7 +3,7 @@
     h = encoder(x);   y = decoder(attention(h; no object sees itself) + (h W^own + b) W^own-out)
 
 Encoder and decoder are two maps with a relu between them, at every object alone; no residual, no normalisation.
-Source: C, section 4.1, appendix C.1, and the authors' code.  Differs: in writing.  The code puts the own value beside
+Source: C, section 4.1, appendix C.1, and the authors' code.  Differs in form only.  The code puts the own value beside
 the S search outputs before one output map, which is a sum of two maps: the attention layer's own output map and
 W^own-out.  So the layer can be any attention layer; its output map's fan-in counts the own value's features.
 """

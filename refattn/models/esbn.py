@@ -15,10 +15,11 @@ from ..checks import check_integers
 from ..layers.block import Block
 from ..layers.context_norm import ContextNorm
 from ..layers.convolution import Conv
-from ..layers.embedding import position_table
+from ..layers.embedding import add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
-from ..xp import array_module
+
+__all__ = ["RelationNetwork"]
 
 
 class Saved(NamedTuple):
@@ -63,7 +64,8 @@ class RelationNetwork:
                 Stack(Block(self.attention, FeedForward(m, self.hidden, "relu"), norm="post", epsilon=1e-5), 1, True,
                       final_norm=True), FeedForward(m, self.features, "relu", self.answers))
 
-    def parameters(self):
+    def parameters(self) -> dict:
+        """Those of `convs`, `encoder`, `context`, of the stack, of `readout`."""
         convs, encoder, norm, stack, readout = self._parts
         return {"convs": tuple(each.parameters() for each in convs), "encoder": encoder.parameters(),
                 "context": norm.parameters(), **stack.parameters(), "readout": readout.parameters()}
@@ -82,7 +84,7 @@ class RelationNetwork:
         z, encoded = encoder.forward(p.encoder, x.reshape(len(x), encoder.width))               # (3)
         h = ops.embedding(ops.relu(z), place)                                                   # (4)
         h, norm = context.forward(p.context, h)                                                 # (5)
-        h += position_table(array_module(h), "interleaved", *h.shape[1:], h.dtype.char.lower())
+        h = add_positions(h, "interleaved")
         h, blocks = stack.forward(p, h, dropout=None if dropout is None else [dropout])         # (6)
         y, saved = readout.forward(p.readout, h.mean(axis=1))                                   # (7)
         return y, Saved(kept, x.shape, encoded, z, place, norm, blocks, h, saved, pixels)

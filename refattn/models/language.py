@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..attention import masks
-from ..checks import check_choice, check_integers
-from ..layers.embedding import Embedding
+from ..checks import check_choice, check_integers, check_switches
+from ..layers.embedding import Embedding, Readout
 from ..layers.next_token import next_token, next_token_backward
 from ..layers.stack import Stack, StackSaved
 from ..layers.text_positions import LearnedTable
@@ -60,6 +60,7 @@ class Language:
     def __post_init__(self):
         check_integers(vars(self), "learned", least=0)
         check_integers(vars(self), "length")
+        check_switches(vars(self), "tied", "scale")
         if self.sliding:
             check_choice("dilation of attention", self.stack.block.attention.dilation, (1,))
         if self.embedding.vocabulary is None or self.embedding.width != self.stack.width:
@@ -76,10 +77,12 @@ class Language:
         return self.stack.block.slides
 
     @property
-    def factor(self) -> float:
-        return self.stack.width ** -0.5 if self.scale else 1.0
+    def readout(self):
+        """Of a table that is given: the embedding's, or one of its own."""
+        return Readout(self.stack.width, self.embedding.vocabulary, tied=True, scale=self.scale)
 
     def parameters(self):
+        """Those of `embed`, `positions` where they are learned, of the stack, and `readout` unless tied."""
         names, v, m = {"embed": self.embedding.parameters()}, self.embedding.vocabulary, self.stack.width
         if self.learned:
             names["positions"] = self.positions.parameters()
@@ -108,8 +111,8 @@ class Language:
                                       schedule=self.applications(x.shape[1], read), **keep)     # (4)
         saved, table = Saved(embedding, at, embedding_dropout, stack, None), self._table(p)
         if target is None:
-            return self._scores(p, h), saved                                                    # (5)
-        y, loss = next_token(h, table, target if read is None else target[:, read], self.factor)            # (5)
+            return self.readout.forward(None, h, table)[0], saved                               # (5)
+        y, loss = next_token(h, table, target if read is None else target[:, read], self.readout.factor)    # (5)
         return y, saved._replace(loss=loss)
 
     def backward(self, p, saved, dy, grads):
@@ -119,8 +122,7 @@ class Language:
             dh, d = next_token_backward(saved.loss, dy)                                         # (5)
             dtable += d
         else:
-            dh, d, _ = ops.linear_backward(saved.stack.h, table.T, dy * self.factor)            # (5)
-            dtable += d.T
+            dh = self.readout.backward(None, saved.stack.h, dy, None, table, dtable)            # (5)
         dh = self.stack.backward(p, saved.stack, dh, grads).x                                   # (4)
         dh = ops.drop(dh, saved.dropout)                                                        # (3)
         if self.learned:
@@ -130,7 +132,7 @@ class Language:
     def extend(self, p, x, kept: KeptText | None = None):
         """Scores y (b, n, v) after each of n further tokens x (b, n), and the KeptText that includes them."""
         h, kept = self._extended(p, x, kept)
-        return self._scores(p, h), kept
+        return self.readout.forward(None, h, self._table(p))[0], kept
 
     def last(self, p, x, target, piece: int = 256) -> tuple:
         """The loss (b, 1) of the last token of x (b, t), and what `next_token` saved, `piece` tokens at a time.
@@ -141,7 +143,7 @@ class Language:
         check_integers({"piece": piece, "tokens of x": x.shape[1]}, "piece", "tokens of x")
         for start in range(0, x.shape[1], piece):
             h, kept = self._extended(p, x[:, start:start + piece], kept)
-        return next_token(h[:, -1:], self._table(p), target[:, x.shape[1] - 1:], self.factor)
+        return next_token(h[:, -1:], self._table(p), target[:, x.shape[1] - 1:], self.readout.factor)
 
     def _extended(self, p, x, kept):
         """h (b, n, m) after the last norm, and what is kept now."""
@@ -155,6 +157,3 @@ class Language:
 
     def _table(self, p):
         return p.embed.table if self.tied else p.readout.table
-
-    def _scores(self, p, h):
-        return ops.linear(h, self._table(p).T) * self.factor

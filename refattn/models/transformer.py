@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..attention import masks
+from ..checks import check_switch
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.feed_forward import FeedForward
@@ -50,6 +51,7 @@ class Transformer:
     causal: bool = False
 
     def __post_init__(self):
+        check_switch("causal", self.causal)
         for name, part in ("embedding", self.embedding), ("readout", self.readout):
             if part.width != self.stack.width:
                 raise ValueError(f"{name} has width {part.width}, the stack {self.stack.width}; allowed: one width")

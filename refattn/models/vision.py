@@ -6,7 +6,7 @@
 The first is `ClassToken`, for Sort-of-CLEVR (with questions) and triangles (without); the second `TaskTokens`, for
 several sets of images at a time.  Learned tokens have no position.
 Source: C, section 4.2 to 4.4, appendix C.2 to C.4, and the authors' code.
-Differs: in writing.  The question's half of the map that joins it to every token is computed once for each image, and
+Differs in form only.  The question's half of the map that joins it to every token is computed once for each image, and
 so are task tokens for all images together; the heads of all tasks are one map, of which a loss looks at some columns.
 """
 
@@ -18,17 +18,13 @@ from .. import ops
 from ..checks import check_integers
 from ..contract import contract
 from ..layers.convolution import Conv, image_of, patches
-from ..layers.embedding import Readout, position_table
+from ..layers.embedding import Readout, add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from ..params import Parameter
 from ..xp import array_module
 
-
-def add_positions(h):
-    """h (b, t, m) plus the table of C's image tasks, in place."""
-    h += position_table(array_module(h), "image", *h.shape[1:], h.dtype.char.lower())
-    return h
+__all__ = ["ClassToken", "TaskTokens"]
 
 
 def with_tokens(tokens, h):
@@ -73,7 +69,8 @@ class ClassToken:
     def readout(self) -> Readout:
         return Readout(self.stack.width, self.outputs)
 
-    def parameters(self):
+    def parameters(self) -> dict:
+        """Those of `patch`, `token`, with questions `question` and `join`, of the stack, of `readout`."""
         m, e, i = self.stack.width, self.patch.outputs, self.question
         asked = {"question": {"w": Parameter("im", (i, e), i, "weight"), "b": Parameter("m", (e,), i, "bias")},
                  "join": {"w": Parameter("mo", (m, m), m, "weight"), "b": Parameter("o", (m,), m, "bias")}}
@@ -85,9 +82,9 @@ class ClassToken:
         if self.question or question is not None:
             _need("question", question, (len(x), self.question))
         h, patch = self.patch.forward(p.patch, x)                                               # (1)
-        tokens = h = with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), h.shape[3])))  # (2)
+        e = h.shape[3]
+        tokens = h = with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), e), "image"))  # (2)
         if self.question:
-            e = h.shape[2]
             asked = ops.linear(question, p.question.w, p.question.b)                            # (3)
             h = ops.linear(tokens, p.join.w[:e])                                                # (4)
             h += ops.linear(asked, p.join.w[e:], p.join.b)[:, None]                             # (5)
@@ -153,7 +150,8 @@ class TaskTokens:
     def heads(self) -> FeedForward:
         return FeedForward(self.stack.width, self.hidden, "relu", self.outputs)
 
-    def parameters(self):
+    def parameters(self) -> dict:
+        """Those of `encoder`, `tokens`, of the stack, of `heads`."""
         i = self.encoder.width
         return {"encoder": self.encoder.parameters(), "tokens": Parameter("ti", (self.tasks, i), i, "table"),
                 **self.stack.parameters(), "heads": self.heads.parameters()}
@@ -166,7 +164,7 @@ class TaskTokens:
         cut = patches(x, self.size, self.size)                                                  # (1)
         h, of_cut = self.encoder.forward(p.encoder, cut.reshape(len(x), prod(cut.shape[1:3]), p.tokens.shape[1]))  # (2)
         tokens, of_tokens = self.encoder.forward(p.encoder, p.tokens)                           # (3)
-        h = with_tokens(tokens, add_positions(h))                                               # (4)
+        h = with_tokens(tokens, add_positions(h, "image"))                                               # (4)
         h, stack = self.stack.forward(p, h, read=slice(0, self.tasks), **dropout)               # (5)
         y, heads = self.heads.forward(p.heads, contract("bq,bqm->bm", task, h))                 # (6)
         return y, TaskSaved(x.shape, task, of_cut, of_tokens, stack, h, heads, pixels)

@@ -112,7 +112,7 @@ class Recipe:
     CHOSEN_BY: ClassVar[tuple | None] = None       # (split, metric, "least" or "most") of the parameters in best.npz
 
     seed: int = setting(0, "of split, initial weights, data and dropout", least=0, most=2**32 - 1)
-    steps: int = setting(2_000, "updates", least=1, most=10**9)
+    steps: int = setting(2_000, "steps of training", least=1, most=10**9)
     batch: int = setting(128, "samples per step", least=1, most=2**20)
     rate: float = setting(1e-3, "peak learning rate", least=0.0, most=1e3)
     decay: float = setting(0.1, "weight decay, times the scheduled rate", least=0.0, most=1e3)
@@ -228,7 +228,7 @@ class Recipe:
         return f"{getattr(self, self.COMPARES, self.TASK)}-seed{self.seed}"
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of update number `step`, from 0."""
+        """The learning rate of step number `step`, from 0."""
         return warmup_cosine(step, rate=self.rate, steps=self.steps, warmup=self.warmup, length=self.schedule_length)
 
 

@@ -1,6 +1,6 @@
 """Regular languages: RegularGPT, the ReLU network and Transformers, trained on short words and asked about long ones.
 
-What is drawn, asked and scored says the protocol: one answer for each word (`per_word.py`, as released), or two at
+The protocol says what is drawn, asked and scored: one answer for each word (`per_word.py`, as released), or two at
 every position of members (`per_position.py`).
 Source: R, section 5, table 4, and the released code, whose launch script has the settings of scale paper: Adam at a
 constant rate, gradients clipped to norm 1, float32; models as in models/regular_gpt.py, models/recurrent.py.

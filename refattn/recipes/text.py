@@ -106,7 +106,7 @@ class TextRecipe(LanguageRecipe):
         """{split: length} of those in which the last token is scored, as R does: once, twice, ... the length."""
         if self.longest < self.length:
             return {}
-        doublings = int(math.log2(self.longest / self.length))
+        doublings = (self.longest // self.length).bit_length() - 1
         return {f"times_{1 << n}": self.length << n for n in range(doublings + 1)}
 
     @property

@@ -21,11 +21,16 @@ from .table import Exhibit
 class Picture(Exhibit):
     """A published figure that is drawn from a trained network, not from a record; the network is trained in `--out`."""
     name: str
-    title: str
-    source: str
+    title: str                 # FIGURE of PAPER, TASK: WHAT
     task: str
-    fields: dict
     draw: Callable             # recipe, model, parameters, rng -> a matplotlib Figure, whose title says of what
+    fields: dict
+
+    @property
+    def source(self) -> str:
+        """Where it is published, as the title begins."""
+        figure, _, paper = self.title.partition(":")[0].rpartition(",")[0].rpartition(" of ")
+        return {"H": SCHUG, "C": MITTAL, "R": CHI}[paper].format(figure.replace("Fig", "fig"))
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of the one run, of the first seed."""
@@ -135,42 +140,35 @@ def field(run, model, parameters, rng):
     return made
 
 
-def of_sraven(name, title, draw, attention="hyla", **more) -> Picture:
-    """A picture of SRAVEN's codes."""
-    return Picture(name, title, SCHUG.format(f"figure {name[7:].upper()}"), "sraven",
-                   {"attention": attention, **more}, draw)
-
-
-def specialised(title, searches, retrievals) -> Picture:
+def specialised(figures, searches, retrievals) -> Picture:
     """A picture of who retrieves what in contextual retrieval, every tuple being trained."""
-    fields = {"attention": "compositional", "held_out": False, "searches": searches, "retrievals": retrievals}
-    return Picture(f"figure-11-{searches}s{retrievals}r", f"{title} of C, contextual retrieval: specialisation, "
-                   f"S = {searches}, R = {retrievals}", MITTAL.format(title.lower()), "contextual_retrieval", fields,
-                   specialisations)
+    return Picture(f"figure-11-{searches}s{retrievals}r", f"{figures} of C, contextual retrieval: specialisation, "
+                   f"S = {searches}, R = {retrievals}", "contextual_retrieval", specialisations,
+                   {**SEARCHING, "held_out": False, "searches": searches, "retrievals": retrievals})
 
 
-def of_regular(name, title, language, draw) -> Picture:
-    """A picture of a RegularGPT."""
-    return Picture(name, title, CHI.format(name.replace("-", " ")), "regular_languages",
-                   {"language": language, "attention": "sliding_dilated"}, draw)
-
-
+HYLA, SOFTMAX, SEARCHING, SLIDING = ({"attention": name} for name in ("hyla", "softmax", "compositional",
+                                                                      "sliding_dilated"))
 PICTURES = (
     Picture("figure-2d", "Figures 2D and A2 of H, fuzzy logic: codes by layer, target, function and terms",
-            SCHUG.format("figures 2D and A2"), "fuzzy_logic", {"attention": "hyla"}, codes_of_terms),
-    of_sraven("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by layer, target and rule", codes_of_rules),
-    of_sraven("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", means_of_rules),
-    of_sraven("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", codes_of_rules, "softmax",
-              layers=16),
-    of_sraven("figure-a8", "Figure A8 of H, SRAVEN: codes, and cosines of the rules' codes, softmax attention",
-              means_of_rules, "softmax"),
+            "fuzzy_logic", codes_of_terms, HYLA),
+    Picture("figure-5ab", "Figures 5A, 5B and A6 of H, SRAVEN: codes by layer, target and rule", "sraven",
+            codes_of_rules, HYLA),
+    Picture("figure-5e", "Figure 5E of H, SRAVEN: cosines of the rules' codes, HYLA", "sraven", means_of_rules, HYLA),
+    Picture("figure-a7", "Figure A7 of H, SRAVEN: codes of softmax attention of depth 16", "sraven", codes_of_rules,
+            {**SOFTMAX, "layers": 16}),
+    Picture("figure-a8", "Figure A8 of H, SRAVEN: codes, and cosines of the rules' codes, softmax attention", "sraven",
+            means_of_rules, SOFTMAX),
     Picture("figure-4-pairings", "Figure 4 of C, contextual retrieval: searches and retrievals by what is asked for",
-            MITTAL.format("figure 4"), "contextual_retrieval", {"attention": "compositional"}, pairings),
+            "contextual_retrieval", pairings, SEARCHING),
     specialised("Figure 11", 1, 2), specialised("Figures 11 and 12", 1, 4), specialised("Figures 5 and 11", 2, 4),
-    Picture("figure-14", "Figure 14 of C, Sort-of-CLEVR: searches and retrievals by kind of question",
-            MITTAL.format("figure 14"), "sort_of_clevr", {"attention": "compositional"}, kinds_of_questions),
-    Picture("figure-15", "Figure 15 of C, equilateral triangles: searches and retrievals", MITTAL.format("figure 15"),
-            "triangles", {"attention": "compositional"}, pairs_of_triangles),
-    of_regular("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "parity", clusters),
-    of_regular("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "cycle", clusters),
-    of_regular("figure-4a", "Figure 4a of R, PARITY: receptive field", "parity", field))
+    Picture("figure-14", "Figure 14 of C, Sort-of-CLEVR: searches and retrievals by kind of question", "sort_of_clevr",
+            kinds_of_questions, SEARCHING),
+    Picture("figure-15", "Figure 15 of C, equilateral triangles: searches and retrievals", "triangles",
+            pairs_of_triangles, SEARCHING),
+    Picture("figure-3-parity", "Figure 3 of R, PARITY: clusters of layer outputs", "regular_languages", clusters,
+            {**SLIDING, "language": "parity"}),
+    Picture("figure-3-cycle", "Figure 3 of R, Cycle Navigation: clusters of layer outputs", "regular_languages",
+            clusters, {**SLIDING, "language": "cycle"}),
+    Picture("figure-4a", "Figure 4a of R, PARITY: receptive field", "regular_languages", field,
+            {**SLIDING, "language": "parity"}))

@@ -172,6 +172,7 @@ class Esbn:
         if not whole or not (self.hold_out == 0 or least <= self.hold_out <= COUNT - least):
             raise ValueError(f"hold_out is {self.hold_out!r}; allowed for {self.task}: 0 and whole numbers from "
                              f"{least} to {COUNT - least}")
+        vars(self)["hold_out"] = int(self.hold_out)
 
     @property
     def row(self) -> Row:

@@ -72,7 +72,7 @@ class Sraven:
     True
     >>> Sraven(symbols=2)
     Traceback (most recent call last):
-    ValueError: symbols is 2, but "distribute three" takes 3 different ones; allowed: whole numbers from 3 to 1024
+    ValueError: symbols is 2, but "distribute three" takes 3 different ones; allowed: whole numbers from 3 to 1,024
     """
 
     features: int = 4

@@ -25,8 +25,8 @@ THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 def shares(runs: int, most: int) -> list[int]:
-    """The workers of each of so many runs side by side on `most` cores: one, and more of the last, for which cores are
-    idle once the others, which take as long as each other, have ended.
+    """Workers of each of so many equally long runs on `most` cores: one each; the last runs, which do not fill the
+    cores by themselves, share those that are left.
 
     >>> shares(6, 2), shares(3, 2), shares(2, 8)
     ([1, 1, 1, 1, 1, 1], [1, 1, 2], [4, 4])

@@ -24,12 +24,12 @@ def greedy(extend, state, first, steps: int, end=None):
     tokens, said, ended = first, [], xp.zeros(first.shape[0], dtype=bool)
     for step in range(1, steps + 1):
         y, state = extend(tokens, state)
-        token = y[:, -1].argmax(axis=-1).astype(first.dtype)
+        token = y[:, -1].argmax(axis=-1)
         if end is not None:
-            token = xp.where(ended, end, token).astype(first.dtype)
+            token = xp.where(ended, end, token)
             ended = ended | (token == end)
-        said.append(token)
-        tokens = token[:, None]
+        said.append(token.astype(first.dtype))
+        tokens = said[-1][:, None]
         if end is not None and step % (1 if xp is np else LOOK) == 0 and ended.all():
             break
     return xp.stack(said, axis=1) if said else first[:, :0]

@@ -2,9 +2,9 @@
 
     L = sum_s w_s L_s    and so    dL/dp = sum_s w_s dL_s/dp,    w_s = terms of shard s / terms of the batch
 
-The batch of an update, and what dropout draws for it, do not depend on the shards.  Every shard has its own gradient, a
-row, and rows are summed in the order of the shards: the bits of a result depend on their number, never on who computes
-which, `groups` has who may.  One process that computes all of them holds the activations of one at a time.
+The batch of an update, and what dropout draws for it, do not depend on the shards.  A shard's gradient is one row, and
+rows are summed in the order of the shards: the bits of a result depend on how many shards there are, never on who
+computes which (`groups` says who may).  One process that computes all of them holds the activations of one at a time.
 """
 
 from .. import params

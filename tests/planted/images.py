@@ -53,10 +53,10 @@ ROWS = (
     ("losses.py", "else weight * (1 / terms(logits.shape, weight))", "else weight",
      "the weights of binary cross-entropy are not divided by their sum"),
 
-    (VISION, "with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), h.shape[3])))",
-     "add_positions(with_tokens(p.token, h.reshape(len(x), prod(h.shape[1:3]), h.shape[3])))",
+    (VISION, 'with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), e), "image"))',
+     'add_positions(with_tokens(p.token, h.reshape(len(x), prod(h.shape[1:3]), e)), "image")',
      "the class token has a position"),
-    (VISION, "with_tokens(tokens, add_positions(h))", "add_positions(with_tokens(tokens, h))",
+    (VISION, 'with_tokens(tokens, add_positions(h, "image"))', 'add_positions(with_tokens(tokens, h), "image")',
      "the task tokens have positions"),
     (VISION, "h += ops.linear(asked, p.join.w[e:], p.join.b)[:, None]",
      "h[:, 1:] += ops.linear(asked, p.join.w[e:], p.join.b)[:, None]",

@@ -47,7 +47,7 @@ ROWS = (
      "a short text meets fewer levels than were trained"),
     (MODEL, "            dtable += d\n", "            pass\n", "the table gets no gradient as a read-out"),
     (MODEL, "dh = ops.drop(dh, saved.dropout)", "pass", "embeddings lack dropout in their gradient"),
-    (MODEL, "self.stack.width ** -0.5 if self.scale else 1.0", "self.stack.width ** -0.5",
+    (MODEL, "tied=True, scale=self.scale)", "tied=True, scale=True)",
      "every language model's scores are over sqrt(m)"),
     (MODEL, "h, _ = self.positions.forward(p.positions, h, start)", "h, _ = self.positions.forward(p.positions, h)",
      "a token that is written stands at the first position"),

@@ -56,7 +56,7 @@ ROWS = (
      "while decoding, a new token has the biases of the first one"),
     (BLOCK, '"cross": {"context": context, ', '"cross": {"context": x, ',
      "cross-attention looks at the target's own tokens instead of the source"),
-    (EMBEDDING, "table[begin:stop]", "table[:stop - begin]", "while decoding, every token stands at position 0"),
+    (EMBEDDING, "[start:stop]", "[:stop - start]", "while decoding, every token stands at position 0"),
     (PAIR, "h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)",
      "h, saved = self.encoder.forward(p.encoder, h, **options)", "the encoder sees the paddings of the source"),
     (PAIR, "keep = masks.causal(target.shape[1], xp=array_module(context))",
