@@ -21,7 +21,7 @@ from .xp import array_module, check_alike, erf, fitted
 __all__ = ["drop", "dropped_to_zero", "embedding", "embedding_backward", "gelu", "gelu_backward", "gelu_exact",
            "gelu_exact_backward", "layer_norm", "layer_norm_backward", "linear", "linear_backward", "linears",
            "linears_backward", "relu", "relu_backward", "rms_head", "rms_head_backward", "scatter_slice", "scores",
-           "scores_backward", "silu", "silu_backward", "softmax", "softmax_backward", "unbroadcast"]
+           "scores_backward", "sigmoid", "silu", "silu_backward", "softmax", "softmax_backward", "unbroadcast"]
 
 # ------------------------------------------------------------------------------------------------------------- tiles
 
@@ -238,7 +238,10 @@ def gelu_exact_backward(x, dy):
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x)), written with exp(-|x|): it cannot overflow, and keeps its digits at large negative x."""
+    """y[T] = 1 / (1 + exp(-x[T])).
+
+    Written with exp(-|x|): it cannot overflow, and keeps its digits at large negative x.
+    """
     xp, negative = array_module(x), x.real < 0
     e = xp.exp(xp.where(negative, x, -x))
     return xp.where(negative, e, 1) / (1 + e)

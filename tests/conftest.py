@@ -21,6 +21,9 @@ settings.register_profile("deep", deadline=None, max_examples=300, print_blob=Tr
 settings.load_profile("quick")
 
 
-def pytest_collection_modifyitems(items):
-    """Tutorials first: they are the longest, and none is left to run alone at the end."""
-    items.sort(key=lambda item: "tutorial" not in item.keywords)
+def pytest_collection_modifyitems(config, items):
+    """Tutorials, the longest, first, as many in each process: `--dist worksteal` deals each a run of the items."""
+    n = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    long, rest = ([item for item in items if ("tutorial" in item.keywords) is wanted] for wanted in (True, False))
+    at = [len(rest) * i // n for i in range(n + 1)]
+    items[:] = [item for i in range(n) for item in (*long[i::n], *rest[at[i]:at[i + 1]])]

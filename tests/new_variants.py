@@ -17,6 +17,7 @@ from refattn.check import deviation
 from refattn.verification import theorems, vectors
 from refattn.verification.cases.attention import loops
 from refattn.verification.theorems import variants
+from tests.pages import check_row
 from tests.tiny import FLAGS
 
 REFERENCE = "hyla_and_softmax"                  # what is tested of this row is tested of every row,
@@ -70,6 +71,11 @@ def main(names) -> int:
     for name in names or [""]:
         if name not in VARIANTS:
             print(f"tests.new_variants: {refusals.unknown('variant', name, VARIANTS)}", file=sys.stderr)
+            return 2
+        try:
+            check_row(VARIANTS[name])
+        except ValueError as error:
+            print(f"tests.new_variants: {error}", file=sys.stderr)
             return 2
     only = Only(names)
     status = pytest.main(["-q", "-p", "no:cacheprovider", "tests"], plugins=[only])

@@ -46,10 +46,25 @@ BAD_INPUT = [
     (lambda q, k, v: ((q, k, v), {"bias": np.zeros(4, "float32")}), TypeError, "q is float64 but bias is float32"),
     (lambda q, k, v: ((q, k.astype(int), v), {}), TypeError, "k has dtype int64; allowed: floating point"),
     (lambda q, k, v: ((q, k, v), {"keep": [[True] * 4] * 3}), TypeError, "keep is a list; allowed: an array of numpy"),
-    (lambda q, k, v: ((q[..., :0], k[..., :0], v), {}), ValueError, "axis d is 0 in q; allowed: at least 1"),
+    (lambda q, k, v: ((q[..., :0], k[..., :0], v), {}), ValueError, "axis d is 0 in q"),
     (lambda q, k, v: ((q.tolist(), k, v), {}), TypeError, "q is a list; allowed: an array of NumPy or CuPy"),
     (lambda q, k, v: ((q, strict_cupy.asarray(k), v), {}), TypeError, "q is an array of numpy but k of tests.strict"),
 ]
+
+
+TAKEN = {"q", "k", "v", "o", "bias", "keep", "dropout", "position", *(a + b for a in "wb" for b in "qkvo")}
+
+
+def check_row(row):
+    """Raises ValueError for an extra that the layer cannot make, or whose name it has anyway, and for unknown tiles."""
+    for name, axes in row.extras.items():
+        if name in TAKEN:
+            raise ValueError(f"{row.name} has the extra {name!r}; allowed: other names than {', '.join(sorted(TAKEN))}")
+        if not re.fullmatch("b[qk]h[de]|[hde]{1,3}", axes):
+            raise ValueError(f"{row.name} has the extra {name!r} of axes {axes!r}; allowed: bqhd, bqhe, bkhd, bkhe, or "
+                             f"one to three of h, d, e (h for a single number: one for each head)")
+    if row.tiles not in ("", "sum", "softmax"):
+        raise ValueError(f"{row.name} has tiles {row.tiles!r}; allowed: 'sum', or none")
 
 
 def check_bad_input(row):

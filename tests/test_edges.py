@@ -922,7 +922,7 @@ def test_a_page_refuses_an_upstream_gradient_that_it_would_have_to_stretch(name)
     size = dict(zip("bqkhdecrwf1", (2, 3, 3, 3, 4, 2, 5, 2, 3, 5, 1), strict=True))
     o, saved = row.forward(*(rng.standard_normal([size[x] for x in row.axes[n]]) for n in ("q", "k", "v", *row.extras)))
     for do in o[:1], o[:, :1], o[:, :, :1], o[..., :1]:
-        with pytest.raises(ValueError, match="contract .*: axis . is"):
+        with pytest.raises(ValueError, match="contract .*: axis . is|do has shape"):
             row.backward(saved, do)
 
 

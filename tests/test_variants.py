@@ -1,15 +1,17 @@
 """What holds for the page of every variant, and what its row must say."""
 
 import inspect
+import re
 
 import numpy as np
 import pytest
 
+from refattn import attention
 from refattn.attention import VARIANTS
 from refattn.check import derivative, deviation
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import of_page, shape
-from tests.pages import check_bad_input, check_tags
+from tests.pages import check_bad_input, check_row, check_tags
 
 SIZE = {"b": 2, "q": 3, "k": 4, "h": 5, "d": 6, "e": 7}
 PAIRS = 2, 5, 3, 4                               # b h q k
@@ -37,6 +39,27 @@ def test_bad_input(name):
 
 
 @EACH
+def test_the_row_has_what_the_layer_can_make(name):
+    check_row(VARIANTS[name])
+
+
+@pytest.mark.parametrize("facts, words", [
+    ({"extras": {"b": ""}}, "of axes ''; allowed: bqhd"), ({"extras": {"b": "k"}}, "of axes 'k'; allowed"),
+    ({"extras": {"b": "bkh"}}, "of axes 'bkh'"), ({"extras": {"b": "heed"}}, "of axes 'heed'"),
+    ({"extras": {"wq": "h"}}, "the extra 'wq'; allowed: other names than"), ({"extras": {"keep": "h"}}, "'keep'"),
+    ({"tiles": "yes"}, "has tiles 'yes'; allowed")])
+def test_another_row_is_refused(facts, words):
+    with pytest.raises(ValueError, match=words):
+        check_row(VARIANTS["softmax"]._replace(**facts))
+
+
+def test_no_two_rows_have_one_name():
+    names = [name for pattern in (r'\n    of_page\("(\w+)"', r'\n    _knobs\("(\w+)"')
+             for name in re.findall(pattern, inspect.getsource(attention))]
+    assert sorted(names) == sorted(VARIANTS)
+
+
+@EACH
 def test_every_input_has_a_part_in_the_output(name):
     row = VARIANTS[name]
     arrays, options = given(row)
@@ -44,8 +67,32 @@ def test_every_input_has_a_part_in_the_output(name):
     for option in options:
         assert np.abs(row.forward(*arrays.values(), **options | {option: None})[0] - o).max() > 1e-6, option
     for extra in row.extras:
-        other = arrays | {extra: arrays[extra] + 1}
-        assert np.abs(row.forward(*other.values(), **options)[0] - o).max() > 1e-6, extra
+        other = arrays | {extra: given(row, 1)[0][extra]}
+        assert np.abs(row.forward(*other.values(), **options)[0] - o).max() > 1e-6, f"another {extra} changes nothing"
+
+
+@EACH
+def test_a_dropped_pair_is_dropped_from_every_use_of_the_weights(name):
+    row = VARIANTS[name]
+    arrays, options = given(row)
+    options["dropout"][..., 1] = 0
+    o, saved = row.forward(*arrays.values(), **options)
+    other = arrays | {"v": arrays["v"] + (np.arange(SIZE["k"]) == 1)[:, None, None]}
+    words = "dropout is 0 at key 1 for all queries, but the output depends on its v"
+    assert (row.forward(*other.values(), **options)[0] == o).all(), words
+    assert not row.backward(saved, np.ones_like(o))[2][:, 1].any(), "dropout is 0 at key 1, but dv there is not"
+
+
+@EACH
+def test_the_bias_is_added_to_the_scores_over_sqrt_d(name):
+    """Where q and k are read by the scores alone, which a row with further queries or keys need not do."""
+    row = VARIANTS[name]
+    arrays, options = given(row)
+    scores = np.einsum("bqhd,bkhd->bhqk", arrays["q"], arrays["k"]) / np.sqrt(SIZE["d"])
+    in_bias = row.forward(*(arrays | {"q": 0 * arrays["q"]}).values(), **options | {"bias": options["bias"] + scores})
+    if not {axes[:2] for axes in row.extras.values()} & {"bq", "bk"}:
+        words = "q.k / sqrt(d) + bias has another output than q = 0 with all of it as bias"
+        assert deviation("output", in_bias[0], row.forward(*arrays.values(), **options)[0]) <= 1e-12, words
 
 
 @EACH
@@ -93,17 +140,36 @@ def test_a_setting_is_one_of_the_loops_and_its_gradients_are_right(name):
 
 @EACH
 def test_in_float32_a_line_loses_no_digits(name):
-    """Root mean square errors, the median of 20 draws at most 8 units of float32; the library's own have up to 2.4."""
-    row, errors = VARIANTS[name], []
+    """Errors of at most 8 units of rounding, or 8 times what inputs that are rounded do: the median of 20 draws.
+
+    The library's own have up to 2.4 units; those of a gradient in which large terms cancel may have more.
+    """
+    row = VARIANTS[name]
+    for by in 0, -9:                                    # added to the bias: weights that are all small
+        errors, rounded = units_of_rounding(row, by)
+        assert all(errors[n] <= 8 * max(1, rounded[n]) for n in errors), (
+            f"units of rounding, with {by} added to the bias: {errors}; by inputs that are rounded: {rounded}")
+
+
+def results(row, x, keep):
+    """Output and gradients."""
+    arrays = (x[n] for n in ("q", "k", "v", *row.extras))
+    o, saved = row.forward(*arrays, bias=x["bias"], dropout=x["dropout"], keep=keep)
+    return [o, *row.backward(saved, x["do"])]
+
+
+def units_of_rounding(row, by):
+    """Root mean square errors in float32, and what rounding of the inputs alone changes, of output and gradients."""
+    names, found = ("o", "dq", "dk", "dv", "dbias", *(f"d{extra}" for extra in row.extras)), ([], [])
     for seed in range(20):
-        arrays, options = given(row, seed)
-        short = {n: x.astype(np.float32) for n, x in {**arrays, "bias": options["bias"]}.items()}
-        short["dropout"], do = options["dropout"].astype(np.float32), np.random.default_rng(seed).standard_normal(
-            shape("bqhe", SIZE)).astype(np.float32)
-        runs = []
-        for kind in np.float32, np.float64:
-            x = {n: value.astype(kind) for n, value in short.items()}
-            o, saved = row.forward(*(x[n] for n in arrays), bias=x["bias"], dropout=x["dropout"], keep=options["keep"])
-            runs.append([o, *(dx for dx in row.backward(saved, do.astype(kind)) if dx is not None)])
-        errors.append([np.sqrt(((a - b) ** 2).mean() / ((b ** 2).mean() or 1)) for a, b in zip(*runs, strict=True)])
-    assert np.median(errors, axis=0).max() <= 8 * 2.0 ** -23, np.median(errors, axis=0) / 2.0 ** -23
+        (arrays, options), rng = given(row, seed), np.random.default_rng(seed)
+        floats = {**arrays, "bias": options["bias"] + by, "dropout": options["dropout"],
+                  "do": rng.standard_normal(shape("bqhe", SIZE))}
+        short = {n: x.astype(np.float32) for n, x in floats.items()}
+        near = {n: x * (1 + 2.0 ** -24 * rng.uniform(-1, 1, x.shape)) for n, x in short.items()}
+        exact, *others = (results(row, x, options["keep"])[:len(names)] for x in (
+            {n: x.astype(float) for n, x in short.items()}, short, near))
+        for errors, mine in zip(found, others, strict=True):
+            errors.append([np.sqrt(((a - b) ** 2).mean() / ((b ** 2).mean() or 1)) for a, b in
+                           zip(mine, exact, strict=True)])
+    return [dict(zip(names, (np.median(errors, axis=0) * 2 ** 23).round(1).tolist(), strict=True)) for errors in found]

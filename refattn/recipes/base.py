@@ -51,7 +51,7 @@ def check_multiple(made, name: str, of: str, even: bool = False) -> None:
         raise ValueError(f"{name} is {value}; allowed: {'even ' if even else ''}multiples of {of}, {part}")
 
 
-types_of: Callable[[Any], dict] = lru_cache(get_type_hints)     # annotations from __future__ are words: it reads them
+types_of: Callable[[Any], dict] = lru_cache(get_type_hints)     # evaluates annotations that are strings
 
 
 def check_fields(made) -> None:

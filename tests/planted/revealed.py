@@ -12,6 +12,8 @@ import warnings
 import numpy as np
 from tqdm import tqdm
 
+from refattn import refusals
+from refattn.attention import VARIANTS
 from refattn.verification import vectors
 
 from . import BUGS, load
@@ -46,8 +48,11 @@ def table(bugs=BUGS, known=None) -> dict:
 
 
 if __name__ == "__main__":
+    names = [name for name in sys.argv[1:] if name != "--all"]
+    if odd := [name for name in names if name not in VARIANTS]:
+        sys.exit(f"tests.planted.revealed: {refusals.unknown('variant', odd[0], VARIANTS)}")
     kept = None if "--all" in sys.argv else json.loads(vectors.REVEALED.read_text(encoding="utf-8"))
     if kept is not None:
-        kept["revealed"] = {file: x for file, x in kept["revealed"].items() if file.split("-")[0] not in sys.argv}
+        kept["revealed"] = {file: x for file, x in kept["revealed"].items() if file.split("-")[0] not in names}
     text = json.dumps(table(known=kept)).replace("], ", "],\n").replace('", ', '",\n')
     vectors.REVEALED.write_text(text + "\n", encoding="utf-8")
