@@ -792,7 +792,7 @@ def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", task, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert f"--steps INT updates (default: {recipe(task).steps}) --batch" in said
+    assert f"--steps INT steps of training (default: {recipe(task).steps}) --batch" in said
     if task == "rmts":
         assert "(default: rmts)" in said
     assert ("--schedule-length" in said) == (task == "fuzzy_logic")        # elsewhere there is nothing to choose

@@ -23,7 +23,7 @@ from refattn.attention import VARIANTS
 from refattn.cli import comparison
 from refattn.recipes import recipe
 from refattn.reproduce import published
-from refattn.train import Interrupted, NonFinite, evaluate, evaluation, fit, groups, record, runs, stop, stream
+from refattn.train import Interrupted, NonFinite, evaluate, evaluation, fit, groups, pool, record, runs, stop, stream
 from refattn.train import compare as compare_module
 from refattn.train.compare import compare
 from tests import strict_cupy
@@ -559,7 +559,7 @@ def test_ctrl_c_stops_all_runs_with_checkpoints(whole, tmp_path):
 def test_processes_begin_with_one_thread_and_the_environment_comes_back(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with compare_module._quiet_start():
+    with pool.quiet_start():
         assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert os.environ["OPENBLAS_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in os.environ

@@ -5,23 +5,17 @@ the runs write into their directories, so any other executor will do that shares
 A run whose worker is lost is handed out again, and goes on from its checkpoint; one that had finished is not repeated.
 """
 
-import os
-import signal
-import threading
 import time
 import uuid
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ProcessPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context, parent_process
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, wait
+from contextlib import suppress
 from pathlib import Path
 
-from ..xp import keep_freed_memory
-from . import NonFinite, curves, fit, groups, runs
+from . import NonFinite, curves, fit, groups, pool, runs
 from .progress import Bars
 from .stop import Interrupted, Stop
 
 HANDED_OUT = 4                 # times at most that a run is given to a foreign executor
-THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 def shares(runs: int, most: int) -> list[int]:
@@ -116,51 +110,9 @@ def train_one(recipe, path, device, deadline, stop_file, progress, workers=1) ->
     return None
 
 
-_at_work = threading.Lock()    # held in a process of our own pool while it trains
-
-
-def _begin_worker() -> None:
-    """What a process of our own pool begins with; a pool's processes would otherwise outlive a killed parent, idle."""
-    keep_freed_memory()
-    if hasattr(signal, "setitimer"):                        # no thread, so that a run in here can fork its workers
-        signal.signal(signal.SIGALRM, _end_with_parent)
-        signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
-    else:
-        threading.Thread(target=_watch, daemon=True).start()
-
-
-def _watch() -> None:
-    while True:
-        time.sleep(0.5)
-        _end_with_parent()
-
-
-def _end_with_parent(*_) -> None:
-    parent = parent_process()
-    if parent and not parent.is_alive() and not _at_work.locked():      # a run notices too, and puts its state away
-        os._exit(1)
-
-
 def _train_in_worker(*arguments) -> str | None:
-    with _at_work:
+    with pool.at_work:
         return train_one(*arguments)
-
-
-@contextmanager
-def _quiet_start():
-    """Processes begun in here have one BLAS thread and leave Ctrl-C to this one."""
-    before = {name: os.environ[name] for name in THREADS if name in os.environ}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
-    try:
-        yield
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, handler)
-        for name in THREADS:
-            del os.environ[name]
-        os.environ.update(before)
 
 
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
@@ -169,7 +121,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     each = dict(zip(jobs, shares(len(jobs), most) if workers is None else [workers] * len(jobs), strict=True))
     if own:
         together = min(len(jobs), most if workers is None else max(1, most // workers))
-        executor = ProcessPoolExecutor(together, get_context("spawn"), initializer=_begin_worker)
+        executor = pool.of_processes(together)
         counts = sorted(set(each.values()))
         how = f", {together} at a time, each by {' or '.join(map(str, counts))} worker{'s' if counts[-1] > 1 else ''}"
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
@@ -181,7 +133,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     futures: dict = {}
     try:
         try:
-            with _quiet_start():
+            with pool.quiet_start():
                 for path in jobs:
                     futures[hand_out(path)] = path
             return _gathered(futures, hand_out, bars)
