@@ -1,5 +1,7 @@
 """Figures of latent codes: points by label, scores by layer, means by label.  Needs the extra `plots`."""
 
+from itertools import product
+
 import numpy as np
 
 from .latent_code import mean_codes, similarity
@@ -7,27 +9,31 @@ from .latent_code import mean_codes, similarity
 COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
 
 
-def points(places: dict, colourings: dict, title: str = ""):
+def points(places: dict, colourings: dict, title: str = "", words=None):
     """A row of axes for each {heading: points (n, 2)}, in each row one for each {heading: values (n)}.
 
-    Whole numbers from 0 are classes, of which each has its colour in all axes; others lie on a scale.
+    Whole numbers from 0 are classes, of which each has its colour in all axes, and {heading: names} in `words`; others
+    lie on a scale.  More than six rows stand side by side.
     """
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
-    rows, columns = len(places), len(colourings)
+    columns = len(colourings) * -(-len(places) // 6)
+    rows = -(-len(places) * len(colourings) // columns)
     made = Figure(figsize=(0.6 + 3.6 * columns, 0.4 + 3 * rows), layout="constrained")
-    for (row, at), line in zip(places.items(), made.subplots(rows, columns, squeeze=False), strict=True):
-        for axes, (heading, values) in zip(line, colourings.items(), strict=True):
-            names = np.unique(values)
-            n = names[-1] + 1 if names.dtype.kind in "iu" else 0
-            colours = colormaps["turbo"].resampled(n) if n > 20 else ListedColormap(colormaps["tab20"](range(n or 1)))
-            look: dict = {"cmap": colours, "vmin": -0.5, "vmax": n - 0.5} if n else {"cmap": "cividis"}
-            drawn = axes.scatter(*at.T, c=values, s=6, linewidths=0, **look)
-            axes.set(title=f"{row}: {heading}", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
-            bar, step = made.colorbar(drawn, ax=axes, shrink=0.85), 1 + (len(names) - 1) // 20
-            if n:
-                bar.set_ticks(names[::step].tolist())
+    room = iter(made.subplots(rows, columns, squeeze=False).flat)
+    for (row, at), (heading, values) in product(places.items(), colourings.items()):
+        axes, names = next(room), np.unique(values)
+        n = names[-1] + 1 if names.dtype.kind in "iu" else 0
+        colours = colormaps["turbo"].resampled(n) if n > 20 else ListedColormap(colormaps["tab20"](range(n or 1)))
+        look: dict = {"cmap": colours, "vmin": -0.5, "vmax": n - 0.5} if n else {"cmap": "cividis"}
+        drawn = axes.scatter(*at.T, c=values, s=6, linewidths=0, **look)
+        axes.set(title=f"{row}: {heading}", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+        bar, shown = made.colorbar(drawn, ax=axes, shrink=0.85), names[::1 + (len(names) - 1) // 20].tolist()
+        if n:
+            bar.set_ticks(shown, labels=[words[heading][i] for i in shown] if words and heading in words else shown)
+    for axes in room:
+        axes.set_axis_off()
     made.suptitle(title)
     return made
 

@@ -58,12 +58,12 @@ class Picture(Exhibit):
         return made
 
 
-def codes(run, model, parameters, rng, by, **fixed):
+def codes(run, model, parameters, rng, by, words=None, **fixed):
     """Codes of 1,500 samples of held-out tasks in two dimensions: a row for each layer, a column for each of by."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, **fixed)
     layers = progress_bar(range(seen.code.shape[1]), progress=True, desc="t-SNE", unit="layer", delay=2, leave=False)
     return latent_code_figures.points({f"layer {n + 1}": latent_code.embed(seen.at(n)) for n in layers}, by(seen),
-                                      "1,500 samples of held-out tasks")
+                                      "1,500 samples of held-out tasks", words)
 
 
 def codes_of_terms(run, model, parameters, rng):
@@ -76,7 +76,8 @@ def codes_of_terms(run, model, parameters, rng):
 
 def codes_of_rules(run, model, parameters, rng):
     """The codes of SRAVEN, by target and by rule."""
-    return codes(run, model, parameters, rng, lambda seen: {"target": seen.target, "rule": seen.labels["rule"]})
+    return codes(run, model, parameters, rng, lambda seen: {"target": seen.target, "rule": seen.labels["rule"]},
+                 {"rule": RULES})
 
 
 def means_of_rules(run, model, parameters, rng):
