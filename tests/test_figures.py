@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.analysis import latent_code, searches
+from refattn.analysis import latent_code, latent_code_figures, searches
 from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
 from refattn.reproduce import codes, drawing
@@ -65,6 +65,17 @@ def drawn(name):
     network = run, model, codes.initial(run, model)
     made = TABLES[name].draw(*network, stream(0, "evaluation", 7))
     return network, {axes.get_title(): axes for axes in made.axes if axes.get_title()}
+
+
+@plots
+def test_classes_with_words_are_named_and_many_rows_stand_side_by_side():
+    rows = {f"layer {n}": np.zeros((2, 2)) for n in range(7)}
+    made = latent_code_figures.points(rows, {"rule": np.array([0, 2]), "target": np.arange(2)}, words={"rule": "abc"})
+    panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
+    assert [axes.get_title() for axes in panels] == [f"{row}: {x}" for row in rows for x in ("rule", "target")]
+    assert {axes.get_subplotspec().get_gridspec().get_geometry() for axes in panels} == {(4, 4)}
+    bars = [[x.get_text() for x in axes.get_yticklabels()] for axes in made.axes if axes.get_label() == "<colorbar>"]
+    assert bars == [["a", "c"], ["0", "1"]] * 7
 
 
 @plots

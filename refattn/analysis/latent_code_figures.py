@@ -33,7 +33,7 @@ def points(places: dict, colourings: dict, title: str = "", words=None):
         if n:
             bar.set_ticks(shown, labels=[words[heading][i] for i in shown] if words and heading in words else shown)
     for axes in room:
-        axes.set_axis_off()
+        axes.remove()
     made.suptitle(title)
     return made
 
