@@ -17,6 +17,7 @@ from refattn.automata.lemma_1 import lemma_1, lemma_1_backward
 from refattn.check import kernels
 from refattn.check.kernels import Call
 from refattn.verification import plain_formulas
+from refattn.verification.cases import CASES
 from tests import planted, test_diagnose
 
 EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
@@ -30,6 +31,33 @@ def kernel(row, change=lambda results, inputs: results, precision=None):
         results = change(results, {"q": q, "k": k, "v": v, "do": do, **options})
         return results if precision is None else [plain_formulas.rounded(x, precision) for x in results]
     return run
+
+
+@pytest.mark.parametrize("keep", ["bhqk", "b11k", "k"])
+def test_a_causal_kernel_that_takes_a_mask_has_a_causal_mask_of_its_own(keep):
+    row, seen = VARIANTS["softmax"], []
+
+    def run(q, k, v, keep, do, causal):
+        seen.append(keep.shape)
+        o, saved = row.forward(q, k, v, keep=keep & masks.causal(q.shape[1], k.shape[1]) if causal else keep)
+        return o, *row.backward(saved, do)[:3]
+
+    def report(causal):
+        return check.compare(lambda q, k, v, keep, do: run(q, k, v, keep, do, causal), "softmax", dtype="float64",
+                             keep=keep, causal=True)
+    assert report(True).ok and not report(False).ok
+    stretched = [size for size, axis in zip(seen[0], keep, strict=True) if axis == "1"]
+    assert {len(shape) for shape in seen} == {len(keep)} and set(stretched) <= {1}
+
+
+def test_the_stretched_axis_has_no_other_size():
+    with pytest.raises(ValueError, match="sizes has the unknown axis '1'; allowed: b, "):
+        check.compare(kernel(VARIANTS["softmax"]), "softmax", sizes={"1": 2}, bias="h11")
+
+
+def test_a_check_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="check is 'speed'; allowed: "):
+        check.run("speed", CASES[0])
 
 
 # ---------------------------------------------------------------------------------------------------------- derivative

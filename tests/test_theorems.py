@@ -1,9 +1,11 @@
 """The theorems hold for many seeds, are stated with a source, and can fail."""
 
+import numpy as np
 import pytest
 
 from refattn.verification import theorems
 from refattn.verification.changed_source import rewritten
+from refattn.verification.theorems import statement, variants
 
 
 @pytest.mark.parametrize("name", theorems.THEOREMS)
@@ -71,3 +73,12 @@ def test_an_unknown_name_is_refused():
     words = "no theorem is called 'fermat'; allowed: those of `refattn list`, or attention/hyla"
     with pytest.raises(ValueError, match=words):
         next(theorems.verify(["fermat"]))
+
+
+def test_a_nan_in_what_must_be_zero_is_no_zero(monkeypatch):
+    assert statement.largest(np.zeros(2), np.array([-3.0])) == 3
+    assert np.isnan(statement.largest(np.array([np.nan, 0.0]), np.zeros(3)))
+    of_all = theorems.THEOREMS["a_fully_masked_query_contributes_nothing"].error
+    assert of_all(np.random.default_rng(0)) == 0
+    monkeypatch.setattr(variants, "largest", lambda *x: np.nan)
+    assert np.isnan(of_all(np.random.default_rng(0)))

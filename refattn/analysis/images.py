@@ -46,7 +46,8 @@ def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> di
 
 
 def pairing(recipe, model, p, split: str = "test", samples: int = 1_000) -> np.ndarray:
-    """(s, r): mean value score over samples, tokens and applications; rows sum to 1."""
+    """(s, r): mean value score over samples, tokens and applications; rows sum to 1.  Raises as `by_kind`."""
+    check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr", "triangles", "multitask_images"))
     parts = [of_tokens(recipe, model, p, batch) for batch in recipe.asked(split, samples)]
     return np.concatenate(parts).mean(axis=(0, 1))
 

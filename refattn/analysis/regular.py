@@ -6,8 +6,8 @@
     cost               T C K log_C T against T^2 L pairs of query and key                      R, section 3.4
 
 Source: R and the authors' code.  Differs: the number of levels is a whole one, so that R's "cheaper for K < 3.11 L"
-at T = 512, C = 128 is K < 2 L, and K < 4.47 L where keys before the first are left out of the count; clusters are
-compared with the true maps, their purity counted.
+at T = 512, C = 128 is K < 2 L, and K < 2.24 L where only keys that exist are counted, of a causal Transformer too;
+clusters are compared with the true maps, their purity counted.
 """
 
 from math import log

@@ -104,11 +104,11 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
     causal  : whether query i sees the keys up to i + k - q only; a mask of the kernel's own, not handed over
     sizes   : sizes other than b 3, q 6, k 7, h 5, d 11, e 8, as in {"q": 16, "d": 64}, or "tiles": powers of two for d
-              and e, 129 queries, 191 keys; of compositional attention also r 4, c 13, f 10, its h being s and the h of
-              its values r; selector (b, q, s, c) and what scores follow v; of sliding-dilated attention (dilation 2,
-              queries at the last positions) w 3 offsets, the last axis of bias, keep and dropout too; offset_bias
-              (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v.  A row of `verification.cases` keeps its own
-              sizes and axes, whatever sizes and layout say
+              and e, 129 queries, 191 keys (130 of sliding-dilated attention); of compositional attention also r 4, c
+              13, f 10, its h being s and the h of its values r; selector (b, q, s, c) and what scores follow v; of
+              sliding-dilated attention (dilation 2, queries at the last positions) w 3 offsets, the last axis of bias,
+              keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v. A row of
+              `verification.cases` keeps its own sizes and axes, whatever sizes and layout say
 
     One query (number 1), or sequence 1 of a row's x, is a hundred times smaller than the others: there an epsilon
     shows.  The kernel is called twice, and both answers are judged.  A row draws its options by chance, so it is called
@@ -169,7 +169,8 @@ class Call:
 
     def draw(self, sizes=None, seed=0, **forms) -> dict:
         """Inputs, without those options of a row that the kernel does not take."""
-        inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed, self.causal)
+        inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed)
+        self.seen(inputs)                                       # a page without such a mask is refused here
         return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
 
     def takes(self, names, arrays=(), some=False) -> bool:
@@ -214,8 +215,6 @@ class Call:
         storage = "float32" if self.dtype == "bfloat16" else self.dtype
         handed = {n: np.array(self.turned(n, x, self.axes), storage if x.dtype.kind == "f" else None, order="C")
                   for n, x in inputs.items()}
-        if self.causal and self.forms["keep"] is None:
-            del handed["keep"]
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
         return arrays, less if self.takes(less, arrays) and not self.takes(handed, arrays) else handed
@@ -276,7 +275,11 @@ class Call:
                 instead = ", and keep for what is not attended to" if n == "bias" else ""
                 raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers{instead}")
         results = {n: x for n, x in arrays.items() if n not in inputs}
-        return masked(self.of, inputs) if self.causal else inputs, results
+        return inputs, results
+
+    def seen(self, inputs) -> dict:
+        """Inputs as the page sees them: with the mask that a causal kernel has of its own."""
+        return masked(self.of, inputs) if self.causal else inputs
 
     def bars(self, inputs, results) -> tuple[dict, dict]:
         """Our results, and what is allowed of each entry.
@@ -285,6 +288,8 @@ class Call:
         fused kernels have it, sums over retrievals after products, a variance in one pass.  In half precision few
         entries may be off by chance, beside a kink that no evaluation met: then more evaluations are asked.
         """
+        inputs = self.seen(inputs)
+
         def run(xp):
             return self.of.run(inputs, xp, "lse" in results)
 

@@ -19,7 +19,7 @@ def probes(call, sizes, seed) -> dict:
     if not call.of.arrays or "q" not in full:
         further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *seeds[1:])}
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(call.hand(x)[1])}
-    given = [n for n in ("bias", "keep", "dropout") if n in full and not (n == "keep" and call.causal)]
+    given = [n for n in ("bias", "keep", "dropout") if n in full]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     found["one sequence"] = call.draw(one_sequence(sizes), seed + 1)
     found["no options"] = call.draw(sizes, seed + 2) | nothing

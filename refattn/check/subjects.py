@@ -130,13 +130,13 @@ def sized(sizes) -> dict:
     if sizes is not None and not isinstance(sizes, dict):
         raise ValueError(f"sizes is {sizes!r}; allowed: 'tiles', or a mapping of axes such as {{'q': 16}}")
     for axis, n in (sizes or {}).items():
-        if axis not in SIZES:
-            raise ValueError(f"sizes has the unknown axis {axis!r}; allowed: {', '.join(SIZES)}")
+        if axis not in (allowed := [x for x in SIZES if x != "1"]):
+            raise ValueError(f"sizes has the unknown axis {axis!r}; allowed: {', '.join(allowed)}")
         check_integer(f"axis {axis} of sizes", n)
     return SIZES | (sizes or {})
 
 
-def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
+def drawn(of: Subject, dtype, forms, sizes, seed) -> dict:
     """Inputs by name, float64 with values of `dtype`."""
     size = sized(sizes)
     if size is TILES and "w" in of.letters.get("keep", ""):      # where some windows begin before the first key
@@ -146,7 +146,6 @@ def drawn(of: Subject, dtype, forms, sizes, seed, causal=False) -> dict:
     if off := [n for n in chosen if not of.arrays or n not in of.letters]:
         raise ValueError(f"{', '.join(off)} cannot be chosen for {of.name}; allowed: inputs as its row draws")
     inputs = of.draw(chosen, size, rng)
-    inputs = masked(of, inputs) if causal else inputs
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}
 
 

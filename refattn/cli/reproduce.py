@@ -97,7 +97,8 @@ def record(options) -> int:
     counting = options.pop("name", None)
     allowed = ("seed",) if counting else ("what", "codes")
     if odd := [name for name in options if name not in allowed]:
-        raise Usage(f"{flag(odd[0])} cannot go with --record; allowed: {', '.join(map(flag, allowed))}")
+        raise Usage(f"{flag(odd[0])} cannot go with {'NAME and ' * bool(counting)}--record; allowed: "
+                    f"{', '.join(map(flag, allowed))}")
     from_what = bool(sources) if counting is None else counting == "table-a2" and not sources
     if not from_what or not file.endswith(".json") or not Path(file).parent.is_dir():
         raise Usage(f"--record is {' '.join([file, *sources])!r}{f' with NAME {counting}' if counting else ''}; "

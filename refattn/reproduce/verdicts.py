@@ -17,7 +17,9 @@ NORMAL = 1.959964              # the normal quantile of a 95 % interval
 RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the effect is as claimed with an adjusted p "
         f"below {LEVEL}, of runs with the paper's settings, or with smaller ones. {SUGGESTED}: only its own p is. "
         f"{REFUTED}, {AGAINST}, {OPPOSITE}: the same three the other way. {OPEN}: none of these, or a result that is "
-        f"not finite. {ONE}: no interval. {EXACT}: `refattn verify` checks it. p: Student's t, two-sided; adjusted: "
+        f"not finite. {ONE}: no interval. {EXACT}: `refattn verify` checks it; {REFUTED} too, where it checks the "
+        f"opposite. A count or a computed number has no p: {SHOWN} up to what the paper allows, {REFUTED} above it, "
+        f"{OPEN} where a count's 95 % interval holds that limit. p: Student's t, two-sided; adjusted: "
         f"Holm over all comparisons of one paper. Where all differences are the same, p is that of the sign test.")
 
 
@@ -73,6 +75,6 @@ def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, marg
 
 
 def limited(number: float, error: float, most: float) -> str:
-    """The verdict on a count against what the paper allows at most: its 95 % interval, of a normal distribution."""
+    """The verdict on a number against the most that a paper allows; open where its normal 95 % interval holds it."""
     half = NORMAL * error
     return OPEN if abs(number - most) <= half and half else REFUTED if number > most else SHOWN

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..checks import check_choice
 from ..xp import to_host
 from . import plain_formulas
 from .cases import Case
@@ -36,7 +37,8 @@ def tolerance(case: Case, check: str = "derivative") -> float:
 
 
 def applies(check: str, case: Case) -> bool:
-    """Whether a check has something to say about a case."""
+    """Whether a check has something to say about a case.  Raises ValueError for an unknown check."""
+    check_choice("check", check, CHECKS)
     return bool(CONDITIONS[check](case))
 
 

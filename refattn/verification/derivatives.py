@@ -103,7 +103,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     slope, errors = _complex_slope if method == "complex" else _finite_slope, {}
     asked = {name: x for name, x in inputs.items() if is_float(x) and name not in constants}
     if not asked:
-        raise ValueError(f"inputs are {', '.join(inputs) or 'none'}; allowed: at least one to be differentiated")
+        raise ValueError(f"inputs are {', '.join(inputs) or 'none'}; allowed: at least one of floats, no constant")
     for name, x in ((name, x) for name, x in asked.items() if x.size):
         if gradients.get(name) is None:
             raise ValueError(f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}")

@@ -30,21 +30,21 @@ HALF_SCALES = 1.0, 0.5, 0.25, 0.125     # and small noise finds what lies just b
 LEAST = 2.0**-24               # what float16 holds beside 0
 NOTHING = 2.0**-106            # what is below is lost in float32, or in what it is the product of
 POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
-MEANING = (f"allowed: {{}} times the root mean square error of {2 * PAIRS} evaluations in which every operation is off "
-           f"by up to {{}}, and 4 units of the entry")
+MEANING = ("allowed: {} times the root mean square error of {} evaluations in which every operation is off by up to "
+           "{} (or half of its row's, if more), and 4 units of the entry, 0.001 of the largest")
 
 
 class Noise:
-    """What is going on: how far operations are off, and into and out of matrix products how far beside that."""
-    def __init__(self, dtype, naive=False):
+    """How far every operation is off, and how far operands and results of matrix products are off besides."""
+    def __init__(self, dtype, naive=False, pairs=PAIRS):
         half = self.half = dtype in ("float16", "bfloat16")
         self.naive = naive
         self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
         self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
         self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
         fused = f"{STEPS} units of float32, and by {HALF_STEPS} of {dtype} into and out of a contraction"
-        self.words = MEANING.format(self.times, f"{HALF_STEPS if half else STEPS} units of {dtype}" if naive or not half
-                                    else fused)
+        self.words = MEANING.format(self.times, 2 * pairs, f"{HALF_STEPS if half else STEPS} units of {dtype}"
+                                    if naive or not half else fused)
 
     def draw(self, seed, number):
         """The noise of one evaluation; those of one pair have opposite signs."""

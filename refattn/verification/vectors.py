@@ -26,7 +26,7 @@ from .runs_of_cases import moved
 __all__ = ["allowed", "arrays", "results", "rows", "write"]
 
 REVEALED = Path(__file__).with_name("revealed.json")          # made by `python -m tests.planted.revealed`
-SEED, PRECISIONS = 2024, ("float64", "float32", "bfloat16", "float16")
+SEED, PAIRS, PRECISIONS = 2024, 2, ("float64", "float32", "bfloat16", "float16")
 SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2, "1": 1}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
 SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
@@ -98,7 +98,7 @@ def allowed(case, inputs, doutput) -> dict:
         return {"output": output, **{f"d_{n}": g for n, g in on.backward(saved, moved(on, doutput)).items()}}
 
     return {f"allowed_{dtype}_{n}": bar.astype("float32") for dtype in PRECISIONS
-            for n, bar in rounding.bars(run, dtype, pairs=2)[1].items()}
+            for n, bar in rounding.bars(run, dtype, pairs=PAIRS)[1].items()}
 
 
 def arrays():
@@ -131,6 +131,6 @@ def write(directory) -> list[Path]:
         paths.append(path)
     manifest = directory / "manifest.json"
     known = {"library": f"refattn {__version__}", "seed": SEED, "dtype": "float64", "inputs": "rounded to bfloat16",
-             "allowed": {dtype: rounding.Noise(dtype).words for dtype in PRECISIONS}, "cases": entries}
+             "allowed": {dtype: rounding.Noise(dtype, pairs=PAIRS).words for dtype in PRECISIONS}, "cases": entries}
     manifest.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     return [*paths, manifest]

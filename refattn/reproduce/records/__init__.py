@@ -55,7 +55,9 @@ def all_fields(task: str, fields: dict, source) -> dict:
     """Every field of the recipe; one that came in after the run has its default.  Raises ValueError naming `source`."""
     try:
         return plain(asdict(RECIPES[task](**fields)))
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError:
+        raise ValueError(f"{source} is of {task}; allowed: runs of {', '.join(RECIPES)}") from None
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{source} is not of a recipe of this refattn ({error})") from error
 
 

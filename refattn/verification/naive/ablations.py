@@ -67,7 +67,8 @@ def ablation(q, k, v, *, normaliser, code_uses, phi, wv2=None, bias=None, keep=N
         if given not in allowed:
             raise ValueError(f"{name} is {given!r}; allowed: {', '.join(map(repr, allowed))}")
     if (code_uses == 3) != (wv2 is not None):
-        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {code_uses}; allowed: both")
+        raise ValueError(f"wv2 is {'missing' if wv2 is None else 'given'}, but code_uses is {code_uses}; allowed: wv2 "
+                         f"with 3, None with 1 and 2")
     wv2 = None if wv2 is None else exact(wv2)
     q, k, v, bias, keep, dropout, o = complete(q, k, v, bias, keep, dropout)
     if wv2 is not None:

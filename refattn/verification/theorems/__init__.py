@@ -43,8 +43,8 @@ def every() -> dict[str, Theorem]:
     """Name -> Theorem: the statements above, then the definition of every case, and the gradient where there is one."""
     rows = [_of_case(case, "loops", "definition", "the output is that of the definition, written as loops")
             for case in cases.CASES + cases.ROUTINES]
-    rows += [_of_case(case, "derivative", "gradient",
-                      "the backward is the derivative of the forward, by the complex step") for case in cases.CASES]
+    rows += [_of_case(case, "derivative", "gradient", "the backward is the derivative of the forward, by "
+                      + ("the complex step" if case.analytic else "finite differences")) for case in cases.CASES]
     return THEOREMS | {t.name: t for t in rows}
 
 

@@ -66,10 +66,15 @@ def products_of_other_0_1_matrices_leave_0_and_1(rng, n):
 
 # --------------------------------------------------------------------------------------------- automata as weights
 
+def truth_of(machine, words):
+    """The one-hot classes of the automaton after each token."""
+    return np.eye(machine.automaton.classes)[machine.automaton.outputs(words)]
+
+
 def answers(machine, words, **options):
-    """What the model says after each token, and the one-hot classes of the automaton."""
+    """What the model says after each token, and the truth."""
     y, _ = machine.model.forward(machine.parameters, with_reset(machine, words), **options)
-    return y[:, -words.shape[1]:], np.eye(machine.automaton.classes)[machine.automaton.outputs(words)]
+    return y[:, -words.shape[1]:], truth_of(machine, words)
 
 
 def distance(rng, most_states: int, **switches) -> float:
@@ -111,7 +116,7 @@ def exchanged_factors_read_backwards(rng, name):
     w1[:, :units] = np.roll(w1[:, :units], size, axis=0)
     words = np.arange(v**6)[:, None] // v ** np.arange(6) % v
     y, truth = answers(machine, words)
-    wrong = [deviation(y[:, t - 1], answers(machine, words[:, :t][:, ::-1])[1][:, -1]) for t in range(1, 7)]
+    wrong = [deviation(y[:, t - 1], truth_of(machine, words[:, :t][:, ::-1])[:, -1]) for t in range(1, 7)]
     closed = name not in ("d2", "d3", "tomita3")
     return max(*wrong, 0.0 if (deviation(y, truth) == 0) == closed else np.inf)
 
@@ -121,5 +126,4 @@ def exchanged_factors_read_backwards(rng, name):
 def without_a_reset_the_mask_reads_a_symbol_twice(rng):
     machine = compiled(random_automaton(rng, int(rng.integers(2, 9)), 3), out_of_range="mask")
     y, _ = machine.model.forward(machine.parameters, np.arange(3)[:, None])
-    twice = machine.automaton.outputs(np.repeat(np.arange(3)[:, None], 2, axis=1))[:, -1]
-    return deviation(y[:, 0], np.eye(machine.automaton.classes)[twice])
+    return deviation(y[:, 0], truth_of(machine, np.repeat(np.arange(3)[:, None], 2, axis=1))[:, -1])

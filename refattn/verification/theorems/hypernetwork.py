@@ -8,6 +8,7 @@ from ...attention.ablations import ablation, ablation_backward
 from ...attention.layer import MultiHead
 from ...contract import contract
 from ..naive import as_hypernetwork as loops
+from ..naive.linear_state import linear_state
 from .statement import deviation, deviations, filled, masked, sizes, theorem
 
 
@@ -96,11 +97,7 @@ def linear_attention_is_a_fast_weight_programmer(rng):
          "positional bias", "Katharopoulos et al. 2020; Schlag et al. 2021")
 def causal_linear_attention_is_a_recurrence(rng):
     q, k, v = inputs(rng, same=True)
-    fast, steps = 0.0, []
-    for t in range(q.shape[1]):
-        fast = fast + k[:, t, :, :, None] * v[:, t, :, None, :]
-        steps.append((q[:, t, :, None, :] @ fast)[:, :, 0] * q.shape[-1] ** -0.5)
-    return deviation(VARIANTS["linear"].forward(q, k, v, keep=masks.causal(q.shape[1]))[0], np.stack(steps, axis=1))
+    return deviation(VARIANTS["linear"].forward(q, k, v, keep=masks.causal(q.shape[1]))[0], linear_state(q, k, v)[0])
 
 
 @theorem("one head, linear attention: every generated W_qk is a multiple of the one matrix W^out W^value",

@@ -10,7 +10,7 @@ from .statement import deviation, deviations, theorem
 from .variants import extras
 
 
-def drawn(rng, t=7, h=2, d=3, e=2):
+def drawn(rng, t=7, h=3, d=4, e=5):
     """q, k, v of two sequences."""
     return [rng.standard_normal((2, t, h, x)) for x in (d, d, e)]
 
@@ -36,12 +36,13 @@ def a_state_carries_linear_attention(rng):
     return deviations(whole, [o, *linear_backward(saved, do)[:3]])
 
 
-@theorem("an additive bias that factorises, u_q . w_k, is further features of q and k: linear attention with ALiBi has "
-         "a state of d + 2 rows", "this library")
+@theorem("an additive bias that factorises, u_q . w_k, is further features of q and k: linear attention with ALiBi "
+         "under a causal mask has a state of d + 2 rows", "this library")
 def alibi_is_two_more_features(rng):
     q, k, v = drawn(rng)
-    (_, t, h, d), slope, n = q.shape, slopes(2)[:, None], np.arange(7.0)[:, None, None]
-    bias = -slopes(h)[:, None, None] * np.abs(n - n.T)[:, 0]
+    _, t, h, d = q.shape
+    slope, n = slopes(h)[:, None], np.arange(1.0 * t)[:, None, None]
+    bias = -slope[:, None] * np.abs(n - n.T)[:, 0]
     o, _ = linear(q, k, v, bias=bias, keep=masks.causal(t))
     scale = np.sqrt((d + 2) / d), np.sqrt(d + 2)                        # as the page divides by sqrt(d + 2)
     fill = np.broadcast_to(np.ones((t, h, 1)), (2, t, h, 1))
@@ -55,8 +56,9 @@ def alibi_is_two_more_features(rng):
          "d (d + 1) / 2 (HYLA without both); for the others n keys span n dimensions: no sum of fixed size will do",
          "this library", 0.0, over=[row for row in VARIANTS.values() if row.knobs is not None and row.tiles == "sum"])
 def which_variants_have_a_state(rng, row):
-    h, d, n = 2, 2, 14
+    h, d = map(int, rng.integers(2, 4, size=2))
     expected = {"linear": d, "hyla_no_nonlinearity_no_rms_head": (h - 1) * d * d + d * (d + 1) // 2}
+    n = max(expected.values()) + 7
     q, k, v = (rng.standard_normal((1, length, h, d)) for length in (400, n, n))
     more = [np.abs(x) for x in extras(rng, row, q, v)]
     each = [row.forward(q, k[:, i:i + 1], np.abs(v[:, i:i + 1]), *more)[0][0, :, 0, 0] for i in range(n)]

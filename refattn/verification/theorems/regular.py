@@ -58,7 +58,7 @@ def the_tree_is_the_last_position(rng, number):
 
 
 @theorem("the released tree, whose pads are tokens in front, is the same for one sub-layer only: with two, which "
-         "change the pads, it differs from eq. (1) by more than a hundred-thousandth; 0 where both hold",
+         "change the pads, it differs from eq. (1) by more than a hundred-thousandth",
          "R, released code")
 def pads_as_tokens_agree_for_one_sub_layer_only(rng):
     one, two = (literal_gap(rng, thickness) for thickness in (1, 2))

@@ -31,7 +31,7 @@ def theorem(statement: str, source: str, tolerance: float = 1e-12, over=None):
     """
     def enter(f):
         f.__doc__ = f"The largest error of: {statement}."
-        error = f if over is None else wraps(f)(lambda rng: max(f(rng, each) for each in over))
+        error = f if over is None else wraps(f)(lambda rng: np.max([f(rng, each) for each in over]))
         THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, error)
         return f
     return enter
@@ -46,6 +46,11 @@ def deviations(ours, theirs) -> float:
     """The largest deviation of two lists of arrays; None matches None only."""
     return max(np.inf if (a is None) != (b is None) else 0.0 if a is None else deviation(a, b)
                for a, b in zip(ours, theirs, strict=True))
+
+
+def largest(*arrays_) -> float:
+    """The size of the largest entry of some arrays; NaN where one is NaN, which Python's max may lose."""
+    return float(np.max([np.abs(x).max() for x in arrays_]))
 
 
 def sizes(rng, n: int) -> list[int]:

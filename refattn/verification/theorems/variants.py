@@ -10,7 +10,7 @@ from ...layers.recompute import Recompute
 from ...models.transformer import decoder
 from ..cases.case import normal
 from .hypernetwork import inputs, layer_of
-from .statement import deviation, deviations, filled, joined, masked, passes, theorem
+from .statement import deviation, deviations, filled, joined, largest, masked, passes, theorem
 
 
 def extras(rng, row, q, v):
@@ -58,7 +58,7 @@ def a_fully_masked_query_contributes_nothing(rng, row):
     layer, p, x = layer_of(rng, row.name)
     y = layer.forward(p, x, keep=np.zeros((1, 1), dtype=bool))[0]
     zeros = [o[:, 0], dq[:, 0], dbias[:, 0], *(x for x in alone if x is not None), y - p.bo]
-    return max(float(np.abs(x).max()) for x in zeros)
+    return largest(*zeros)
 
 
 @theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
