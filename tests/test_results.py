@@ -84,8 +84,8 @@ def test_the_main_claims_of_c_and_r_in_the_readme():
             f"{high:+.3f}] apart (n = {len(line['differences'])}): {short}; the paper has 0.28 and 0.96.") in readme
     line, = (row for row in judged() if row["words"].startswith("RegularGPT beats a vanilla Transformer"))
     low, high = line["interval_95"]
-    assert (f"RegularGPT answers {line['effect']:+.3f} [{low:+.3f}, {high:+.3f}] more than a Transformer "
-            f"(n = {len(line['differences'])}): {line['verdict']}.") in readme
+    assert (f"RegularGPT answers {line['effect']:.3f} [{low:.3f}, {high:.3f}] more of the words rightly than a "
+            f"Transformer (n = {len(line['differences'])}): {line['verdict']}.") in readme
 
 
 def test_the_separation_is_that_of_its_runs():
@@ -301,8 +301,9 @@ def test_words_on_esbn_are_those_of_the_runs():
         of("held_out", "distribution_of_three", 95, "compositional", n).mean for n in (1, 4, 8)]
     assert f"the four models have {min(three):.2f} to {max(three):.2f}." in words
     softmax, one = (of("held_out", "rmts", 95, name) for name in ("softmax", "compositional"))
-    assert (f"softmax attention has {softmax.mean:.3f} ± {softmax.standard_error:.3f} and compositional attention "
-            f"with 1 retrieval {one.mean:.3f} ± {one.standard_error:.3f} (") in words_of("tutorials/10_sequences.py")
+    assert (f"softmax attention has {softmax.mean:.3f} ± {softmax.standard_error:.3f} (mean ± standard error) and "
+            f"compositional attention with 1 retrieval {one.mean:.3f} ± {one.standard_error:.3f} (") in words_of(
+                "tutorials/10_sequences.py")
 
 
 def test_words_on_short_runs_of_parity_are_those_of_the_runs():
@@ -491,7 +492,13 @@ def test_words_on_sraven_are_those_of_the_runs():
         return [f"{sum(x.values()) / len(x):.2f}" for x in by_layer]
 
     hyla, softmax, shuffled = layers("hyla", "rule"), layers("softmax", "rule"), layers("hyla", "shuffled rule")
-    assert f"combinations {', '.join(hyla)} in layers 1 to 4, where shuffled labels give {min(shuffled)} to " \
+    later, = (row for row in judged() if "layer 4 minus layer 2; of the second panel" in row.get("measured", ""))
+    grows, = (pair for pair in later["pairs"] if pair["measured"].startswith("hyla"))
+    low, high = grows["interval_95"]
+    assert (f"(layer 1 cannot know the rule; layer 4 minus layer 2 is {grows['effect']:+.3f}, 95 % interval {low:.3f} "
+            f"to {high:.3f}), where") in words and low < 0
+    assert f"combinations {', '.join(hyla)} in layers 1 to 4 (" in words
+    assert f"where shuffled labels give {min(shuffled)} to " \
            f"{max(shuffled)}; from softmax attention's {', '.join(softmax)} (means of {len(seeds)} seeds" in words
     three = mean(sraven_of("sraven_features", "held_out", "panel_accuracy", attention="softmax").values())
     panels, single = (row for row in judged() if row["words"] == "SRAVEN is harder with more features")
@@ -560,19 +567,14 @@ def test_words_on_figure_2c_are_those_of_the_runs():
 def test_words_on_what_explains_a_code_are_those_of_the_runs():
     runs, words = records.load("fuzzy_logic_codes")["runs"], words_of("docs/results.md")
 
-    def share(fixed, what):
-        return " and ".join(f"{x:.3f}" for x in (np.mean([
-            run["metrics"][f"fixed {fixed}, layer 2"][what] for run in runs if run["fields"]["attention"] == name])
-            for name in ("hyla", "softmax")))
-    code = share("query", "answer explains").replace(" and ", " of HYLA's code and ")
-    assert f"answer explains {code} of softmax attention's, function and answer {share('query', 'both explain')};" in (
-        words)
-    assert f"fixed {share('context', 'answer explains')}, {share('context', 'both explain')}." in words
     context, query = (row for row in judged() if row["words"].startswith("The target explains"))
-    told = ["{:.3f} ({:.3f} to {:.3f}{})".format(row["effect"], *row["interval_95"], n)
-            for row, n in ((query, ", n = 8 seeds"), (context, ""))]
-    assert f"the function adds {told[0]} and {told[1]}, {query['verdict']}." in words
-    assert query["verdict"] == context["verdict"] and len(runs) == 16
+    for fixed, asked, row in ("query", "question", query), ("context", "context", context):
+        shares = [np.mean([run["metrics"][f"fixed {fixed}, layer 2"][what] for run in runs
+                           if run["fields"]["attention"] == name])
+                  for name in ("hyla", "softmax") for what in ("answer explains", "both explain")]
+        told = "{:.3f} ({:.3f} to {:.3f}), {}".format(row["effect"], *row["interval_95"], row["verdict"])
+        assert f"| {asked} fixed | {' | '.join(f'{x:.3f}' for x in shares)} | {told} |" in words and max(shares) < 0.5
+    assert len(runs) == 16
 
 
 def test_words_on_sort_of_clevr_are_those_of_the_runs():

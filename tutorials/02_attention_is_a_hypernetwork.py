@@ -266,8 +266,8 @@ print("generated first layer W", nonlinear.inner.shape, " second layer W'", nonl
 #
 # Here is a small version: width 64 instead of 128, batch 64, 1,200 steps instead of 50,000, a peak rate of
 # 0.01, gradients clipped to norm 1, no dropout, half of the combinations held out, one run each of softmax
-# attention and HYLA, seed 0. It is a demonstration, no reproduction. **Pooled R2** is 1 minus the sum of squared errors over all
-# tasks, divided by the sum of squared distances of the answers from the mean of all answers: 1 is perfect, 0 is always
+# attention and HYLA, seed 0. It is a demonstration, no reproduction. **Pooled R2** is 1 - a / b, where a is the sum of squared
+# errors over all tasks and b the sum of squared distances of the answers from their mean: 1 is perfect, 0 is always
 # answering that mean.
 
 # %%

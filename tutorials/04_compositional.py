@@ -164,9 +164,9 @@ assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 # on: the maps are equal there (dark red). Their gradients are not; with a random upstream gradient, as here,
 # they have next to nothing in common.
 #
-# To pair each of h searches with each of h retrievals, heads need h^2 copies. C's Appendix B counts maps and
-# the part of the work that grows with N^2, N being the number of tokens, in units of one map; `complexity` counts every
-# line, also what C leaves out (the selector, below). All widths are 16 here, N is 100:
+# To pair each of h searches with each of h retrievals, heads need h^2 copies. C's Appendix B counts maps, and
+# products that grow with N^2, N being the number of tokens: a head has two, its scores and its mixture. `complexity` counts
+# every line, also what C leaves out (the selector, below). All widths are 16 here, N is 100:
 
 # %%
 print("        C's terms, maps     C's terms, work    | all weights of the layer    all multiply-adds, N = 100")

@@ -157,7 +157,7 @@ for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two
 #
 # Without a mask attention does not know where a token stands, and a causal mask lets it guess no more than how many came
 # before. Sines and cosines are added to the embedding; rotary positions
-# turn queries and keys; ALiBi subtracts from a score as much as the key is far. Each model below reads 64 bytes at a
+# turn queries and keys; ALiBi subtracts from a score the distance of the key, times a slope of the head. Each model below reads 64 bytes at a
 # time, and is then asked about the last byte of longer windows, as R does.
 
 # %%
@@ -174,7 +174,7 @@ print("bits for the last byte, after so many:\n" + " " * 18, " ".join(f"{n:6}" f
 for position, words in names.items():
     print(f"{words:18}", " ".join(f"{x:6.2f}" for x in bits[position]))
 growth = {position: row[-1] - row[0] for position, row in bits.items()}
-assert growth["alibi"] < 0.5 < min(growth["interleaved"], growth["rotary"]), growth
+assert growth["alibi"] < min(growth["interleaved"], growth["rotary"]), growth
 
 # %%
 figure, axis = plt.subplots(figsize=(8, 4))
@@ -188,10 +188,11 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# One run of each, a last byte of some hundred windows: look at the growth, not at single figures. Beyond the trained
-# length ALiBi loses less than half a bit at eight times the length, the other two more than that (asserted above). To
-# ALiBi a distance never trained on only means that a key counts less. Angles that were never seen mean something, and nobody has said what. A learned
-# table has no row beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
+# One run of each, and the last byte of 64 windows at the longest: with the seeds 0, 1 and 2 ALiBi changes by -0.34, +0.68
+# and -0.09 bits from 64 to 512 bytes, sines by +0.54, +1.13 and +0.44, rotary by +1.45, +2.38 and +1.84. In each of the
+# three ALiBi loses least, which is asserted above; the sizes are chance. To ALiBi a distance never trained on only means
+# that a key counts less. Angles that were never seen mean something, and nobody has said what. A learned table has no row
+# beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
 # dilation that training never had; `refattn reproduce table-3` is its table.
 #
 # ## What it says
@@ -207,7 +208,8 @@ said = written(done.model, done.parameters, ids, 240, temperature=0.7, top_k=30,
 print("The " + "".join(streamed(text, said)))
 
 # %% [markdown]
-# The kept keys change nothing but the time: the same scores come from reading everything again.
+# The kept keys change nothing but the time: the same scores come from reading everything again. The perplexity below is 2
+# to the power of the bits for each token, here a byte.
 
 # %%
 tokens = text.ids["test"][None, :40].astype(np.int64)
@@ -224,8 +226,8 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 #
 # (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
-# * `attention="hyla"` or `"linear"` in the last three trainings: which of the two papers' claims about the gap to
-#   softmax shows in a minute?
+# * `attention="hyla"` or `"linear"` in the last three trainings: H's figure 6 has HYLA ahead of linear attention and close
+#   to softmax attention. Which of the two shows in a minute?
 # * `attention="regular_gpt", chunk=4`: where does it break, and which power of 4 is that?
 # * `unit="words"`: the loss is per word then; `corpus("documentation", unit="words").unknown` says which share of the
 #   test's words training never saw.

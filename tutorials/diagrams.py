@@ -50,19 +50,17 @@ def softmax():
     """One query of one head: weights that sum to 1, and a mean of values."""
     figure, ax = canvas(10, 4.6, (9, 3.9), "Softmax attention, one head: weights compete over keys, o is a mean")
     weights = 0.1, 0.6, 0.05, 0.25
-    box(ax, 0.9, 0.6, "query q", GREY)
-    box(ax, 9.2, 2.4, "output o", BLUE)
+    query, output = box(ax, 0.9, 0.6, "query q", GREY), box(ax, 9.2, 2.4, "output o", BLUE)
     ax.plot([2.2, 7.9], [1.9, 1.9], color=GREEN, linewidth=2)
     ax.text(0.9, 1.9, "softmax over keys:\nthe four sum to 1", ha="center", va="center", fontsize=9, color=GREEN)
     for n, weight in enumerate(weights):
         x = 2.8 + 1.5 * n
-        box(ax, x, 0.6, f"key {n + 1}", GREY)
-        box(ax, x, 2.4, f"a = {weight:.2f}", BLUE)
-        box(ax, x, 4.0, f"value {n + 1}", GREY)
-        arrow(ax, (0.9, 0.6), (x, 2.4), GREY, width=0.8, bend=0.0, shrink=16)
-        arrow(ax, (x, 0.6), (x, 2.4), BLUE, label="q·k/√d" if n == 3 else "")
-        arrow(ax, (x, 4.0), (x, 2.4), GREY, width=0.8)
-        arrow(ax, (x, 2.4), (9.2, 2.4), BLUE, width=0.4 + 5 * weight, bend=-0.22, shrink=22)
+        key, value = box(ax, x, 0.6, f"key {n + 1}", GREY), box(ax, x, 4.0, f"value {n + 1}", GREY)
+        a = box(ax, x, 2.4, f"a = {weight:.2f}", BLUE)
+        arrow(ax, (0.9, 0.6), (x, 2.4), GREY, width=0.8, shrink=2, boxes=(query, a))
+        arrow(ax, (x, 0.6), (x, 2.4), BLUE, label="q·k/√d" if n == 3 else "", shrink=2, boxes=(key, a))
+        arrow(ax, (x, 4.0), (x, 2.4), GREY, width=0.8, shrink=2, boxes=(value, a))
+        arrow(ax, (x, 2.4), (9.2, 2.4), BLUE, width=0.4 + 5 * weight, bend=-0.22, shrink=2, boxes=(a, output))
     return figure
 
 
@@ -70,17 +68,14 @@ def hyla():
     """One pair of query and key: one code over heads, used for both layers of a value network."""
     figure, ax = canvas(10, 4.8, (9, 4), "HYLA, one query and one key: the code over heads is used twice")
     box(ax, 5, 4.2, "latent code  a[:, q, k] = RMSHead over heads of q·k/√d", GREEN)
-    box(ax, 0.9, 1.4, "x of the key", GREY)
+    x, z, g = box(ax, 0.9, 1.4, "x of the key", GREY), box(ax, 4.9, 1.4, "z", BLUE), box(ax, 6.6, 1.4, "relu(z)", BLUE)
     for h in range(3):
         y = 0.5 + 0.9 * h
-        box(ax, 2.9, y, f"head {h + 1}: v", GREY)
-        arrow(ax, (0.9, 1.4), (2.9, y), GREY)
-        arrow(ax, (2.9, y), (4.9, 1.4), BLUE, label=f"a{h + 1}", shrink=14)
-        box(ax, 8.7, y, f"o of head {h + 1}", BLUE)
-        arrow(ax, (6.6, 1.4), (8.7, y), BLUE, label=f"a{h + 1}", shrink=14)
-    box(ax, 4.9, 1.4, "z", BLUE)
-    box(ax, 6.6, 1.4, "relu(z)", BLUE)
-    arrow(ax, (4.9, 1.4), (6.6, 1.4), BLUE)
+        v, o = box(ax, 2.9, y, f"head {h + 1}: v", GREY), box(ax, 8.7, y, f"o of head {h + 1}", BLUE)
+        arrow(ax, (0.9, 1.4), (2.9, y), GREY, shrink=2, boxes=(x, v))
+        arrow(ax, (2.9, y), (4.9, 1.4), BLUE, label=f"a{h + 1}", shrink=2, boxes=(v, z))
+        arrow(ax, (6.6, 1.4), (8.7, y), BLUE, label=f"a{h + 1}", shrink=2, boxes=(g, o))
+    arrow(ax, (4.9, 1.4), (6.6, 1.4), BLUE, shrink=2, boxes=(z, g))
     arrow(ax, (4.2, 4.2), (3.8, 2.2), GREEN, label="first use, (5)", style="--")
     arrow(ax, (6.2, 4.2), (7.7, 2.2), GREEN, label="second use, (7)", style="--")
     return figure
@@ -91,14 +86,14 @@ def compositional():
     figure, ax = canvas(10, 5, (9, 4.2), "Compositional attention, one query: every search has its choice of retrieval")
     for s in range(2):
         y = 1.2 + 2.4 * s
-        box(ax, 1.1, y, f"search {s + 1}:\nwhere to look", BLUE)
-        box(ax, 8.9, y, f"o of search {s + 1}", BLUE)
+        search = box(ax, 1.1, y, f"search {s + 1}:\nwhere to look", BLUE)
+        o = box(ax, 8.9, y, f"o of search {s + 1}", BLUE)
         for r in range(3):
             weight = ((0.1, 0.8, 0.1), (0.7, 0.1, 0.2))[s][r]
-            box(ax, 4.4, y + 0.72 * (1 - r), f"t[{s + 1}, {r + 1}]", GREY)
-            arrow(ax, (1.1, y), (4.4, y + 0.72 * (1 - r)), BLUE, shrink=20)
-            arrow(ax, (4.4, y + 0.72 * (1 - r)), (8.9, y), GREEN, width=0.4 + 4 * weight, shrink=26,
-                  label=f"g = {weight:.1f}")
+            at = 4.4, y + 0.72 * (1 - r)
+            t = box(ax, *at, f"t[{s + 1}, {r + 1}]", GREY)
+            arrow(ax, (1.1, y), at, BLUE, shrink=2, boxes=(search, t))
+            arrow(ax, at, (8.9, y), GREEN, width=0.4 + 4 * weight, shrink=2, label=f"g = {weight:.1f}", boxes=(t, o))
     ax.text(4.4, 4.85, "retrievals: v1, v2, v3, the same for both searches", ha="center", va="top", fontsize=9,
             color=GREY)
     ax.text(6.6, 0.05, "value scores g: softmax over retrievals of selector · (t W)", ha="center", fontsize=9,

@@ -170,7 +170,8 @@ HEADS = Table(
     LOGIC[:2], head_rows(16), ("fuzzy_logic_heads",), remarks=(SHARED.format(16, "as in every recipe of the task"),))
 FIGURE_5C = Table(
     "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(32),
-    ("sraven_quick", "sraven_heads"), remarks=(SHARED.format(32, "as at quick scale (the paper's have 64)"),))
+    ("sraven_quick", "sraven_heads"),
+    remarks=(SHARED.format(32, "as at quick scale (the released configuration has 64)"),))
 
 
 class Ambiguity(Exhibit):
