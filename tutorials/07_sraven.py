@@ -295,16 +295,7 @@ for split in "train", "held_out":
 # On this split (seed 0; by the last row alone others have 0.29 to 0.43) a model that has clearly more than a third of the
 # held-out panels right has inferred rules from the first two rows.
 #
-# ## Where paper and code differ
-#
-# * Constants run from 1 to K by the text, from 0 to K - 1 in the code; "distribute three" has different symbols in the
-#   code, the text does not say so. Here as in the code.
-# * "Ambiguous": section 3.
-# * The number of tasks by the paper's formula has an unexplained "- M" and gives 0 for M = 1; both are in
-#   `refattn/tasks/sraven_ambiguity.py`.
-# * The released code's in-distribution score is over the first training instances; here evaluation draws its own.
-#
-# ## Change this
+# ## 6. Change this
 #
 # (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
@@ -312,3 +303,12 @@ for split in "train", "held_out":
 #   only hypotheses with i = j = k)? How much of the doubt does the shuffle make?
 # * Raise M to 6 at K = 8. Which accuracy can a model reach at most?
 # * Train: `refattn train sraven --attention softmax hyla`, and compare with floor and ceiling.
+#
+# ## 7. Where paper and code differ
+#
+# * Constants run from 1 to K by the text, from 0 to K - 1 in the code; "distribute three" has different symbols in the
+#   code, the text does not say so. Here as in the code.
+# * "Ambiguous": section 3.
+# * The number of tasks by the paper's formula has an unexplained "- M" and gives 0 for M = 1; both are in
+#   `refattn/tasks/sraven_ambiguity.py`.
+# * The released code's in-distribution score is over the first training instances; here evaluation draws its own.

@@ -230,7 +230,7 @@ places = latent_code.embed(shown.at(1)[some], seed=0)
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8))
 terms = np.unique([*shown.labels.values()])
 colours = BLUE, ORANGE, GREEN, GREY, "#CC79A7", "#D55E00", "#56B4E9", "#F0E442"
-look = {term: (colours[n], "os^Dvx*P"[n]) for n, term in enumerate(terms)}        # one in both panels
+look = {term: (colours[n], "os^DvXP*"[n]) for n, term in enumerate(terms)}        # one in both panels
 for ax, (title, values) in zip(axes, (("answer", shown.target), *shown.labels.items()), strict=True):
     if values.dtype.kind == "f":
         drawn = ax.scatter(*places.T, c=values[some], s=7, cmap="cividis", linewidths=0)

@@ -58,7 +58,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 rng = np.random.default_rng(0)
 
 # %% [markdown]
-# ## The loss of the next token
+# ## 1. The loss of the next token
 #
 # A model gives a vector $\mathbf{h}_i$ for each token $i$. The scores of what comes next are products with the table
 # $\mathbf{E}$ of the embedding, and the loss is minus the logarithm of a softmax, w being a word of the vocabulary:
@@ -101,7 +101,7 @@ print(f"against the complex step: {report.error:.1e}")
 assert report.error < 1e-12
 
 # %% [markdown]
-# ## A causal mask, seen in gradients
+# ## 2. A causal mask, seen in gradients
 #
 # The loss of token $i$ may depend on what was read up to $i$, on nothing later. So does its gradient: the derivative of
 # loss $i$ with respect to the embedding of token $j$ is exactly zero above the diagonal, for every variant.
@@ -127,7 +127,7 @@ figure.colorbar(image, ax=axis, label="log10 of the gradient's norm (white: exac
 plt.show()
 
 # %% [markdown]
-# ## What a decoder keeps
+# ## 3. What a decoder keeps
 #
 # A decoder that has read n tokens keeps their keys and values, and a new query looks at all of them. Linear attention
 # need not, since a sum may be taken before the query is known:
@@ -153,7 +153,7 @@ for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two
     assert result.ok
 
 # %% [markdown]
-# ## Where a token stands, and texts longer than any that was trained on
+# ## 4. Where a token stands, and texts longer than any that was trained on
 #
 # Without a mask attention does not know where a token stands, and a causal mask lets it guess no more than how many came
 # before. Sines and cosines are added to the embedding; rotary positions
@@ -195,7 +195,7 @@ plt.show()
 # beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
 # dilation that training never had; `refattn reproduce table-3` is its table.
 #
-# ## What it says
+# ## 5. What it says
 #
 # Four hundred steps of 16 windows of 64 bytes are some two hundred pages of documentation. `refattn write RUN "def "`
 # does this for any run.
@@ -222,7 +222,7 @@ assert np.allclose(np.concatenate(scores, 1), again, rtol=1e-3, atol=1e-4)
 print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("validation", "test")})
 
 # %% [markdown]
-# ## Change this
+# ## 6. Change this
 #
 # (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
 #
@@ -232,7 +232,7 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 # * `unit="words"`: the loss is per word then; `corpus("documentation", unit="words").unknown` says which share of the
 #   test's words training never saw.
 #
-# ## Where the papers differ
+# ## 7. Where the papers differ
 #
 # None of their corpora is here; they have subwords or 267,744 words, this tutorial has bytes. H reads out with scores
 # over the root of the width, C scales the embedding instead, R and nanoGPT do neither: `scaled` and `embedding_scale`.
