@@ -176,7 +176,7 @@ def main(argv=None) -> int:
 
 def status_of(argv) -> int:
     """Run a command; what goes wrong is one line on standard error."""
-    if argv in ([], ["-h"], ["--help"], ["--version"]):
+    if not argv or argv[0] in ("-h", "--help") or argv == ["--version"]:
         print(__version__ if argv == ["--version"] else HELP)
         return 0 if argv else 2
     name, *rest = argv

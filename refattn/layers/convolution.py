@@ -47,8 +47,7 @@ def patches(x, size: int, stride: int, padding: int = 0):
     x       : b g j i      (rows and columns of pixels)
     returns : b g j u w i  (rows and columns of windows, then of pixels in them)
 
-    Raises ValueError where the windows do not tile the padded image, and for a size or stride below 1
-    or a padding below 0.
+    Raises ValueError where the windows do not tile the padded image, for a size or stride below 1, a padding below 0.
     """
     check_integers({"size": size, "stride": stride}, "size", "stride")
     check_integer("padding", padding, 0)

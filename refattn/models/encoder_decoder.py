@@ -27,8 +27,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class EncoderDecoder:
-    """y (b, t, o) from source ids (b, s) and target ids (b, t); y[:, t] scores the token
-    that follows target[:, :t + 1].
+    """y (b, t, o) from source ids (b, s) and target ids (b, t): y[:, t] scores the token behind target[:, :t + 1].
 
     The decoder's block has `cross`; a read-out may be tied to the target's embedding.  Raises ValueError for a block
     without it, and for parts of the decoder that do not fit, as `Transformer` does.

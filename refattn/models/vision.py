@@ -164,7 +164,7 @@ class TaskTokens:
         cut = patches(x, self.size, self.size)                                                  # (1)
         h, of_cut = self.encoder.forward(p.encoder, cut.reshape(len(x), prod(cut.shape[1:3]), p.tokens.shape[1]))  # (2)
         tokens, of_tokens = self.encoder.forward(p.encoder, p.tokens)                           # (3)
-        h = with_tokens(tokens, add_positions(h, "image"))                                               # (4)
+        h = with_tokens(tokens, add_positions(h, "image"))                                      # (4)
         h, stack = self.stack.forward(p, h, read=slice(0, self.tasks), **dropout)               # (5)
         y, heads = self.heads.forward(p.heads, contract("bq,bqm->bm", task, h))                 # (6)
         return y, TaskSaved(x.shape, task, of_cut, of_tokens, stack, h, heads, pixels)
