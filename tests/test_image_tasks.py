@@ -103,14 +103,14 @@ def test_drawing_is_quick():
 
 
 @pytest.mark.parametrize(("make", "given", "message"), [
-    (clevr.SortOfClevr, {"train": 0}, "train is 0; allowed: whole numbers from 1 to 1000000"),
+    (clevr.SortOfClevr, {"train": 0}, "train is 0; allowed: whole numbers from 1 to 1,000,000"),
     (clevr.SortOfClevr, {"nearest": "code"}, "nearest is 'code'; allowed: released, text"),
     (clevr.ask, {"kind": "size", "first": "red"}, "kind is 'size'; allowed: shape, left"),
     (clevr.ask, {"kind": "shape", "first": "pink"}, "first is 'pink'; allowed: red, green"),
     (clevr.ask, {"kind": "left", "first": "red", "second": "blue"}, "second is 'blue'; allowed: None"),
     (clevr.ask, {"kind": "any on band", "first": "red"}, "second is None; allowed: green"),
     (clevr.ask, {"kind": "any on band", "first": "red", "second": "red"}, "second is 'red'; allowed: green"),
-    (Triangles, {"size": 7}, "size is 7; allowed: whole numbers from 8 to 1024"),
+    (Triangles, {"size": 7}, "size is 7; allowed: whole numbers from 8 to 1,024"),
     (Triangles().sample, {"rng": None, "batch": 2, "split": "valid"}, "split is 'valid'; allowed: train, test"),
     (Triangles().sample, {"rng": None, "batch": 0}, "batch is 0; allowed: whole numbers of at least 1"),
 ])
