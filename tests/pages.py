@@ -46,7 +46,7 @@ BAD_INPUT = [
     (lambda q, k, v: ((q, k, v), {"bias": np.zeros(4, "float32")}), TypeError, "q is float64 but bias is float32"),
     (lambda q, k, v: ((q, k.astype(int), v), {}), TypeError, "k has dtype int64; allowed: floating point"),
     (lambda q, k, v: ((q, k, v), {"keep": [[True] * 4] * 3}), TypeError, "keep is a list; allowed: an array of numpy"),
-    (lambda q, k, v: ((q[..., :0], k[..., :0], v), {}), ValueError, "axis d is 0 in q"),
+    (lambda q, k, v: ((q[..., :0], k[..., :0], v), {}), ValueError, "axis d is 0 in q; allowed: at least 1"),
     (lambda q, k, v: ((q.tolist(), k, v), {}), TypeError, "q is a list; allowed: an array of NumPy or CuPy"),
     (lambda q, k, v: ((q, strict_cupy.asarray(k), v), {}), TypeError, "q is an array of numpy but k of tests.strict"),
 ]
@@ -70,9 +70,10 @@ def check_row(row):
 def check_bad_input(row):
     """Every kind of bad input gets one line that names what was given."""
     size = {"b": 2, "q": 3, "k": 4, "h": 5, "d": 6, "e": 7}
-    extras = [np.ones(shape(axes, size)) for axes in row.extras.values()]
     for change, error, words in BAD_INPUT:
         arrays, options = change(*inputs())
+        none = getattr(arrays[0], "shape", (1,))[-1] == 0           # no features, of the extras either
+        extras = [np.ones(shape(axes, size | {"d": 0} if none else size)) for axes in row.extras.values()]
         with pytest.raises(error, match=words) as caught:
             row.forward(*arrays, *extras, **options)
         assert "\n" not in str(caught.value)

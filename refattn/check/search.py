@@ -23,12 +23,12 @@ class Search:
         self.dtype, self.naive, self.loose = call.dtype, call.naive, unit * (8 if unit > 1e-5 else 256)
         order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].ours["o"].size))     # telling ones
         self.asked = {p: asked[p] for p in order}
-        self.starts = {p: {**FUNCTIONS, **start(of, call.seen(a.inputs))} for p, a in self.asked.items()}
+        seen = {p: call.seen(a.inputs) for p, a in self.asked.items()}
+        self.starts = {p: {**FUNCTIONS, **start(of, inputs)} for p, inputs in seen.items()}
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
         self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.envs[order[0]] if n[:2] == "n_"}
         self.first, self.close = order[0], []
-        given = {n for a in asked.values() for n in call.seen(a.inputs)}
-        given |= {"keep"} if "state" in of.letters else set()
+        given = {n for inputs in seen.values() for n in inputs} | ({"keep"} if "state" in of.letters else set())
         self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
         a = self.asked[self.first]
         # of a gradient that is zero but for rounding what is allowed of it

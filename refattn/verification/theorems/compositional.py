@@ -12,7 +12,7 @@ from ...attention.value_scores import SCORINGS
 from ...layers.feed_forward import FeedForward
 from ...models.transformer import universal
 from ..naive import compositional as loops
-from .statement import deviation, deviations, filled, joined, masked, passes, sizes, theorem
+from .statement import deviation, deviations, filled, joined, largest, masked, passes, sizes, theorem
 
 SATURATED = 1000.0             # exp(-1000) is 0 in float64
 
@@ -61,8 +61,8 @@ def multi_head_attention_is_compositional(rng):
     y, g, dx = passes(heads, p, x, dy, **options)
     y2, g2, dx2 = passes(layer, c, x, dy, **options)
     ours = [y2, dx2, g2.wq, g2.bq, g2.wk, g2.wv[..., :e], g2.bv[:, :e], g2.wo[:, :e], g2.bo]
-    none = max(np.abs(x).max() for x in (g2.ws, g2.bs, g2.wr, g2.wv[..., e:]))
-    return max(none, deviations(ours, [y, dx, g.wq, g.bq, g.wk, g.wv, g.bv, g.wo, g.bo]))
+    none = largest(g2.ws, g2.bs, g2.wr, g2.wv[..., e:])
+    return largest(none, deviations(ours, [y, dx, g.wq, g.bq, g.wk, g.wv, g.bv, g.wo, g.bo]))
 
 
 @theorem("any fixed pairing of s searches with r retrievals is a multi-head attention with s heads, which repeats the "
@@ -109,10 +109,10 @@ def linear_scoring_cannot_see_the_query(rng):
     layer, p, x = random_layer(rng, scoring="linear")
     dy = rng.standard_normal(x.shape)
     y, g, _ = passes(layer, p, x, dy)
-    blind = max(float(np.abs(z).max()) for z in (g.ws, g.bs, g.wc, g.br)) / float(np.abs(g.wr).max())
+    blind = largest(g.ws, g.bs, g.wc, g.br) / largest(g.wr)
     for z in p.ws, p.bs, p.wc, p.br:
         z[...] = rng.standard_normal(z.shape)
-    return max(blind, deviation(passes(layer, p, x, dy)[0], y))
+    return largest(blind, deviation(passes(layer, p, x, dy)[0], y))
 
 
 @theorem("retrievals have no order: permuting them in wv and bv permutes the value scores and changes no output; every "
