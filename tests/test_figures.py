@@ -12,7 +12,7 @@ from refattn import cli
 from refattn.analysis import latent_code, latent_code_figures, searches
 from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
-from refattn.reproduce import codes, drawing
+from refattn.reproduce import codes, drawing, pictures
 from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.pictures import PICTURES
 from refattn.reproduce.table import Row
@@ -42,7 +42,10 @@ def test_a_table_is_drawn_too(name, tmp_path, capsys):
 @plots
 @pytest.mark.parametrize("name", [picture.name for picture in PICTURES])
 def test_every_picture_of_a_network_is_drawn(name, tmp_path, monkeypatch):
-    """Of an untrained one; every panel has a name at an axis.  t-SNE, which takes long, is left to tests of its own."""
+    """Of an untrained one; every panel has a name at an axis, and the title has room on the page.
+
+    t-SNE, which takes long, is left to tests of its own.
+    """
     def embed(vectors):
         assert vectors.ndim == 2 and len(vectors) == 1_500
         return vectors[:, :2]
@@ -51,9 +54,12 @@ def test_every_picture_of_a_network_is_drawn(name, tmp_path, monkeypatch):
     picture = TABLES[name]
     run, = picture.recipes("quick", [0]).values()
     model = run.build()
-    made = picture.draw(run, model, codes.initial(run, model), stream(0, "evaluation", 1_000_000))
-    made.savefig(tmp_path / "drawn.png", dpi=30)
-    assert made.get_suptitle()                              # says of what, behind the name of the run
+    monkeypatch.setattr(pictures, "load", lambda path: (run, model, codes.initial(run, model)))
+    made = picture.plot(picture.sheet([{"name": run.name, "step": 100_000, "seconds": 1.0, "path": tmp_path}]))
+    made.savefig(tmp_path / "drawn.png")
+    title, = made.texts
+    assert re.match(rf".+ of [HCR], .+\n{run.name} after 100,000 steps, .*\d.* .+", title.get_text())
+    assert 0 <= title.get_window_extent().x0 < title.get_window_extent().x1 <= made.bbox.width
     panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
     assert panels and all(axes.get_xlabel() or axes.get_ylabel() for axes in panels)
 

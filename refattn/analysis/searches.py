@@ -124,7 +124,7 @@ def error_by_tuple(recipe, model, parameters, rng, sets: int = 4_000, split: str
 def figure(matrices: dict[str, np.ndarray], xlabel: str = "learned retrieval", ylabel: str = "true retrieval"):
     """One heat map for each title, on one scale from 0 to 1; a matplotlib Figure.  Needs the extra `plots`."""
     from matplotlib.figure import Figure
-    made = Figure(figsize=(0.8 + 2.6 * len(matrices), 2.7), layout="constrained")
+    made = Figure(figsize=(max(4.8, 0.8 + 2.6 * len(matrices)), 2.7), layout="constrained")
     for axes, (title, matrix) in zip(made.subplots(1, len(matrices), squeeze=False)[0], matrices.items(), strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
         axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
