@@ -695,7 +695,7 @@ def test_words_on_images_are_those_of_the_runs():
     lines = {row["words"]: row for row in judged()}
     interval = "95 % interval {:.3f} to {:.3f}, n = {})"
     for what, text in (
-            ("equilateral triangles", f"is {{:.3f}} better ({interval}, with {{}} of {{}} seeds: suggested"),
+            ("equilateral triangles", f"is {{:.3f}} better ({interval}, with {{}} of {{}} seeds: not supported"),
             ("four sets of images at a time", f"is {{:.3f}} better ({interval}, with {{}} of {{}} seeds: suggested")):
         row = lines[f"Compositional attention is better on {what}"]
         found, n = row["differences"].values(), len(row["differences"])
