@@ -13,6 +13,8 @@ import numpy as np
 from ..contract import contract
 from .formulas import KNOWN, Formulas, start
 
+BARE = {"__builtins__": {"__import__": __import__}}         # what formulas see; NumPy 2.0 imports its errors by it
+
 
 @cache
 def _places(n, how):
@@ -194,7 +196,7 @@ class Runner:
                 if part not in (None, line.part) and not (again and line.name != "o"):
                     continue
                 if changed is None or code is not None or changed & self.uses[i]:
-                    env[line.name] = eval(code or self.codes[i], {"__builtins__": {}}, env)     # noqa: S307 (our text)
+                    env[line.name] = eval(code or self.codes[i], BARE, env)     # noqa: S307 (our text)
                     if changed is not None:
                         changed.add(line.name)
         return env
