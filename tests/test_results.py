@@ -702,6 +702,11 @@ def test_words_on_images_are_those_of_the_runs():
         assert text.format(row["effect"], *row["interval_95"], n, sum(x > 0 for x in found), n) in words
         assert row["verdict"].split()[0] == ("suggested" if "suggested" in text else "not")
     assert all(pair["interval_95"][0] < 0 < pair["interval_95"][1] for pair in row["pairs"])
+    found = lines["Compositional attention is better on equilateral triangles"]["differences"]
+    six = mean(found[seed] for seed in sorted(found)[:6])
+    low, high = student(six)
+    assert low > 0
+    assert f'after six of them the verdict was "suggested", at {six.mean:+.3f} [{low:+.3f}, {high:+.3f}].' in words
     size = {run["fields"]["attention"]: run["parameters"] for run in records.load("triangles")["runs"]}
     assert (f"{size['compositional'] / size['softmax'] - 1:.0%}".replace("%", " % more parameters there, ")
             + f"{size['compositional']:,} beside {size['softmax']:,}." in words)
