@@ -200,7 +200,7 @@ BAD_LINES = [                                               # words, what the li
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
     ("list everything", ["'everything'", "one argument too many"]),
     ("vectors", ["--out"]),
-    ("train --out {null}", ["--out is", "null byte", "cannot be written"]),
+    ("train --out {null}", ["--out is", "null", "cannot be written"]),
     ("vectors --out={nothing}", ["--out is ''", "name of a directory"]),
     ("train --out={nothing}", ["--out is ''", "name of a directory"]),
     ("compile --language parity --out={nothing}", ["--out is ''", "name of a directory"]),
