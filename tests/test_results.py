@@ -461,7 +461,14 @@ def test_words_on_regular_languages_are_those_of_the_runs():
     assert f"({beyond[0]:.2f} with one seed of D_4, above 0.99 with all others)" in words
     assert (f"({cycle:.2f} at trained lengths), Tomita 5 and Modular Arithmetic hardly ({tomita:.2f} and {modular:.2f},"
             " where the same answer to every word gets 0.75 and 0.20)") in words
-    assert f"has hardly learned Tomita 5 ({of('train', 'accuracy', 'tomita5', chunk=3)[0]:.2f})" in words
+    means = [[np.mean(of("longer", "to_100", name, chunk=chunk)) for name in ("d2", "d3", "d4")] for chunk in (2, 3)]
+    said = "the means of D_2, D_3 and D_4, {:.2f} to {:.2f}, are below those with chunks of 2, {:.2f} to {:.2f} ("
+    assert said.format(*(f(each) for each in reversed(means) for f in (min, max))) in words
+    assert max(means[1]) < min(means[0])
+    assert all(np.mean(of("longer", "to_100", f"tomita{n}", chunk=3)) > 0.99 for n in (3, 4, 6))
+    learned = of("train", "accuracy", "tomita5", chunk=3)
+    assert len(learned) == 3 and max(learned) < 0.8
+    assert f"with any seed ({np.mean(learned):.2f} at trained lengths)" in words
     seconds = [run["cpu_seconds"] for run in records.load("regular_languages_collapse_codes")["runs"]]
     assert f"{min(seconds):.0f} to {max(seconds):.0f} CPU seconds a run" in verdicts
 
