@@ -162,6 +162,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --decay -1", ["--decay is -1", "from 0 to"]),
     ("train --seed -1", ["--seed is -1", "from 0 to"]),
     ("train contextual_retrieval --held-out 1", ["--held-out takes no value, but '1' follows it"]),
+    ("train contextual_retrieval --held-out --sed 1", ["--sed is not an option, did you mean --seed?"]),
     ("train --seed 0 x", ["--seed is 'x'; allowed: whole numbers"]),
     ("train --rate nan", ["--rate is nan", "from 0 to 1000"]),
     ("train --rate=-0.1", ["--rate is -0.1", "from 0 to 1000"]),

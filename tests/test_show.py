@@ -45,6 +45,18 @@ def test_a_comparison_is_its_table_and_says_who_is_not_complete(comparison, caps
     assert [row["finished"] for row in table] == [2, 1] and document["damaged"] == {}
 
 
+def test_copies_of_a_run_count_as_one_seed_and_a_finished_one_stands_for_them(comparison, tmp_path, capsys):
+    table, = json.loads(show(capsys, comparison, "--json"))["tables"].values()
+    shutil.copytree(comparison, tmp_path / "all")
+    shutil.copytree(comparison / "softmax-seed0", tmp_path / "again")
+    shutil.copytree(comparison / "softmax-seed1", tmp_path / "stopped")
+    (tmp_path / "stopped/result.json").unlink()
+    again, = json.loads(show(capsys, tmp_path, "--json"))["tables"].values()
+    softmax = next(row for row in again if row["attention"] == "softmax")
+    assert softmax["metrics"] == next(row for row in table if row["attention"] == "softmax")["metrics"]
+    assert sorted(softmax["seeds"]) == [0, 1] and softmax["runs"] == softmax["finished"] == 2
+
+
 def test_a_run_that_is_trained_right_now_is_running(comparison, capsys):
     with runs.locked(comparison / "hyla-seed1"):
         assert runs.at_work(comparison / "hyla-seed1")

@@ -119,7 +119,8 @@ def summary(kind, outcomes) -> list[dict]:
     paper's."""
     rows, field = [], kind.COMPARES
     for name in dict.fromkeys(outcome["fields"][field] for outcome in outcomes):
-        mine = [outcome for outcome in outcomes if outcome["fields"][field] == name]
+        mine = list({outcome["fields"]["seed"]: outcome for outcome in sorted(outcomes, key=lambda x: x["finished"])
+                     if outcome["fields"][field] == name}.values())     # of copies of a run one, finished if any is
         done = [outcome for outcome in mine if outcome["finished"]]
         row = {field: name, "runs": len(mine), "finished": len(done), "seeds": [x["fields"]["seed"] for x in done],
                "minutes": mean(x["seconds"] / 60 for x in done).mean, "metrics": []}
