@@ -122,6 +122,7 @@ def snapshot(directory) -> dict:
 
 # --- bad input on the command line -----------------------------------------------------------------------------------
 
+NULL = "null byte" if sys.version_info < (3, 14) else "null character"     # as Python calls it
 BAD_LINES = [                                               # words, what the line must contain
     ("trian", ["'trian'", "did you mean train?",
                "train, verify, list, show, reproduce, vectors, compile, check, write"]),
@@ -201,7 +202,7 @@ BAD_LINES = [                                               # words, what the li
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
     ("list everything", ["'everything'", "one argument too many"]),
     ("vectors", ["--out"]),
-    ("train --out {null}", ["--out is", "null", "cannot be written"]),
+    ("train --out {null}", ["--out is", NULL, "cannot be written"]),
     ("vectors --out={nothing}", ["--out is ''", "name of a directory"]),
     ("train --out={nothing}", ["--out is ''", "name of a directory"]),
     ("compile --language parity --out={nothing}", ["--out is ''", "name of a directory"]),
@@ -224,6 +225,14 @@ def test_a_full_disk_is_a_run_that_failed_and_says_how_to_go_on(monkeypatch, tmp
     assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "No space left on device, go on with: refattn train --resume" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["show", ".", ""], ["vectors", "--out", "new", ""]])
+def test_an_empty_word_too_many_is_one_line(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert "''" in said and said.count("\n") == 1 and not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("words, pieces", BAD_LINES, ids=[words for words, _ in BAD_LINES])

@@ -54,7 +54,7 @@ def test_copies_of_a_run_count_as_one_seed_and_a_finished_one_stands_for_them(co
     again, = json.loads(show(capsys, tmp_path, "--json"))["tables"].values()
     softmax = next(row for row in again if row["attention"] == "softmax")
     assert softmax["metrics"] == next(row for row in table if row["attention"] == "softmax")["metrics"]
-    assert sorted(softmax["seeds"]) == [0, 1] and softmax["runs"] == softmax["finished"] == 2
+    assert softmax["seeds"] == [0, 1] and softmax["runs"] == softmax["finished"] == 2
 
 
 def test_a_run_that_is_trained_right_now_is_running(comparison, capsys):

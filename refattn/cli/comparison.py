@@ -119,8 +119,7 @@ def summary(kind, outcomes) -> list[dict]:
     paper's."""
     rows, field = [], kind.COMPARES
     for name in dict.fromkeys(outcome["fields"][field] for outcome in outcomes):
-        mine = list({outcome["fields"]["seed"]: outcome for outcome in sorted(outcomes, key=lambda x: x["finished"])
-                     if outcome["fields"][field] == name}.values())     # of copies of a run one, finished if any is
+        mine = [outcome for outcome in outcomes if outcome["fields"][field] == name]
         done = [outcome for outcome in mine if outcome["finished"]]
         row = {field: name, "runs": len(mine), "finished": len(done), "seeds": [x["fields"]["seed"] for x in done],
                "minutes": mean(x["seconds"] / 60 for x in done).mean, "metrics": []}
@@ -189,17 +188,20 @@ class Found(NamedTuple):
 def compared(found) -> dict[str, list[Found]]:
     """{title: runs that differ in nothing but what is compared and the seed}.
 
-    A title is the task, and the fields that tell these runs from the others of the task.
+    A title is the task, and the fields that tell these runs from the others of the task.  Of copies of a run there is
+    one, a finished one if there is any.
     """
-    made: dict[str, list] = {}
+    made: dict[str, dict] = {}
     for one in found:
-        of = {"task": one.recipe.TASK, **describe(one.recipe)["fields"], one.recipe.COMPARES: None, "seed": None}
-        made.setdefault(json.dumps(of), []).append(one)
+        fields = describe(one.recipe)["fields"]
+        of = {"task": one.recipe.TASK, **fields, one.recipe.COMPARES: None, "seed": None}
+        group, place = made.setdefault(json.dumps(of), {}), (fields[one.recipe.COMPARES], fields["seed"])
+        group[place] = one if one.outcome["finished"] else group.get(place, one)
     settings, titled = [json.loads(of) for of in made], {}
     for of, group in zip(settings, made.values(), strict=True):
         others = [other for other in settings if other["task"] == of["task"]]
         own = [name for name in of if any(other[name] != of[name] for other in others)]
-        titled[", ".join([of["task"], *(f"{name.replace('_', ' ')} {of[name]}" for name in own)])] = group
+        titled[", ".join([of["task"], *(f"{name.replace('_', ' ')} {of[name]}" for name in own)])] = [*group.values()]
     return titled
 
 

@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
             name = text.split("=")[0]
             near = get_close_matches(name, self._option_string_actions, n=1)
             before = argv[argv.index(text) - 1] if text in argv[1:] else None
-            if text[0] != "-" and getattr(self._option_string_actions.get(before), "nargs", None) == 0:
+            if name[:1] != "-" and getattr(self._option_string_actions.get(before), "nargs", None) == 0:
                 raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
             what = f"{name} is not an option" if name.startswith("-") else f"{name!r} is one argument too many"
             guess = f", did you mean {near[0]}?" if near else ";"
