@@ -122,7 +122,9 @@ def snapshot(directory) -> dict:
 
 # --- bad input on the command line -----------------------------------------------------------------------------------
 
-NULL = "null byte" if sys.version_info < (3, 14) else "null character"     # as Python calls it
+with pytest.raises(ValueError, match="null") as refused:
+    os.mkdir("a\0b")
+NULL = str(refused.value)                                   # a null byte, in the words of this Python
 BAD_LINES = [                                               # words, what the line must contain
     ("trian", ["'trian'", "did you mean train?",
                "train, verify, list, show, reproduce, vectors, compile, check, write"]),
