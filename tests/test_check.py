@@ -102,6 +102,17 @@ def test_derivative_refuses_what_it_cannot_check():
         check.derivative(lambda a: (a["x"], None), lambda s, dy: {"y": dy}, {"x": x})
     report = check.derivative(lambda a: (a["x"], None), lambda s, dy: {"x": dy[:1]}, {"x": x})
     assert "dx has shape (1,), x has (2,)" in str(report) and not report.ok
+    for low in (lambda a: (a["x"].astype("float32") ** 2, a["x"])), lambda a: (a["x"] ** 2, a["x"].astype("float32")):
+        with pytest.raises(ValueError, match="gives float32 for float64; allowed: the precision of the inputs, or a"):
+            check.derivative(low, lambda x, dy: {"x": 2 * x * dy.astype(x.dtype)}, {"x": x}, method="finite")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_derivative_of_inputs_in_low_precision_is_asked_in_float64(dtype):
+    x = np.random.default_rng(0).standard_normal((4, 7)).astype(dtype)
+    for factor in 1, 1 + 1e-11:
+        report = check.derivative(lambda a: (np.exp(a["x"]),) * 2, lambda y, dy, f=factor: {"x": f * y * dy}, {"x": x})
+        assert report.ok == (factor == 1), report
 
 
 def test_a_failing_check_says_case_check_and_entry():
@@ -317,6 +328,19 @@ def test_arrays_instead_of_a_function():
         check.compare({"q": q, "o": o}, "hyla")
     with pytest.raises(ValueError, match="theirs gave dbias; allowed: o, dq, dk, dv"):
         check.compare({**arrays, "o": o, "dbias": o}, "hyla", layout="bhtd")
+    with pytest.raises(ValueError, match="theirs gave lse; allowed: o"):
+        check.compare({**arrays, "o": o, "lse": o}, "hyla", layout="bhtd")
+    for name, value in {"bias": "bhqk", "keep": "q1", "dropout": "k", "sizes": {"q": 3}}.items():
+        with pytest.raises(ValueError, match=f"{name} is .*, but theirs is a mapping of arrays; allowed: None"):
+            check.compare({**arrays, "o": o}, "hyla", layout="bhtd", **{name: value})
+    with pytest.raises(TypeError, match="keep is an array of numpy with dtype int64; allowed: booleans"):
+        check.compare({**arrays, "o": o, "keep": np.ones((5, 7), "int64")}, "hyla", layout="bhtd")
+
+
+@pytest.mark.parametrize("kernel", [lambda q, k, v: q, lambda q, k, v, do: q])
+def test_a_kernel_that_does_not_take_an_option_is_told_of_that_one(kernel):
+    with pytest.raises(ValueError, match=r"argument 'keep'; it is called as theirs\(q, k, v, keep=keep\)"):
+        check.compare(kernel, "softmax", keep="bhqk")
 
 
 def test_arrays_of_a_causal_kernel():

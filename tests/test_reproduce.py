@@ -192,6 +192,7 @@ BAD = [
     (["table-7"], ["NAME 'table-7' is unknown", "table-6", "table-a2"]),
     (["figure-11"], ["did you mean figure-11-1s2r or figure-11-1s4r or figure-11-2s4r? allowed: table-a1-logic"]),
     (["--fresh"], ["NAME is missing", "table-a1-logic"]),
+    (["--format", "markdown"], ["NAME is missing", "table-a1-logic"]),
     (["table-6", "--row", "nothing"], ["--row is 'nothing'", "4 searches, 16 retrievals"]),
     (["table-6", "--scale", "huge"], ["scale 'huge' is unknown", "2s4r-64"]),
     (["table-6", "--steps", "0", "--row", "width 64"], ["steps is 0", "from 1"]),

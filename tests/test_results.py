@@ -820,6 +820,7 @@ def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path,
     fit(tiny(rate=1e-4), tmp_path / "hyla-seed0", progress=False)
     other = records.load("contextual_retrieval_separation")["runs"]
     fit(tiny(hidden=16), tmp_path / "wider" / "hyla-seed0", progress=False)             # another model, trained alike
+    shutil.copytree(finished / "hyla-seed0", tmp_path / "wider" / "copy")               # one run, counted once
     assert records.collect(tmp_path / "both.json", [finished, tmp_path / "wider"])[0] == 3
     assert len(records.load(tmp_path / "both.json")["runs"]) == 3
     with pytest.raises(ValueError, match="hyla-seed0 has rate 0.0001, but the recorded run of that name has 0.003"):

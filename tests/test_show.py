@@ -230,6 +230,10 @@ def test_a_network_is_asked_about_a_picture(tmp_path, capsys):
     assert shares == sorted(shares, reverse=True) and abs(sum(shares) - 100) < 1
     assert {line.rsplit(None, 1)[0].strip() for line in said.splitlines()} == set(map(str, sort_of_clevr.ANSWERS))
     assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
+    document = json.loads(show(capsys, tmp_path / "run", "--image", tmp_path / "scene.png", "--kind", "count between",
+                               "--first", "red", "--second", "gray", "--json"))
+    assert sum(document.values()) == pytest.approx(1) and [f"{x:.1%}" for x in document.values()] == [
+        line.split()[-1] for line in said.splitlines()]
 
 
 def test_a_bar_of_a_finished_run_keeps_its_own_time():

@@ -115,11 +115,14 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     with further draws that show those left out, as far as it takes them.  The error bar of each entry is measured
     (`verification.rounding`); the report's last line says how.
 
-    Raises ValueError for unknown names, results that are not as described, and a kernel that raises, changes its inputs
-    or answers differently when asked again.
+    Raises ValueError for unknown names, options beside a mapping, results that are not as described, and a kernel that
+    raises, changes its inputs or answers differently when asked again; TypeError for a keep that is not of booleans.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if isinstance(theirs, Mapping):
+        for n, x in {**call.forms, "sizes": sizes}.items():
+            if x is not None:
+                raise ValueError(f"{n} is {x!r}, but theirs is a mapping of arrays; allowed: None")
         return call.report(*call.given())
     reports = [call.report(*answer)._replace(again=i > 0) for s in call.seeds(sizes, seed)
                for i, answer in enumerate(call.twice(call.draw(sizes, s)))]
@@ -217,7 +220,8 @@ class Call:
                   for n, x in inputs.items()}
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
-        return arrays, less if self.takes(less, arrays) and not self.takes(handed, arrays) else handed
+        odd = not all(self.takes([n], some=True) for n in less)                         # told without a word of do
+        return arrays, less if (odd or self.takes(less, arrays)) and not self.takes(handed, arrays) else handed
 
     def __call__(self, inputs) -> tuple[dict, dict]:
         """(inputs, results)."""
@@ -344,4 +348,4 @@ def host(name, x):
         what = x.flat[0] if x.dtype == object else x.dtype
         other = f", or a mapping without {name}" if what is None else ""
         raise ValueError(f"theirs gave {name} as {what}; allowed: real numbers{other}")
-    return x if x.dtype == bool else x.astype(np.float64)
+    return x if x.dtype == bool or name == "keep" else x.astype(np.float64)     # a keep of numbers is refused later

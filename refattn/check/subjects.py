@@ -83,7 +83,7 @@ def _run(row, inputs, xp=np, lse=False) -> dict:
     if upstream:
         names = ["dq", "dk", "dv", *["dbias"] * (row is not STATE), *(f"d{x}" for x in row.extras)]
         found |= {n: g for n, g in zip(names, row.backward(saved, *upstream), strict=False) if g is not None}
-    if lse:
+    if lse and row.name == "softmax":
         saved = tiled(*arrays, page="softmax", **given)[1]
         found["lse"] = (saved.top + xp.log(saved.total))[..., 0]
     return found

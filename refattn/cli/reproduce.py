@@ -58,7 +58,7 @@ def run(argv) -> int:
             raise Usage(f"--{other} is given, but there is no --record; allowed: both")
     name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
     if name is None:
-        if set(options) - {"format", "json", "all"}:
+        if set(options) - {"format", "json", "all"} or options.get("format") not in (None, "text", "json"):
             raise Usage(f"NAME is missing; allowed: {', '.join(TABLES)}")
         return listing(TABLES.values(), "all" in options, options.get("format") == "json")
     if name not in TABLES:

@@ -99,8 +99,9 @@ def answer(one, options) -> int:
         raise Usage("--image is given without --kind and --first; allowed: all three")
     recipe, model, p = runs.load(one.path)
     found = images.ask(recipe, model, p, options["image"], options["kind"], options["first"], options.get("second"))
-    for words, share in sorted(found.probability.items(), key=lambda pair: -pair[1]):
-        print(f"{words:<12} {share:6.1%}")
+    shares = dict(sorted(found.probability.items(), key=lambda pair: -pair[1]))
+    print(json.dumps(shares, indent=1) if "json" in options else
+          "\n".join(f"{words:<12} {share:6.1%}" for words, share in shares.items()))
     if "plot" in options:
         title = f"{', '.join(options[name] for name in ABOUT if name in options)}: {found.words}"
         save(options["plot"], lambda: images.figure(images.picture(options["image"]), found.maps, title))

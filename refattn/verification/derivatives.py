@@ -73,14 +73,16 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     complex numbers, gives real ones for them or, as with an abs inside, is not analytic: where a backward that is off
     by more than 1e-6 in the complex step is so by less than a thousandth of that in differences, or where in a random
     direction the slopes to both sides agree with one another and not with the complex step.
-    Inputs of up to `entries` numbers are checked entry by entry, larger ones in as many random directions as
-    `directions`.  Integer and boolean arrays, None, and names in `constants` are not differentiated.  Raises ValueError
-    for an unknown method, a gradient that is missing, inputs of which none is to be differentiated, and, with method
-    "complex", a forward that gives real numbers for complex ones.
+    All of it is asked in float64, to which float inputs are raised.  Inputs of up to `entries` numbers are checked
+    entry by entry, larger ones in as many random directions as `directions`.  Integer and boolean arrays, None, and
+    names in `constants` are not differentiated.  Raises ValueError for an unknown method, a gradient that is missing,
+    inputs of which none is to be differentiated, results in a lower precision unless a tolerance is given, and, with
+    method "complex", a forward that gives real numbers for complex ones.
     """
     if method not in (*STEP, None):
         raise ValueError(f"method {method!r} is unknown; allowed: None, {', '.join(STEP)}")
     rng = np.random.default_rng(0) if rng is None else rng
+    inputs = {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()}
     if method is None:
         told = partial(derivative, forward, backward, inputs, constants=constants, entries=entries,
                        directions=directions, tolerance=tolerance)
@@ -99,6 +101,10 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     gradients = backward(saved, upstream)
     if not isinstance(gradients, dict):
         raise ValueError(f"backward returned a {type(gradients).__name__}; allowed: {{name: gradient}}")
+    low = [x.dtype for x in (*as_tuple(output), *gradients.values()) if is_float(x) and x.dtype.itemsize < 8]
+    if low and tolerance is None:
+        raise ValueError(f"forward or backward gives {low[0]} for float64; allowed: the precision of the inputs, or "
+                         f"a tolerance")
     weights = [to_host(x) for x in as_tuple(upstream)]
     slope, errors = _complex_slope if method == "complex" else _finite_slope, {}
     asked = {name: x for name, x in inputs.items() if is_float(x) and name not in constants}
@@ -136,15 +142,14 @@ def _complex_slope(forward, weights, inputs, name, direction):
 
 def _analytic(forward, inputs, names, rng) -> bool:
     """Whether no input's slopes to both sides speak against its complex step; at a kink, where they differ, none do."""
-    lifted = {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()}
-    outputs = as_tuple(forward(lifted)[0])
+    outputs = as_tuple(forward(inputs)[0])
     weights = [rng.standard_normal(y.shape) for y in outputs]
     rounding = 1e-8 * sum((np.abs(w) * np.abs(to_host(y))).sum() for w, y in zip(weights, outputs, strict=True))
     for name in names:
         direction = rng.standard_normal(inputs[name].shape)
-        left, here, right = (_value(forward, weights, lifted, name, h * direction) for h in (-NEAR, 0, NEAR))
+        left, here, right = (_value(forward, weights, inputs, name, h * direction) for h in (-NEAR, 0, NEAR))
         sides = (here - left) / NEAR, (right - here) / NEAR
-        step = _complex_slope(forward, weights, lifted, name, direction)
+        step = _complex_slope(forward, weights, inputs, name, direction)
         gap = abs(sum(sides) / 2 - step)
         if gap > 10 * abs(sides[0] - sides[1]) and gap > 1e-4 * max(map(abs, (*sides, step))) + rounding:
             return False

@@ -115,6 +115,10 @@ def recorded(wanted) -> list[dict]:
 SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
 
 
+def _key(run) -> tuple:
+    return run["name"], json.dumps(run["fields"])
+
+
 def merged(record: dict, found: list[dict]) -> dict:
     """The record with these runs in it; a run that it has already, with the same fields, is replaced.
 
@@ -129,7 +133,7 @@ def merged(record: dict, found: list[dict]) -> dict:
                 if run["fields"][name] != other["fields"][name]:
                     raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that "
                                      f"name has {other['fields'][name]!r}; allowed: another file")
-        all_runs[run["name"], json.dumps(run["fields"])] = run
+        all_runs[_key(run)] = run
     return {"task": task, "what": "", "fields": {}, **record, "runs": [all_runs[key] for key in sorted(all_runs)]}
 
 
@@ -154,7 +158,7 @@ def entries(values: dict, indent: str) -> str:
 def collect(file, sources, what: str | None = None, read=read_run) -> tuple[int, list[str]]:
     """Add the finished runs at or right below each source to a record; returns how many, and who is not finished.
 
-    `read` makes an entry of a run directory, None while the run is not complete.
+    `read` makes an entry of a run directory, None while the run is not complete.  Copies of a run count once.
 
     The file appears whole or stays as it was.  Raises ValueError for a source without runs, and as `merged` does.
     """
@@ -167,4 +171,4 @@ def collect(file, sources, what: str | None = None, read=read_run) -> tuple[int,
         record["what"] = what
     if done:
         write(file, merged(record, done))
-    return len(done), [str(path) for path, run in found.items() if run is None]
+    return len(set(map(_key, done))), [str(path) for path, run in found.items() if run is None]
