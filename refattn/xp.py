@@ -70,10 +70,9 @@ def fitted(x, name: str, shape, dtype=None):
 
 
 def read_only(x):
-    """x itself, an array or a dict or tuple of some, which is handed out again: on the host nobody writes into it."""
-    for part in x.values() if isinstance(x, dict) else x if isinstance(x, tuple) else (x,):
-        if isinstance(part, np.ndarray):
-            part.setflags(write=False)
+    """x itself, which is kept and handed out again: in host memory nobody can write into it."""
+    if isinstance(x, np.ndarray):
+        x.setflags(write=False)
     return x
 
 

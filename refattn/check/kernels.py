@@ -120,9 +120,8 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if isinstance(theirs, Mapping):
-        for n, x in {**call.forms, "sizes": sizes}.items():
-            if x is not None:
-                raise ValueError(f"{n} is {x!r}, but theirs is a mapping of arrays; allowed: None")
+        if odd := [f"{n} is {x!r}" for n, x in {**call.forms, "sizes": sizes}.items() if x is not None]:
+            raise ValueError(f"{odd[0]}, but theirs is a mapping of arrays; allowed: None")
         return call.report(*call.given())
     reports = [call.report(*answer)._replace(again=i > 0) for s in call.seeds(sizes, seed)
                for i, answer in enumerate(call.twice(call.draw(sizes, s)))]

@@ -57,9 +57,8 @@ class VisionRecipe(ConstantRateRecipe):
         if not self.dropout:
             return {}
 
-        def mask(positions, features):
-            drawn = kept(rng, self.dropout, (images, positions, features))
-            return xp.asarray(drawn) * np.float32(1 / (1 - self.dropout))
+        def mask(*shape):                                   # positions, features
+            return xp.asarray(kept(rng, self.dropout, (images, *shape))) * np.float32(1 / (1 - self.dropout))
 
         at = [tokens] * (self.layers - 1) + [read]
         return {"residual": [(None, mask(t, self.width)) for t in at], "hidden": [mask(t, 2 * self.width) for t in at]}

@@ -127,9 +127,8 @@ class Curves(Exhibit):
             at = [sum(4 * step <= part * run["step"] for step in steps) for run in mine[:1] for part in (1, 2, 3, 4)]
             cells = [shown(found[i - 1].mean, found[i - 1].standard_error) if i else "not evaluated" for i in at]
             texts.append([row.label, *(cells or [NEVER] * 4), str(len(mine))])
-        headings = ["", "1/4 of the steps", "1/2", "3/4", "all", "n"]
-        return Sheet(self.name, self.title, self.source, headings, texts, data,
-                     [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],
+        return Sheet(self.name, self.title, self.source, ["", "1/4 of the steps", "1/2", "3/4", "all", "n"], texts,
+                     data, [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],
                      sum(row["n"] for row in data))
 
     def plot(self, sheet):
@@ -156,13 +155,13 @@ class Counts(Exhibit):
 
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each number of features."""
+        asked = chosen({f"M = {m}": m for m in range(1, 7)}, only).values()
         data = [{"features": m, "ours": tasks(m), "tasks": tasks(m), "paper": tasks(m, "paper"),
-                 "instances": {k: instances(m, k) for k in (4, 8, 16)}}
-                for m in chosen({f"M = {m}": m for m in range(1, 7)}, only).values()]
+                 "instances": {k: instances(m, k) for k in (4, 8, 16)}} for m in asked]
         rows = [[f"M = {row['features']}", f"{row['tasks']:,}", f"{row['paper']:,}",
                  *(f"{n:.3g}" for n in row["instances"].values())] for row in data]
-        headings = ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"]
-        return Sheet(self.name, self.title, self.source, headings, rows, data,
+        return Sheet(self.name, self.title, self.source,
+                     ["", "tasks", "by the paper's formula", "instances, K = 4", "K = 8", "K = 16"], rows, data,
                      ["The paper's formula takes off M permutations, unexplained, and leaves no task at M = 1."], 0)
 
     plot = staticmethod(drawing.counts)                     # both numbers by M, on a logarithmic scale

@@ -210,11 +210,9 @@ def _trials(task) -> dict:
         return {"train": _unfolded(row, train, objects[m:], rng, size),
                 "held_out": _unfolded(row, held_out, objects[:m], rng, size)}
     if row.listed:                                                  # 95 % of each kind, then repeated
-        kinds = [rng.permutation(kind.count(COUNT)) for kind in row.kinds]
-        train = [kind[:round(0.95 * len(kind))] for kind in kinds]
-        held_out = [kind[round(0.95 * len(kind)):] for kind in kinds]
-        return {"train": _unfolded(row, _repeated(row, train, rng), objects, rng, None),
-                "held_out": _unfolded(row, _repeated(row, held_out, rng), objects, rng, None)}
+        kinds = [np.split(x := rng.permutation(kind.count(COUNT)), [round(0.95 * len(x))]) for kind in row.kinds]
+        return {split: _unfolded(row, _repeated(row, pools, rng), objects, rng, None)
+                for split, pools in zip(SPLITS, zip(*kinds, strict=True), strict=True)}
     both = _unfolded(row, _pools(row, COUNT, False, rng, 2 * LARGEST), objects, rng, 2 * LARGEST)
     return {"train": Trials(*(x[:LARGEST] for x in both)), "held_out": Trials(*(x[LARGEST:] for x in both))}
 

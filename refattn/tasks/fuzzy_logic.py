@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice, check_fraction, check_inputs, check_integer, check_released, check_switch
-from ..xp import read_only
 from .released_splits import FUZZY_LOGIC as RELEASED
-from .splits import hold_out, subsets
+from .splits import hold_out, read_only, subsets
 
 SPLITS = "train", "held_out", "unseen_terms"
 LENGTHS = 16, 32, 64, 96                    # of the paper's sweep

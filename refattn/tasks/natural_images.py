@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice
-from ..xp import read_only
+from .splits import read_only
 
 SIZE, CLASSES, SPLITS = 32, 10, ("train", "test")
 

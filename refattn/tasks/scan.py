@@ -22,7 +22,7 @@ import numpy as np
 
 from ..checks import check_choice, check_integer, check_numbers
 from ..refusals import choices
-from ..xp import read_only
+from .splits import read_only
 
 WORDS = tuple("after and around jump left look opposite right run thrice turn twice walk".split())
 ACTIONS = tuple("I_JUMP I_LOOK I_RUN I_TURN_LEFT I_TURN_RIGHT I_WALK".split())

@@ -33,3 +33,10 @@ def hold_out(items, fraction, seed, must_have=0):
             return permuted[:count], permuted[count:]
     raise ValueError(f"held_out is {fraction}, and {MOST_ATTEMPTS:,} random splits never left all {must_have} known "
                      f"terms to train on; allowed with cover_terms: smaller fractions")
+
+
+def read_only(arrays):
+    """The same dict or tuple of arrays, which nobody can write: one of them serves every caller."""
+    for x in arrays.values() if isinstance(arrays, dict) else arrays:
+        x.flags.writeable = False
+    return arrays

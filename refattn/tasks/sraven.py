@@ -29,10 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice, check_fraction, check_integer, check_numbers, check_released, check_switch
-from ..xp import read_only
 from .accuracies import feature_accuracy, panel_accuracy
 from .released_splits import SRAVEN as RELEASED
-from .splits import hold_out
+from .splits import hold_out, read_only
 
 RULES = ("constant", "progression +1", "progression +2", "progression -1", "progression -2", "addition", "subtraction",
          "distribute three")

@@ -80,9 +80,8 @@ def has_floats(case) -> bool:
 @check(differentiated)
 def derivative(case, rng):
     """Every gradient is the derivative."""
-    report = _derivative(lambda x: case.forward(moved(case, x)), case.backward, case.make(rng), rng=rng,
-                         constants=case.constants, method="complex" if case.analytic else "finite")
-    return report.error
+    return _derivative(lambda x: case.forward(moved(case, x)), case.backward, case.make(rng), rng=rng,
+                       constants=case.constants, method="complex" if case.analytic else "finite").error
 
 
 @check(lambda case: True)

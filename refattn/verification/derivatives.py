@@ -103,8 +103,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         raise ValueError(f"backward returned a {type(gradients).__name__}; allowed: {{name: gradient}}")
     low = [x.dtype for x in (*as_tuple(output), *gradients.values()) if is_float(x) and x.dtype.itemsize < 8]
     if low and tolerance is None:
-        raise ValueError(f"forward or backward gives {low[0]} for float64; allowed: the precision of the inputs, or "
-                         f"a tolerance")
+        raise ValueError(f"forward or backward gives {low[0]} for float64; allowed: float64, or a tolerance")
     weights = [to_host(x) for x in as_tuple(upstream)]
     slope, errors = _complex_slope if method == "complex" else _finite_slope, {}
     asked = {name: x for name, x in inputs.items() if is_float(x) and name not in constants}

@@ -115,10 +115,6 @@ def recorded(wanted) -> list[dict]:
 SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
 
 
-def _key(run) -> tuple:
-    return run["name"], json.dumps(run["fields"])
-
-
 def merged(record: dict, found: list[dict]) -> dict:
     """The record with these runs in it; a run that it has already, with the same fields, is replaced.
 
@@ -133,7 +129,7 @@ def merged(record: dict, found: list[dict]) -> dict:
                 if run["fields"][name] != other["fields"][name]:
                     raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that "
                                      f"name has {other['fields'][name]!r}; allowed: another file")
-        all_runs[_key(run)] = run
+        all_runs[run["name"], json.dumps(run["fields"])] = run
     return {"task": task, "what": "", "fields": {}, **record, "runs": [all_runs[key] for key in sorted(all_runs)]}
 
 
@@ -166,9 +162,9 @@ def collect(file, sources, what: str | None = None, read=read_run) -> tuple[int,
     record = load(file) if file.exists() else {}
     paths = [path for source in sources for path in runs.find(source)]
     found = {path: read(path) for path in progress_bar(paths, progress=True, unit="run", delay=2, leave=False)}
-    done = [run for run in found.values() if run is not None]
+    done = {(run["name"], json.dumps(run["fields"])): run for run in found.values() if run is not None}
     if what is not None:
         record["what"] = what
     if done:
-        write(file, merged(record, done))
-    return len(set(map(_key, done))), [str(path) for path, run in found.items() if run is None]
+        write(file, merged(record, [*done.values()]))
+    return len(done), [str(path) for path, run in found.items() if run is None]
