@@ -96,15 +96,12 @@ def test_derivative_in_directions_of_large_inputs_sees_one_wrong_entry():
 
 def test_derivative_refuses_what_it_cannot_check():
     x = np.ones(2)
-    with pytest.raises(ValueError, match="method 'secant' is unknown; allowed: None, complex, finite"):
+    with pytest.raises(ValueError, match="method is 'secant'; allowed: None, complex, finite"):
         check.derivative(lambda a: (a["x"], None), lambda s, dy: {}, {"x": x}, method="secant")
     with pytest.raises(ValueError, match="backward returned no gradient of x; it returned y"):
         check.derivative(lambda a: (a["x"], None), lambda s, dy: {"y": dy}, {"x": x})
     report = check.derivative(lambda a: (a["x"], None), lambda s, dy: {"x": dy[:1]}, {"x": x})
     assert "dx has shape (1,), x has (2,)" in str(report) and not report.ok
-    for low in (lambda a: (a["x"].astype("float32") ** 2, a["x"])), lambda a: (a["x"] ** 2, a["x"].astype("float32")):
-        with pytest.raises(ValueError, match="gives float32 for float64; allowed: float64, or a tolerance"):
-            check.derivative(low, lambda x, dy: {"x": 2 * x * dy.astype(x.dtype)}, {"x": x}, method="finite")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

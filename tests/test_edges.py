@@ -328,7 +328,7 @@ def test_a_recomputed_layer_stands_in_a_block():
     ({"x": np.ones(3)}, lambda i: (i["x"] * 2, None), lambda _, dy: 2 * dy,
      "backward returned a ndarray; allowed: {name: gradient}"),
     ({"n": np.ones(3, int)}, lambda i: (i["n"] * 2.0, None), lambda _, dy: {},
-     "inputs are n; allowed: at least one of floats, no constant"),
+     "inputs are n; allowed: one of floats, not empty, no constant"),
 ])
 def test_a_derivative_that_would_compare_nothing_or_nonsense_is_refused(inputs, forward, backward, words):
     with pytest.raises(ValueError) as caught:

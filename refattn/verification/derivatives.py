@@ -1,23 +1,28 @@
 """Is a backward the derivative of its forward?"""
 
-from functools import partial
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from ..checks import check_choice
 from ..xp import array_module, to_host
 from .deviation import Deviation, deviation
 
-STEP = {"complex": 1e-30, "finite": 1e-3}
+COMPLEX = 1e-30                # the complex step
 TOLERANCE = {"complex": 1e-12, "finite": 1e-9}
-DOUBTED = 1e-6                 # a complex step that says so much against a backward is held against finite differences
-NEAR = 1e-6                    # the step of differences that a complex step in favour of one is held against
+FIVE = 4e-4                    # of the largest entry of an input: the step of five-point differences,
+FINER = 0.25 ** np.arange(3, 13)       # and of those that are asked where these do not agree
+NEAR = 1e-6                    # that of slopes to both sides
+OFF = 10                       # times what finer differences change one another, they may be off
+LOW = 100                      # times the rounding of float32, say, where results are no float64
+SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
 
 
 class Derivative(NamedTuple):
-    """What was found: one Deviation for each input, and the tolerance they are held to."""
+    """What was found: one Deviation for each input, and the tolerance that each is held to."""
     errors: dict[str, Deviation]
-    tolerance: float
+    tolerance: dict[str, float]
 
     @property
     def error(self) -> Deviation:
@@ -27,11 +32,12 @@ class Derivative(NamedTuple):
     @property
     def ok(self) -> bool:
         """Whether every gradient is the derivative."""
-        return self.error <= self.tolerance
+        return all(error <= self.tolerance[name] for name, error in self.errors.items())
 
     def __str__(self):
         return "\n".join(f"d{name}: relative error {error:.1e}, " + (
-            "agrees" if error <= self.tolerance else f"WRONG: {error.where}") for name, error in self.errors.items())
+            "agrees" if error <= self.tolerance[name] else f"WRONG: {error.where}")
+                         for name, error in self.errors.items())
 
 
 def as_tuple(y) -> tuple:
@@ -69,94 +75,173 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
 
     Method "complex", the step f(x + ih).imag / h, has no cancellation, so 1e-12 is asked for; all float inputs become
     complex together, hence forward must take complex numbers and compare only real parts.  "finite" (five-point,
-    1e-9) asks nothing of it.  Without a method it is the complex step, and finite differences where forward refuses
-    complex numbers, gives real ones for them or, as with an abs inside, is not analytic: where a backward that is off
-    by more than 1e-6 in the complex step is so by less than a thousandth of that in differences, or where in a random
-    direction the slopes to both sides agree with one another and not with the complex step.
-    All of it is asked in float64, to which float inputs are raised.  Inputs of up to `entries` numbers are checked
-    entry by entry, larger ones in as many random directions as `directions`.  Integer and boolean arrays, None, and
-    names in `constants` are not differentiated.  Raises ValueError for an unknown method, a gradient that is missing,
-    inputs of which none is to be differentiated, results in a lower precision unless a tolerance is given, and, with
-    method "complex", a forward that gives real numbers for complex ones.
+    1e-9) asks nothing of it.  Where such differences do not agree with a gradient, further ones are asked, of steps
+    from 1/64 of the input's largest entry to a millionth of that; the slope is where they change one another least, and
+    ten times that change is allowed.  At a kink any slope between those to both sides is right.
+    Without a method it is the complex step, and finite differences for an input along which forward refuses complex
+    numbers, gives real ones for them or, as with an abs inside, is not analytic: where the two do not agree, or where
+    in a random direction the slopes to both sides agree with one another and not with the complex step.
+
+    All of it is asked in float64, to which float inputs are raised; of results in float32, say, a hundred times its
+    rounding is asked for.  Inputs of up to `entries` numbers are checked entry by entry, larger ones in as many random
+    directions as `directions`.  Integer and boolean arrays, None, and names in `constants` are not differentiated.
+    Raises ValueError for an unknown method, a gradient that is missing, inputs of which none is to be differentiated,
+    results that are not as described, not finite, or others when asked again, a pair that changes what it is given,
+    differences that do not settle, and, with method "complex", a forward that gives real numbers for complex ones.
     """
-    if method not in (*STEP, None):
-        raise ValueError(f"method {method!r} is unknown; allowed: None, {', '.join(STEP)}")
-    rng = np.random.default_rng(0) if rng is None else rng
-    inputs = {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()}
-    if method is None:
-        told = partial(derivative, forward, backward, inputs, constants=constants, entries=entries,
-                       directions=directions, tolerance=tolerance)
-        seed = rng.integers(2**63)
-        try:
-            found = told(rng=np.random.default_rng(seed), method="complex")
-            good = found.error <= DOUBTED or found.ok
-            if good and _analytic(forward, inputs, found.errors, np.random.default_rng(seed)):
-                return found
-        except Exception:                                   # whatever it raises, finite differences raise it again
-            return told(rng=np.random.default_rng(seed), method="finite")
-        finite = told(rng=np.random.default_rng(seed), method="finite")
-        return finite if good or finite.error <= 1e-3 * found.error else found
-    output, saved = forward(inputs)
-    upstream = random_like(output, rng)
-    gradients = backward(saved, upstream)
-    if not isinstance(gradients, dict):
-        raise ValueError(f"backward returned a {type(gradients).__name__}; allowed: {{name: gradient}}")
-    low = [x.dtype for x in (*as_tuple(output), *gradients.values()) if is_float(x) and x.dtype.itemsize < 8]
-    if low and tolerance is None:
-        raise ValueError(f"forward or backward gives {low[0]} for float64; allowed: float64, or a tolerance")
-    weights = [to_host(x) for x in as_tuple(upstream)]
-    slope, errors = _complex_slope if method == "complex" else _finite_slope, {}
-    asked = {name: x for name, x in inputs.items() if is_float(x) and name not in constants}
-    if not asked:
-        raise ValueError(f"inputs are {', '.join(inputs) or 'none'}; allowed: at least one of floats, no constant")
-    for name, x in ((name, x) for name, x in asked.items() if x.size):
-        if gradients.get(name) is None:
-            raise ValueError(f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}")
-        g = to_host(gradients[name])
+    check_choice("method", method, (None, *TOLERANCE))
+    _need(isinstance(inputs, Mapping), f"inputs is a {type(inputs).__name__}; allowed: {{name: array}}")
+    _need(not isinstance(constants, str), f"constants is {constants!r}; allowed: a tuple of names")
+    _need(tolerance is None or isinstance(tolerance, int | float) and tolerance >= 0,
+          f"tolerance is {tolerance!r}; allowed: None, or a number from 0")
+    of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
+    gradients = of.gradients(backward, np.random.default_rng(0 if rng is None else rng))
+    asked = {name: x for name, x in of.inputs.items() if is_float(x) and x.size and name not in constants}
+    _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
+    errors, allowed = {}, {}
+    for name, x in asked.items():
+        _need(name in gradients,
+              f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}")
+        g, allowed[name] = to_host(gradients[name]), 0.0
         if g.shape != x.shape:
             errors[name] = Deviation(np.inf, f"d{name} has shape {g.shape}, {name} has {x.shape}")
             continue
-        whole = x.size > entries
-        steps = rng.standard_normal((directions, x.size)) / x.size ** 0.5 if whole else np.eye(x.size)
-        slopes = np.array([slope(forward, weights, inputs, name, step.reshape(x.shape)) for step in steps])
-        words = f": backward {{}}, {'complex step' if method == 'complex' else 'finite differences'} {{}}"
-        errors[name] = (deviation(f"d{name} along direction ", steps @ g.ravel(), slopes, words=words) if whole else
-                        deviation(f"d{name}", g, slopes.reshape(x.shape), words=words))
-    return Derivative(errors, TOLERANCE[method] if tolerance is None else tolerance)
+        steps = np.eye(x.size) if x.size <= entries else of.rng.standard_normal((directions, x.size)) / x.size ** 0.5
+        whole = len(steps) == x.size <= entries
+        claimed = g.ravel() if whole else steps @ g.ravel()
+        steps = steps.reshape(-1, *x.shape)
+        slopes, by = of.slopes(name, steps, claimed, method, tolerance)
+        words = f": backward {{}}, {'complex step' if by == 'complex' else 'finite differences'} {{}}"
+        errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), words=words) if whole else
+                        deviation(f"d{name} along direction ", claimed, slopes, words=words))
+        allowed[name] = max(TOLERANCE[by], LOW * of.rounding) if tolerance is None else tolerance
+    return Derivative(errors, allowed)
 
 
-def _value(forward, weights, inputs, name, step):
-    y = as_tuple(forward(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})[0])
-    return sum((w * to_host(part)).sum() for w, part in zip(weights, y, strict=True))
+def _need(fact, words) -> None:
+    if not fact:
+        raise ValueError(words)
 
 
-def _complex_slope(forward, weights, inputs, name, direction):
-    lifted = {n: x.astype("complex128") if is_float(x) else x for n, x in inputs.items()}
-    h = STEP["complex"]
-    value = _value(forward, weights, lifted, name, 1j * h * direction)
-    if not np.iscomplexobj(value):
-        raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method None, 'finite'")
-    return value.imag / h
+class _Slopes:
+    """Slopes of sum(weights * output) along directions of the inputs."""
+    def __init__(self, forward, inputs):
+        self.forward, self.inputs = forward, inputs
+        self.lifted = {n: x.astype("complex128") if is_float(x) else x for n, x in inputs.items()}
 
+    def gradients(self, backward, rng) -> dict:
+        """Those of the backward, for random weights."""
+        self.rng, before = rng, {n: to_host(x).copy() for n, x in self.inputs.items() if is_float(x)}
+        result = self.forward(self.inputs)
+        _need(isinstance(result, tuple | list) and len(result) == 2,
+              f"forward returned a {type(result).__name__}; allowed: output, saved")
+        output, saved = result
+        for y in as_tuple(output):
+            _need(hasattr(y, "shape"), f"forward returned an output that is a {type(y).__name__}; allowed: arrays")
+        first = [to_host(y).copy() for y in as_tuple(output)]
+        _need(all(np.isfinite(y).all() for y in first), "forward gave NaN or infinite numbers; allowed: finite ones")
+        upstream = random_like(output, rng)
+        self.weights = [to_host(x).copy() for x in as_tuple(upstream)]
+        gradients = backward(saved, upstream)
+        _need(isinstance(gradients, dict),
+              f"backward returned a {type(gradients).__name__}; allowed: {{name: gradient}}")
+        gradients = {name: g for name, g in gradients.items() if g is not None}
+        for name, g in gradients.items():
+            _need(hasattr(g, "shape"), f"backward returned d{name} as a {type(g).__name__}; allowed: an array")
+        for name, x in before.items():
+            _need(np.array_equal(x, to_host(self.inputs[name])),
+                  f"{name} was changed in place; allowed: it stays as it is")
+        _need(all(map(np.array_equal, self.weights, map(to_host, as_tuple(upstream)))),
+              "the gradient of the output was changed in place; allowed: it stays as it is")
+        self.size = sum(np.abs(w * y).sum() for w, y in zip(self.weights, first, strict=True))
+        again = as_tuple(self.forward(self.inputs)[0])
+        _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, again, strict=True)),
+              "forward answers differently when asked again; allowed: the same for the same inputs")
+        self.rounding = max(np.finfo(x.dtype).eps for x in (*as_tuple(output), *gradients.values()) if is_float(x))
+        return gradients
 
-def _analytic(forward, inputs, names, rng) -> bool:
-    """Whether no input's slopes to both sides speak against its complex step; at a kink, where they differ, none do."""
-    outputs = as_tuple(forward(inputs)[0])
-    weights = [rng.standard_normal(y.shape) for y in outputs]
-    rounding = 1e-8 * sum((np.abs(w) * np.abs(to_host(y))).sum() for w, y in zip(weights, outputs, strict=True))
-    for name in names:
-        direction = rng.standard_normal(inputs[name].shape)
-        left, here, right = (_value(forward, weights, inputs, name, h * direction) for h in (-NEAR, 0, NEAR))
-        sides = (here - left) / NEAR, (right - here) / NEAR
-        step = _complex_slope(forward, weights, inputs, name, direction)
-        gap = abs(sum(sides) / 2 - step)
-        if gap > 10 * abs(sides[0] - sides[1]) and gap > 1e-4 * max(map(abs, (*sides, step))) + rounding:
-            return False
-    return True
+    def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
+        """The slopes along the steps, and what they were found by: "complex" steps or "finite" differences."""
+        exact = None if method == "finite" else self.exact(name, steps, method)
+        if method == "complex" or exact is not None and (
+                deviation("", claimed, exact) <= TOLERANCE["complex"] and self.analytic(name)):
+            return exact, "complex"
+        claims, tolerance = [claimed] if exact is None else [claimed, exact], tolerance or TOLERANCE["finite"]
+        found, off = self.differences(name, steps, claims, tolerance)
+        if exact is not None and (np.abs(exact - found) <= 1e-6 * np.abs(found).max() + OFF * off).all():
+            return exact, "complex"
+        apart = np.abs(claimed - found)
+        return np.where((apart > tolerance * np.abs(found).max()) & (apart <= OFF * off), claimed, found), "finite"
 
+    def exact(self, name, steps, method):
+        """The slopes by complex steps; None, or with method "complex" what was raised, where there are none."""
+        try:
+            return np.array([self.complex(name, step) for step in steps])
+        except Exception:                                   # whatever it raises, finite differences raise it again
+            if method:
+                raise
+            return None
 
-def _finite_slope(forward, weights, inputs, name, direction):
-    h = STEP["finite"]
-    near, far = ((_value(forward, weights, inputs, name, n * h * direction) -
-                  _value(forward, weights, inputs, name, -n * h * direction)) / (2 * n * h) for n in (1, 2))
-    return (4 * near - far) / 3
+    def differences(self, name, steps, claims, tolerance):
+        """Slopes by finite differences, and how far each may be off where it is none of those that are claimed."""
+        scale = float(np.abs(to_host(self.inputs[name])).max()) or 1.0
+        with np.errstate(all="ignore"):
+            found, off = np.array([self.finite(name, step, FIVE * scale) for step in steps]), np.zeros(len(steps))
+            near = tolerance * np.abs(found[np.isfinite(found)]).max(initial=0)
+            for i in np.flatnonzero(~np.all([np.abs(x - found) <= near for x in claims], axis=0)):
+                found[i], off[i] = self.finer(name, steps[i], scale, claims[0][i])
+        largest = max(np.abs(found[np.isfinite(found)]).max(initial=0), 1e-4 * self.size / scale)
+        _need(((np.abs(claims[0] - found) > OFF * off) | (OFF * off <= SETTLED * largest)).all(),
+              f"differences of forward along {name} do not settle on slopes; allowed: a forward that is continuous and "
+              f"finite around its inputs, in more than half precision; for many inputs at kinks, as 0 under a relu, "
+              f"greater `entries`, to ask one by one")
+        return found, off
+
+    def finer(self, name, step, scale, claimed) -> tuple[float, float]:
+        """The slope along a step by differences of many sizes, and how far it may be off.
+
+        At a kink, where slopes to both sides stay apart, it is the one between them that is nearest to the claimed.
+        """
+        sides = np.array([self.sides(name, step, scale * NEAR / n) for n in (1, 4, 16)])
+        gaps = np.abs(np.diff(sides)).ravel()
+        if 1e-3 * np.abs(sides).max() < gaps.min() and gaps.max() < 2 * gaps.min():
+            kinks = np.count_nonzero(step)                  # of several entries slopes are no bounds
+            return np.clip(claimed, *sorted(sides[-1])), 1e-4 * np.abs(sides).max() / OFF if kinks == 1 else np.inf
+        found = np.array([self.finite(name, step, scale * h) for h in FINER])
+        change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
+        off = np.maximum(np.maximum(change[1:], change[:-1]), self.rounding * self.size / (scale * FINER[1:-1]))
+        return found[off.argmin() + 1], off.min()
+
+    def analytic(self, name) -> bool:
+        """Whether slopes to both sides do not speak against a complex step; at a kink, where they differ, none do."""
+        direction = self.rng.standard_normal(self.inputs[name].shape)
+        scale = float(np.abs(to_host(self.inputs[name])).max()) or 1.0
+        left, right = self.sides(name, direction, NEAR * scale)
+        step = self.complex(name, direction)
+        gap = abs((left + right) / 2 - step)
+        clear = 1e-4 * max(map(abs, (left, right, step))) + 1e-8 * self.size / scale
+        return not gap > max(10 * abs(left - right), clear)
+
+    def value(self, name, step) -> float:
+        """The sum where `step` is added to an input."""
+        inputs = self.lifted if np.iscomplexobj(step) else self.inputs
+        y = self.forward(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})[0]
+        return sum((w * to_host(part)).sum() for w, part in zip(self.weights, as_tuple(y), strict=True))
+
+    def complex(self, name, direction) -> float:
+        """By one complex step."""
+        value = self.value(name, 1j * COMPLEX * direction)
+        if not np.iscomplexobj(value):
+            raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method None, 'finite'")
+        return value.imag / COMPLEX
+
+    def finite(self, name, direction, h) -> float:
+        """By five points, two to each side."""
+        near, far = ((self.value(name, n * h * direction) - self.value(name, -n * h * direction)) / (2 * n * h)
+                     for n in (1, 2))
+        return (4 * near - far) / 3
+
+    def sides(self, name, direction, h) -> tuple[float, float]:
+        """To the left and to the right."""
+        left, here, right = (self.value(name, n * h * direction) for n in (-1, 0, 1))
+        return (here - left) / h, (right - here) / h

@@ -1,0 +1,138 @@
+"""`check.derivative` calls no right pair wrong, however hard its slopes are to find, and no wrong one right."""
+
+import re
+
+import numpy as np
+import pytest
+
+from refattn import check
+from refattn.attention import VARIANTS
+
+
+def real(f):
+    """f of the real parts: the complex step sees nothing of it."""
+    return lambda a: f({n: np.real(x) for n, x in a.items()})
+
+
+def page(name, *names):
+    """A variant's pair, as one of real numbers."""
+    row = VARIANTS[name]
+    return (real(lambda a: row.forward(*(a[n] for n in "qkv"), bias=a.get("bias"))),
+            lambda saved, do: dict(zip(names, row.backward(saved, do), strict=False)))
+
+
+def unit(a):
+    return a["x"] / np.linalg.norm(a["x"], axis=-1, keepdims=True), a["x"]
+
+
+def unit_backward(x, do):
+    r = np.linalg.norm(x, axis=-1, keepdims=True)
+    return {"x": do / r - x * (do * x).sum(-1, keepdims=True) / r**3}
+
+
+def layer_norm(a):
+    n = (a["x"] - a["x"].mean(-1, keepdims=True)) / np.sqrt(a["x"].var(-1, keepdims=True))    # of abs, not analytic
+    return n * a["w"], (a["x"], n, a["w"])
+
+
+def layer_norm_backward(saved, do):
+    x, n, w = saved
+    dn = do * w
+    dx = (dn - dn.mean(-1, keepdims=True) - n * (dn * n).mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    return {"x": dx, "w": (do * n).sum(0)}
+
+
+def elementwise(f, slope):
+    return real(lambda a: (f(a["x"]), a["x"])), lambda x, do: {"x": do * slope(x)}
+
+
+def softmax(a):
+    e = np.exp(np.float32(a["x"]))
+    p = e / e.sum(-1, keepdims=True)
+    return p, p
+
+
+RELU = elementwise(lambda x: np.maximum(x, 0), lambda x: x > 0)
+LOG = elementwise(np.log, lambda x: 1 / x)
+PAIRS = {                      # forward and backward, inputs, and a factor that shows
+    "a relu's kinks inside": (page("hyla", "q", "k", "v"), lambda g: {n: g((2, 16, 4, 8)) for n in "qkv"}, 1e-6),
+    "a gradient of zero": (page("softmax", "q", "k", "v", "bias"), lambda g: {
+        "q": g((2, 5, 3, 4)), "k": g((2, 6, 3, 4)), "v": g((2, 6, 3, 4)), "bias": g((3, 5, 1))}, 1e-6),
+    "zeros under a relu": (RELU, lambda g: {"x": np.round(g((3, 6)))}, 1e-3),
+    "small inputs": ((unit, unit_backward), lambda g: {"x": 0.02 * g((3, 6))}, 1e-6),
+    "tiny inputs": ((unit, unit_backward), lambda g: {"x": 1e-5 * g((3, 6))}, 1e-6),
+    "small inputs, by directions": ((unit, unit_backward), lambda g: {"x": 0.02 * g((30, 6))}, 1e-6),
+    "large inputs": (elementwise(lambda x: np.tanh(x / 1e4), lambda x: (1 - np.tanh(x / 1e4) ** 2) / 1e4),
+                     lambda g: {"x": 1e4 * g((3, 6))}, 1e-6),
+    "far from zero": ((real(layer_norm), layer_norm_backward), lambda g: {"x": g((4, 6)) + 1e5, "w": g(6)}, 1e-3),
+    "not analytic": ((layer_norm, layer_norm_backward), lambda g: {"x": g((4, 6)), "w": g(6)}, 1e-6),
+    "near the edge of the domain": (LOG, lambda g: {"x": np.abs(g(9)) ** 3 + 1e-4}, 1e-6),
+    "clipped": (elementwise(lambda x: np.clip(x, -1, 1), lambda x: np.abs(x) < 1), lambda g: {
+        "x": np.round(2 * g((3, 6))) / 2}, 1e-3),
+    "float32 inside": ((real(softmax), lambda p, do: {"x": p * (do - (p * do).sum(-1, keepdims=True))}),
+                       lambda g: {"x": g((3, 6))}, 0.05),
+}
+
+
+@pytest.mark.parametrize("method", [None, "finite"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_right_pair_is_not_called_wrong_and_one_off_by_a_factor_is(name, method):
+    (forward, backward), make, factor = PAIRS[name]
+    for seed in range(4):
+        inputs = make(np.random.default_rng(seed).standard_normal)
+        report = check.derivative(forward, backward, inputs, method=method, rng=seed + 1000)
+        assert report.ok, f"seed {seed}: {report}"
+        for wrong in list(inputs)[:1]:
+            spoiled = check.derivative(forward, lambda saved, do, wrong=wrong: {
+                n: g * (1 + factor * (n == wrong)) for n, g in backward(saved, do).items()}, inputs, method=method,
+                rng=seed + 1000)
+            assert [n for n, e in spoiled.errors.items() if e > spoiled.tolerance[n]] == [wrong], f"{seed}: {spoiled}"
+
+
+def test_a_wrong_gradient_does_not_speak_against_another():
+    g = np.random.default_rng(0).standard_normal
+    report = check.derivative(layer_norm, lambda s, do: layer_norm_backward(s, do) | {"w": (do * s[0]).sum(0)},
+                              {"x": g((4, 6)), "w": g(6)})
+    assert re.fullmatch(r"dx: relative error .*, agrees\ndw: relative error .*, WRONG: dw\[.\]: backward .*, complex "
+                        r"step .*", str(report))
+
+
+def test_many_inputs_at_kinks_are_asked_one_by_one_or_not_at_all():
+    x = {"x": np.round(np.random.default_rng(0).standard_normal((30, 60)))}
+    with pytest.raises(ValueError, match="differences of forward along x do not settle on slopes.*greater `entries`"):
+        check.derivative(*RELU, x)
+    assert check.derivative(*RELU, x, entries=1_800).ok
+    forward = RELU[0]
+    assert not check.derivative(forward, lambda x, do: {"x": do * (x > 0) * (1 + 1e-3 * (x == 1))}, x, entries=1_800).ok
+
+
+def square(a):
+    return a["x"] ** 2, a["x"]
+
+
+def square_backward(x, do):
+    return {"x": 2 * x * do}
+
+
+NOISE = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("forward, backward, options, words", [
+    (lambda a: a["x"] ** 2, square_backward, {}, "forward returned a ndarray; allowed: output, saved"),
+    (lambda a: ([a["x"]], 0), square_backward, {}, "forward returned an output that is a list; allowed: arrays"),
+    (lambda a: (a["x"] * NOISE.random(), a["x"]), square_backward, {}, "forward answers differently when asked again"),
+    (lambda a: (a["x"].__imul__(2), a["x"]), square_backward, {}, "x was changed in place; allowed: it stays as it is"),
+    (lambda a: (a["x"] / 0, a["x"]), square_backward, {}, "forward gave NaN or infinite numbers; allowed: finite ones"),
+    (square, lambda x, do: {"x": np.multiply(do, 2 * x, out=do)}, {}, "the gradient of the output was changed"),
+    (square, lambda x, do: {"x": None, "y": do}, {}, "backward returned no gradient of x; it returned y"),
+    (square, lambda x, do: {"x": [1.0]}, {}, "backward returned dx as a list; allowed: an array"),
+    (square, square_backward, {"constants": "x"}, "constants is 'x'; allowed: a tuple of names"),
+    (square, square_backward, {"tolerance": "1e-3"}, "tolerance is '1e-3'; allowed: None, or a number from 0"),
+    (square, square_backward, {"tolerance": -1}, "tolerance is -1; allowed: None, or a number from 0"),
+    (square, square_backward, {"inputs": np.ones(3)}, "inputs is a ndarray; allowed: {name: array}"),
+    (square, square_backward, {"inputs": {"x": np.ones((0, 3))}}, "inputs are x; allowed: one of floats, not empty"),
+])
+def test_a_pair_that_cannot_be_judged_gets_one_line(forward, backward, options, words):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=re.escape(words)) as error:
+        check.derivative(forward, backward, **{"inputs": {"x": np.full((2, 3), 1.5)}, **options})
+    assert "\n" not in str(error.value)
