@@ -5,6 +5,7 @@ forward is seen from differences of its own outputs.  Then every single mistake 
 formulas of the page is held against all answers: a mistake is named only if it explains each of them.
 """
 
+from contextlib import suppress
 from copy import copy
 from typing import NamedTuple
 
@@ -77,6 +78,11 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         for words, first in CAUSAL.items():
             if call.report(masked(call.of, asked["all"].inputs, first), asked["all"].theirs).ok:
                 return Diagnosis(worst.comparison, words)
+    swapped = call.layout.translate(str.maketrans("th", "ht"))
+    with suppress(ValueError):                              # what such a call may raise
+        other = Call(theirs, variant, dtype, swapped, bias, keep, dropout, causal, naive)
+        if wrong.get("o") and call.of.arrays and other.report(*other(asked["all"].inputs)).ok:
+            return Diagnosis(worst.comparison, f"right if its arrays are in another order: layout={swapped!r}")
     if not any(wrong[n] for n in wrong if n != "lse"):
         words = f"line (2) of softmax, {pattern(worst, 'lse').replace(':', ' = log(sum(exp(s1) * keep)):', 1)}"
         return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,))

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice
+from ..checks import check_choice, check_switches
 from ..refusals import unknown
 from ..verification import rounding
 from ..verification.rounding import UNIT
@@ -110,8 +110,8 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v. A row of
               `verification.cases` keeps its own sizes and axes, whatever sizes and layout say
 
-    One query (number 1), or sequence 1 of a row's x, is a hundred times smaller than the others: there an epsilon
-    shows.  The kernel is called twice, and both answers are judged.  A row draws its options by chance, so it is called
+    One query (number 1), or sequence 1 of a row's x, whose mean is near 0, is a hundred times smaller than the others:
+    there an epsilon shows.  The kernel is called twice, and both answers are judged.  A row draws its options by chance, so it is called
     with further draws that show those left out, as far as it takes them.  The error bar of each entry is measured
     (`verification.rounding`); the report's last line says how.
 
@@ -162,12 +162,13 @@ class Call:
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         dtype = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]     # np.float32, torch.float32
         check_choice("dtype", dtype, UNIT)
+        check_switches({"causal": causal, "naive": naive}, "causal", "naive")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
             raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function{mapping}")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
-        self.axes = ["bthd".index(x) for x in layout]
+        self.layout, self.axes = "".join(layout), ["bthd".index(x) for x in layout]
 
     def draw(self, sizes=None, seed=0, **forms) -> dict:
         """Inputs, without those options of a row that the kernel does not take."""
@@ -219,8 +220,8 @@ class Call:
                   for n, x in inputs.items()}
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
-        odd = not all(self.takes([n], some=True) for n in less)                         # told without a word of do
-        return arrays, less if (odd or self.takes(less, arrays)) and not self.takes(handed, arrays) else handed
+        told = self.takes(less, arrays) or not all(self.takes([n], some=True) for n in less)    # of an option
+        return arrays, less if told and not self.takes(handed.keys() - less.keys(), some=True) else handed
 
     def __call__(self, inputs) -> tuple[dict, dict]:
         """(inputs, results)."""
@@ -232,8 +233,9 @@ class Call:
             at = [x for x in extract_tb(e.__traceback__)[1:] if "-packages" not in x.filename]
             told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
             where = f", {at[-1].filename}:{at[-1].lineno}" if at else ""
+            order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
             raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}; it is called as "
-                             f"theirs({told})") from e
+                             f"theirs({told}){order}") from e
         for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
             if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
                 raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
@@ -273,7 +275,13 @@ class Call:
                              f"least one of o, dq, dk, dv")
         arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
+        low = arrays["bias"].max(-1, initial=-np.inf).min(initial=0) if "bias" in arrays else 0
+        if low > -np.inf and low * min(UNIT[self.dtype], UNIT["float32"]) < -0.01:
+            raise ValueError(f"theirs has a bias of {low:.2g} at every key of a query, beside which {self.dtype} loses "
+                             f"the scores; allowed: keep for what is not attended to")
         for n, x in inputs.items():
+            if not x.size:
+                raise ValueError(f"theirs has {n} of shape {np.shape(theirs[n])}; allowed: at least one entry")
             if not np.isfinite(x).all():
                 instead = ", and keep for what is not attended to" if n == "bias" else ""
                 raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers{instead}")
@@ -344,7 +352,7 @@ def host(name, x):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        what = x.flat[0] if x.dtype == object else x.dtype
+        what = x.dtype if x.dtype != object else f"objects such as {x.flat[0]!r}" if x.ndim else x.flat[0]
         other = f", or a mapping without {name}" if what is None else ""
         raise ValueError(f"theirs gave {name} as {what}; allowed: real numbers{other}")
     return x if x.dtype == bool or name == "keep" else x.astype(np.float64)     # a keep of numbers is refused later
