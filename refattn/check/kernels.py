@@ -111,9 +111,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               `verification.cases` keeps its own sizes and axes, whatever sizes and layout say
 
     One query (number 1), or sequence 1 of a row's x, whose mean is near 0, is a hundred times smaller than the others:
-    there an epsilon shows.  The kernel is called twice, and both answers are judged.  A row draws its options by chance, so it is called
-    with further draws that show those left out, as far as it takes them.  The error bar of each entry is measured
-    (`verification.rounding`); the report's last line says how.
+    there an epsilon shows.  The kernel is called twice, and both answers are judged.  A row draws its options by
+    chance, so it is called with further draws that show those left out, as far as it takes them.  The error bar of each
+    entry is measured (`verification.rounding`); the report's last line says how.
 
     Raises ValueError for unknown names, options beside a mapping, results that are not as described, and a kernel that
     raises, changes its inputs or answers differently when asked again; TypeError for a keep that is not of booleans.
