@@ -1,6 +1,7 @@
 """Is a backward the derivative of its forward?"""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -128,6 +129,7 @@ class _Slopes:
     def __init__(self, forward, inputs):
         self.forward, self.inputs = forward, inputs
         self.lifted = {n: x.astype("complex128") if is_float(x) else x for n, x in inputs.items()}
+        self.scale = {n: float(np.abs(to_host(x)).max(initial=0)) or 1.0 for n, x in inputs.items() if is_float(x)}
 
     def gradients(self, backward, rng) -> dict:
         """Those of the backward, for random weights."""
@@ -162,7 +164,9 @@ class _Slopes:
 
     def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
         """The slopes along the steps, and what they were found by: "complex" steps or "finite" differences."""
-        exact = None if method == "finite" else self.exact(name, steps, method)
+        exact = None
+        with suppress(*[Exception] * (method is None)):     # whatever it raises, finite differences raise it again
+            exact = None if method == "finite" else np.array([self.complex(name, step) for step in steps])
         if method == "complex" or exact is not None and (
                 deviation("", claimed, exact) <= TOLERANCE["complex"] and self.analytic(name)):
             return exact, "complex"
@@ -173,18 +177,9 @@ class _Slopes:
         apart = np.abs(claimed - found)
         return np.where((apart > tolerance * np.abs(found).max()) & (apart <= OFF * off), claimed, found), "finite"
 
-    def exact(self, name, steps, method):
-        """The slopes by complex steps; None, or with method "complex" what was raised, where there are none."""
-        try:
-            return np.array([self.complex(name, step) for step in steps])
-        except Exception:                                   # whatever it raises, finite differences raise it again
-            if method:
-                raise
-            return None
-
     def differences(self, name, steps, claims, tolerance):
         """Slopes by finite differences, and how far each may be off where it is none of those that are claimed."""
-        scale = float(np.abs(to_host(self.inputs[name])).max()) or 1.0
+        scale = self.scale[name]
         with np.errstate(all="ignore"):
             found, off = np.array([self.finite(name, step, FIVE * scale) for step in steps]), np.zeros(len(steps))
             near = tolerance * np.abs(found[np.isfinite(found)]).max(initial=0)
@@ -215,12 +210,10 @@ class _Slopes:
     def analytic(self, name) -> bool:
         """Whether slopes to both sides do not speak against a complex step; at a kink, where they differ, none do."""
         direction = self.rng.standard_normal(self.inputs[name].shape)
-        scale = float(np.abs(to_host(self.inputs[name])).max()) or 1.0
-        left, right = self.sides(name, direction, NEAR * scale)
+        left, right = self.sides(name, direction, NEAR * self.scale[name])
         step = self.complex(name, direction)
-        gap = abs((left + right) / 2 - step)
-        clear = 1e-4 * max(map(abs, (left, right, step))) + 1e-8 * self.size / scale
-        return not gap > max(10 * abs(left - right), clear)
+        clear = 1e-4 * max(map(abs, (left, right, step))) + 1e-8 * self.size / self.scale[name]
+        return not abs((left + right) / 2 - step) > max(10 * abs(left - right), clear)
 
     def value(self, name, step) -> float:
         """The sum where `step` is added to an input."""
