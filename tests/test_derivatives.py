@@ -67,6 +67,16 @@ PAIRS = {                      # forward and backward, inputs, and a factor that
     "far from zero": ((real(layer_norm), layer_norm_backward), lambda g: {"x": g((4, 6)) + 1e5, "w": g(6)}, 1e-3),
     "not analytic": ((layer_norm, layer_norm_backward), lambda g: {"x": g((4, 6)), "w": g(6)}, 1e-6),
     "near the edge of the domain": (LOG, lambda g: {"x": np.abs(g(9)) ** 3 + 1e-4}, 1e-6),
+    "entries of many sizes": (elementwise(lambda x: np.log(np.abs(x)), lambda x: 1 / x), lambda g: {
+        "x": 10.0 ** np.arange(-8, 9, 2) * g(9)}, 1e-6),
+    "rows of many sizes": ((unit, unit_backward), lambda g: {
+        "x": 10.0 ** np.arange(-8, 9, 4)[:, None] * g((5, 4))}, 1e-6),
+    "rows of many sizes, by directions": ((unit, unit_backward), lambda g: {
+        "x": 10.0 ** np.linspace(-8, 8, 50)[:, None] * g((50, 4))}, 1e-3),
+    "near a kink": (RELU, lambda g: {"x": 10.0 ** np.arange(-8, 9, 2) * g(9)}, 1e-6),
+    "far above its slopes": (elementwise(lambda x: 1e8 + x**2, lambda x: 2 * x), lambda g: {"x": g(9)}, 1e-3),
+    "steep at the edge": (elementwise(lambda x: x**0.3, lambda x: 0.3 * x**-0.7), lambda g: {
+        "x": np.abs(g(9)) ** 8}, 1e-3),
     "clipped": (elementwise(lambda x: np.clip(x, -1, 1), lambda x: np.abs(x) < 1), lambda g: {
         "x": np.round(2 * g((3, 6))) / 2}, 1e-3),
     "float32 inside": ((real(softmax), lambda p, do: {"x": p * (do - (p * do).sum(-1, keepdims=True))}),

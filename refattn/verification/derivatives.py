@@ -14,7 +14,7 @@ COMPLEX = 1e-30                # the complex step
 TOLERANCE = {"complex": 1e-12, "finite": 1e-9}
 FIVE = 4e-4                    # of the largest entry of an input: the step of five-point differences,
 FINER = 0.25 ** np.arange(3, 13)       # and of those that are asked where these do not agree
-NEAR = 1e-6                    # that of slopes to both sides
+NEAR = 1e-6                    # part of an entry: the step of slopes to both sides
 OFF = 10                       # times what finer differences change one another, they may be off
 LOW = 100                      # times the rounding of float32, say, where results are no float64
 SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
@@ -77,8 +77,9 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     Method "complex", the step f(x + ih).imag / h, has no cancellation, so 1e-12 is asked for; all float inputs become
     complex together, hence forward must take complex numbers and compare only real parts.  "finite" (five-point,
     1e-9) asks nothing of it.  Where such differences do not agree with a gradient, further ones are asked, of steps
-    from 1/64 of the input's largest entry to a millionth of that; the slope is where they change one another least, and
-    ten times that change is allowed.  At a kink any slope between those to both sides is right.
+    from 1/64 of the input's largest entry, or of the smallest that is moved, to a millionth of that; the slope is where
+    they change one another least, and ten times that change is allowed.  At a kink any slope between those to both
+    sides is right.
     Without a method it is the complex step, and finite differences for an input along which forward refuses complex
     numbers, gives real ones for them or, as with an abs inside, is not analytic: where the two do not agree, or where
     in a random direction the slopes to both sides agree with one another and not with the complex step.
@@ -107,11 +108,10 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         if g.shape != x.shape:
             errors[name] = Deviation(np.inf, f"d{name} has shape {g.shape}, {name} has {x.shape}")
             continue
-        steps = np.eye(x.size) if x.size <= entries else of.rng.standard_normal((directions, x.size)) / x.size ** 0.5
-        whole = len(steps) == x.size <= entries
+        whole = x.size <= entries
+        steps = np.eye(x.size) if whole else of.rng.standard_normal((directions, x.size)) / x.size ** 0.5
         claimed = g.ravel() if whole else steps @ g.ravel()
-        steps = steps.reshape(-1, *x.shape)
-        slopes, by = of.slopes(name, steps, claimed, method, tolerance)
+        slopes, by = of.slopes(name, steps.reshape(-1, *x.shape), claimed, method, tolerance)
         words = f": backward {{}}, {'complex step' if by == 'complex' else 'finite differences'} {{}}"
         errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), words=words) if whole else
                         deviation(f"d{name} along direction ", claimed, slopes, words=words))
@@ -139,7 +139,8 @@ class _Slopes:
               f"forward returned a {type(result).__name__}; allowed: output, saved")
         output, saved = result
         for y in as_tuple(output):
-            _need(hasattr(y, "shape"), f"forward returned an output that is a {type(y).__name__}; allowed: arrays")
+            _need(hasattr(y, "dtype") and y.dtype.kind != "c", f"forward returned an output that is a "
+                  f"{getattr(y, 'dtype', type(y).__name__)}; allowed: arrays of real numbers")
         first = [to_host(y).copy() for y in as_tuple(output)]
         _need(all(np.isfinite(y).all() for y in first), "forward gave NaN or infinite numbers; allowed: finite ones")
         upstream = random_like(output, rng)
@@ -155,11 +156,13 @@ class _Slopes:
                   f"{name} was changed in place; allowed: it stays as it is")
         _need(all(map(np.array_equal, self.weights, map(to_host, as_tuple(upstream)))),
               "the gradient of the output was changed in place; allowed: it stays as it is")
-        self.size = sum(np.abs(w * y).sum() for w, y in zip(self.weights, first, strict=True))
+        self.first = [w * y for w, y in zip(self.weights, first, strict=True)]
+        self.size = sum(np.abs(y).sum() for y in self.first)
         again = as_tuple(self.forward(self.inputs)[0])
         _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, again, strict=True)),
               "forward answers differently when asked again; allowed: the same for the same inputs")
-        self.rounding = max(np.finfo(x.dtype).eps for x in (*as_tuple(output), *gradients.values()) if is_float(x))
+        self.rounding = max(np.finfo(x.dtype).eps for x in (*as_tuple(output), *gradients.values(), 1.0 * first[0])
+                            if is_float(x))
         return gradients
 
     def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
@@ -184,7 +187,7 @@ class _Slopes:
             found, off = np.array([self.finite(name, step, FIVE * scale) for step in steps]), np.zeros(len(steps))
             near = tolerance * np.abs(found[np.isfinite(found)]).max(initial=0)
             for i in np.flatnonzero(~np.all([np.abs(x - found) <= near for x in claims], axis=0)):
-                found[i], off[i] = self.finer(name, steps[i], scale, claims[0][i])
+                found[i], off[i] = self.finer(name, steps[i], claims[0][i])
         largest = max(np.abs(found[np.isfinite(found)]).max(initial=0), 1e-4 * self.size / scale)
         _need(((np.abs(claims[0] - found) > OFF * off) | (OFF * off <= SETTLED * largest)).all(),
               f"differences of forward along {name} do not settle on slopes; allowed: a forward that is continuous and "
@@ -192,19 +195,31 @@ class _Slopes:
               f"greater `entries`, to ask one by one")
         return found, off
 
-    def finer(self, name, step, scale, claimed) -> tuple[float, float]:
+    def finer(self, name, step, claimed) -> tuple[float, float]:
         """The slope along a step by differences of many sizes, and how far it may be off.
 
         At a kink, where slopes to both sides stay apart, it is the one between them that is nearest to the claimed.
+        Where sizes below the smallest entry that is moved settle on another slope than those below the largest, theirs.
         """
-        sides = np.array([self.sides(name, step, scale * NEAR / n) for n in (1, 4, 16)])
+        moved, scale = np.abs(to_host(self.inputs[name])[step != 0]), self.scale[name]
+        far = zip(*(self.outputs(name, x * FINER[0] * step) for x in (-scale, scale)), self.first, strict=True)
+        rounding = self.rounding * sum(np.abs(y[a != b]).sum() for a, b, y in far)      # of outputs that feel the step
+        h = (moved.max() or scale) * NEAR
+        sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])
         gaps = np.abs(np.diff(sides)).ravel()
-        if 1e-3 * np.abs(sides).max() < gaps.min() and gaps.max() < 2 * gaps.min():
-            kinks = np.count_nonzero(step)                  # of several entries slopes are no bounds
-            return np.clip(claimed, *sorted(sides[-1])), 1e-4 * np.abs(sides).max() / OFF if kinks == 1 else np.inf
-        found = np.array([self.finite(name, step, scale * h) for h in FINER])
-        change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
-        off = np.maximum(np.maximum(change[1:], change[:-1]), self.rounding * self.size / (scale * FINER[1:-1]))
+        if gaps.max() < 2 * gaps.min() > 2 * max(1e-3 * np.abs(sides).max(), 100 * rounding / h):
+            # where several entries are moved, these are no bounds
+            return np.clip(claimed, *sorted(sides[-1])), 1e-5 * np.abs(sides).max() if moved.size == 1 else np.inf
+        (found, off), (near, its) = (self.settled(name, step, x, rounding)
+                                     for x in (scale, moved[moved > 0].min(initial=scale)))
+        apart = its < off or not abs(near - found) <= OFF * (off + its)
+        return (near, its) if apart and OFF * its <= SETTLED * abs(near) else (found, off)
+
+    def settled(self, name, step, scale, rounding) -> tuple[float, float]:
+        """The slope by differences of sizes below `scale` that change least, and how far it may be off."""
+        h = scale * FINER
+        change = np.nan_to_num(np.abs(np.diff(found := np.array([self.finite(name, step, x) for x in h]))), nan=np.inf)
+        off = np.maximum(np.maximum(change[1:], change[:-1]), rounding / h[1:-1])
         return found[off.argmin() + 1], off.min()
 
     def analytic(self, name) -> bool:
@@ -215,26 +230,26 @@ class _Slopes:
         clear = 1e-4 * max(map(abs, (left, right, step))) + 1e-8 * self.size / self.scale[name]
         return not abs((left + right) / 2 - step) > max(10 * abs(left - right), clear)
 
-    def value(self, name, step) -> float:
-        """The sum where `step` is added to an input."""
+    def outputs(self, name, step) -> list:
+        """Weight times output, where `step` is added to an input."""
         inputs = self.lifted if np.iscomplexobj(step) else self.inputs
         y = self.forward(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})[0]
-        return sum((w * to_host(part)).sum() for w, part in zip(self.weights, as_tuple(y), strict=True))
+        return [w * to_host(part) for w, part in zip(self.weights, as_tuple(y), strict=True)]
 
     def complex(self, name, direction) -> float:
         """By one complex step."""
-        value = self.value(name, 1j * COMPLEX * direction)
+        value = sum(y.sum() for y in self.outputs(name, 1j * COMPLEX * direction))
         if not np.iscomplexobj(value):
             raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method None, 'finite'")
         return value.imag / COMPLEX
 
     def finite(self, name, direction, h) -> float:
         """By five points, two to each side."""
-        near, far = ((self.value(name, n * h * direction) - self.value(name, -n * h * direction)) / (2 * n * h)
-                     for n in (1, 2))
-        return (4 * near - far) / 3
+        points = zip(*(self.outputs(name, n * h * direction) for n in (-2, -1, 1, 2)), strict=True)
+        return sum((8 * (c - b) - (d - a)).sum() for a, b, c, d in points) / (12 * h)
 
     def sides(self, name, direction, h) -> tuple[float, float]:
         """To the left and to the right."""
-        left, here, right = (self.value(name, n * h * direction) for n in (-1, 0, 1))
-        return (here - left) / h, (right - here) / h
+        moved = [self.outputs(name, n * h * direction) for n in (-1, 0, 1)]
+        left, right = (sum((y - x).sum() / h for x, y in zip(*pair, strict=True)) for pair in (moved[:2], moved[1:]))
+        return left, right
