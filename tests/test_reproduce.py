@@ -1,6 +1,7 @@
 """`refattn reproduce`: rendered tables say what the recorded runs say, fresh runs are reused, statistics are right."""
 
 import json
+import math
 import re
 import shutil
 import sys
@@ -53,7 +54,7 @@ def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
             if not len(values):
                 assert said == "never run"
             else:
-                middle = column.extreme(values) if column.extreme else values.mean()
+                middle = column.extreme(values) if column.extreme else math.fsum(values) / len(values)
                 spread = "" if column.extreme or len(values) == 1 else f" ± {values.std(ddof=1) / len(values)**0.5:.3f}"
                 assert said == f"{middle:.3f}{spread} ({len(values)})"
             if any(other.paper[table.columns.index(column)] for other in table.rows):
