@@ -109,7 +109,7 @@ def test_a_wrong_gradient_does_not_speak_against_another():
 
 def test_many_inputs_at_kinks_are_asked_one_by_one_or_not_at_all():
     x = {"x": np.round(np.random.default_rng(0).standard_normal((30, 60)))}
-    with pytest.raises(ValueError, match="differences of forward along x do not settle on slopes.*greater `entries`"):
+    with pytest.raises(ValueError, match="differences of forward along x do not settle on slopes.*greater entries"):
         check.derivative(*RELU, x)
     assert check.derivative(*RELU, x, entries=1_800).ok
     forward = RELU[0]

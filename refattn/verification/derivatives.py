@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,12 @@ from .deviation import Deviation, deviation
 COMPLEX = 1e-30                # the complex step
 TOLERANCE = {"complex": 1e-12, "finite": 1e-9}
 FIVE = 4e-4                    # of the largest entry of an input: the step of five-point differences,
-FINER = 0.25 ** np.arange(3, 13)       # and of those that are asked where these do not agree
-NEAR = 1e-6                    # part of an entry: the step of slopes to both sides
+FIRST, RUNGS = 1 / 64, 19      # the first of those that are asked where these do not agree, and how many, each a fourth
+NEAR = 1e-6                    # that of slopes to both sides
 OFF = 10                       # times what finer differences change one another, they may be off
 LOW = 100                      # times the rounding of float32, say, where results are no float64
 SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
+ZERO = 1e-12                   # of outputs over inputs: slopes that are zero but for rounding
 
 
 class Derivative(NamedTuple):
@@ -97,7 +99,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     _need(tolerance is None or isinstance(tolerance, int | float) and tolerance >= 0,
           f"tolerance is {tolerance!r}; allowed: None, or a number from 0")
     of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
-    gradients = of.gradients(backward, np.random.default_rng(0 if rng is None else rng))
+    gradients = of.gradients(backward, np.random.default_rng((0, 1) if rng is None else rng))   # as nobody draws inputs
     asked = {name: x for name, x in of.inputs.items() if is_float(x) and x.size and name not in constants}
     _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
     errors, allowed = {}, {}
@@ -113,8 +115,9 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         claimed = g.ravel() if whole else steps @ g.ravel()
         slopes, by = of.slopes(name, steps.reshape(-1, *x.shape), claimed, method, tolerance)
         words = f": backward {{}}, {'complex step' if by == 'complex' else 'finite differences'} {{}}"
-        errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), words=words) if whole else
-                        deviation(f"d{name} along direction ", claimed, slopes, words=words))
+        how = {"words": words, "scale": of.measure(name, slopes), "least": 0.0}
+        errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), **how) if whole else
+                        deviation(f"d{name} along direction ", claimed, slopes, **how))
         allowed[name] = max(TOLERANCE[by], LOW * of.rounding) if tolerance is None else tolerance
     return Derivative(errors, allowed)
 
@@ -141,10 +144,10 @@ class _Slopes:
         for y in as_tuple(output):
             _need(hasattr(y, "dtype") and y.dtype.kind != "c", f"forward returned an output that is a "
                   f"{getattr(y, 'dtype', type(y).__name__)}; allowed: arrays of real numbers")
-        first = [to_host(y).copy() for y in as_tuple(output)]
+        first = [1.0 * to_host(y) for y in as_tuple(output)]
         _need(all(np.isfinite(y).all() for y in first), "forward gave NaN or infinite numbers; allowed: finite ones")
         upstream = random_like(output, rng)
-        self.weights = [to_host(x).copy() for x in as_tuple(upstream)]
+        self.weights = [1.0 * to_host(x) for x in as_tuple(upstream)]
         gradients = backward(saved, upstream)
         _need(isinstance(gradients, dict),
               f"backward returned a {type(gradients).__name__}; allowed: {{name: gradient}}")
@@ -161,80 +164,121 @@ class _Slopes:
         again = as_tuple(self.forward(self.inputs)[0])
         _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, again, strict=True)),
               "forward answers differently when asked again; allowed: the same for the same inputs")
+        self.spread = sum(np.abs(w * (y - y.mean())).sum() for w, y in zip(self.weights, first, strict=True) if y.size)
         self.rounding = max(np.finfo(x.dtype).eps for x in (*as_tuple(output), *gradients.values(), 1.0 * first[0])
                             if is_float(x))
         return gradients
+
+    def measure(self, name, slopes) -> float:
+        """What errors of slopes are parts of: the largest slope, or a hundredth of the outputs' spread over the inputs.
+
+        Of slopes that are zero but for rounding the outputs themselves over the inputs.
+        """
+        top, whole = np.abs(slopes[np.isfinite(slopes)]).max(initial=0), self.size / self.scale[name]
+        return whole or 1.0 if top <= ZERO * whole else max(top, 0.01 * self.spread / self.scale[name])
 
     def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
         """The slopes along the steps, and what they were found by: "complex" steps or "finite" differences."""
         exact = None
         with suppress(*[Exception] * (method is None)):     # whatever it raises, finite differences raise it again
             exact = None if method == "finite" else np.array([self.complex(name, step) for step in steps])
-        if method == "complex" or exact is not None and (
-                deviation("", claimed, exact) <= TOLERANCE["complex"] and self.analytic(name)):
+        agrees = exact is not None and np.abs(claimed - exact).max() <= TOLERANCE["complex"] * self.measure(name, exact)
+        if method == "complex" or agrees and self.analytic(name):
             return exact, "complex"
         claims, tolerance = [claimed] if exact is None else [claimed, exact], tolerance or TOLERANCE["finite"]
         found, off = self.differences(name, steps, claims, tolerance)
-        if exact is not None and (np.abs(exact - found) <= 1e-6 * np.abs(found).max() + OFF * off).all():
+        apart, bar = np.abs(claimed - found), tolerance * self.measure(name, found)
+        largest = max(np.abs(x[np.isfinite(x)]).max(initial=0) for x in (claimed, found))
+        unclear = ~((apart > OFF * off) | (OFF * off <= max(SETTLED * largest, bar)))
+        if exact is not None and (agrees and unclear.any() or (np.abs(exact - found) <= bar + OFF * off).all()):
             return exact, "complex"
-        apart = np.abs(claimed - found)
-        return np.where((apart > tolerance * np.abs(found).max()) & (apart <= OFF * off), claimed, found), "finite"
+        zero = np.abs(claimed).max() <= LOW * self.rounding * self.size / self.scale[name]
+        _need(zero or not unclear.any(),
+              f"differences of forward along {name} do not settle on slopes; allowed: a forward that is continuous and "
+              f"finite around its inputs, in more than half precision; for many inputs in float32, or some of which "
+              f"are at kinks, as 0 under a relu, greater entries, to ask one by one")
+        return np.where((apart > bar) & (apart <= OFF * off), claimed, found), "finite"
 
     def differences(self, name, steps, claims, tolerance):
         """Slopes by finite differences, and how far each may be off where it is none of those that are claimed."""
-        scale = self.scale[name]
-        with np.errstate(all="ignore"):
-            found, off = np.array([self.finite(name, step, FIVE * scale) for step in steps]), np.zeros(len(steps))
-            near = tolerance * np.abs(found[np.isfinite(found)]).max(initial=0)
-            for i in np.flatnonzero(~np.all([np.abs(x - found) <= near for x in claims], axis=0)):
-                found[i], off[i] = self.finer(name, steps[i], claims[0][i])
-        largest = max(np.abs(found[np.isfinite(found)]).max(initial=0), 1e-4 * self.size / scale)
-        _need(((np.abs(claims[0] - found) > OFF * off) | (OFF * off <= SETTLED * largest)).all(),
-              f"differences of forward along {name} do not settle on slopes; allowed: a forward that is continuous and "
-              f"finite around its inputs, in more than half precision; for many inputs at kinks, as 0 under a relu, "
-              f"greater `entries`, to ask one by one")
+        found = np.array([self.finite(name, step, FIVE * self.scale[name]) for step in steps])
+        bar, off = tolerance * self.measure(name, found), np.zeros(len(steps))
+        for i in np.flatnonzero(~np.all([np.abs(x - found) <= bar for x in claims], axis=0)):
+            found[i], off[i] = self.finer(name, steps[i], claims[0][i])
         return found, off
 
     def finer(self, name, step, claimed) -> tuple[float, float]:
         """The slope along a step by differences of many sizes, and how far it may be off.
 
         At a kink, where slopes to both sides stay apart, it is the one between them that is nearest to the claimed.
-        Where sizes below the smallest entry that is moved settle on another slope than those below the largest, theirs.
+        Otherwise that of the finest size that has settled, or of those that agree the one that is off least.
         """
+        self.rounding = max(self.rounding, self.coarse)
         moved, scale = np.abs(to_host(self.inputs[name])[step != 0]), self.scale[name]
-        far = zip(*(self.outputs(name, x * FINER[0] * step) for x in (-scale, scale)), self.first, strict=True)
-        rounding = self.rounding * sum(np.abs(y[a != b]).sum() for a, b, y in far)      # of outputs that feel the step
+        far = zip(*(self.outputs(name, x * FIRST * step) for x in (-scale, scale)), self.first, strict=True)
+        rounding = self.rounding * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
         h = (moved.max() or scale) * NEAR
         sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])
         gaps = np.abs(np.diff(sides)).ravel()
-        if gaps.max() < 2 * gaps.min() > 2 * max(1e-3 * np.abs(sides).max(), 100 * rounding / h):
-            # where several entries are moved, these are no bounds
-            return np.clip(claimed, *sorted(sides[-1])), 1e-5 * np.abs(sides).max() if moved.size == 1 else np.inf
-        (found, off), (near, its) = (self.settled(name, step, x, rounding)
-                                     for x in (scale, moved[moved > 0].min(initial=scale)))
-        apart = its < off or not abs(near - found) <= OFF * (off + its)
-        return (near, its) if apart and OFF * its <= SETTLED * abs(near) else (found, off)
+        if gaps.max() < 2 * gaps.min() > 2 * max(1e-9 * np.abs(sides).max(), 100 * rounding / h):
+            room = 1e-4 * np.abs(sides).max()               # where several entries are moved, these are no bounds
+            return np.clip(claimed, sides[-1].min() - room, sides[-1].max() + room), np.inf if moved.size > 1 else 0.0
+        least = moved[moved > 0].min(initial=scale)
+        h = scale * FIRST * 0.25 ** np.arange(RUNGS + np.log2(scale / least) // 2)
+        found = np.array([self.finite(name, step, x) for x in h])
+        change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
+        noise = (rounding + self.rounding * moved.min(initial=least) * np.abs(found)) / h      # of outputs, of the step
+        best, off = np.nan, np.inf
+        for x, its in zip(found[1:-1], np.maximum(change[1:], change[:-1]) + noise[1:-1], strict=True):
+            same, settled = abs(x - best) <= OFF * (its + off), OFF * its <= SETTLED * np.fmax(abs(x), abs(best))
+            if its < np.inf and (off == np.inf or its < off and same or settled and not same):
+                best, off = x, its
+        return best, off
 
-    def settled(self, name, step, scale, rounding) -> tuple[float, float]:
-        """The slope by differences of sizes below `scale` that change least, and how far it may be off."""
-        h = scale * FINER
-        change = np.nan_to_num(np.abs(np.diff(found := np.array([self.finite(name, step, x) for x in h]))), nan=np.inf)
-        off = np.maximum(np.maximum(change[1:], change[:-1]), rounding / h[1:-1])
-        return found[off.argmin() + 1], off.min()
+    @cached_property
+    def coarse(self) -> float:
+        """The rounding of a forward that computes in lower precision than it answers, else 0.
+
+        Less than it changes few of the outputs that float64 would show changed, as a hundredth of all inputs does.
+        """
+        floats = {n: x for n, x in self.inputs.items() if is_float(x)}
+        moves = {n: np.abs(to_host(x)) * self.rng.standard_normal(x.shape) for n, x in floats.items()}
+
+        def moved(part):
+            return np.concatenate([y.ravel() for y in self.weighted(self.inputs | {
+                n: x + array_module(x).asarray(part * moves[n]) for n, x in floats.items()})])
+
+        first = np.concatenate([y.ravel() for y in self.first])
+        slopes = np.abs(moved(0.01) - first) / 0.01
+        for part in 1e-9, 4e-7, 4e-3:
+            seen = part * slopes > 1e-15 * np.abs(first)
+            if (moved(part) == first)[seen].sum() <= seen.sum() / 2:
+                return part * (part > 1e-9)
+        return 0.1
 
     def analytic(self, name) -> bool:
         """Whether slopes to both sides do not speak against a complex step; at a kink, where they differ, none do."""
         direction = self.rng.standard_normal(self.inputs[name].shape)
         left, right = self.sides(name, direction, NEAR * self.scale[name])
         step = self.complex(name, direction)
-        clear = 1e-4 * max(map(abs, (left, right, step))) + 1e-8 * self.size / self.scale[name]
+        clear = 1e-6 * max(map(abs, (left, right, step))) + 1e-8 * self.size / self.scale[name]
         return not abs((left + right) / 2 - step) > max(10 * abs(left - right), clear)
 
+    def weighted(self, inputs) -> list:
+        """Weight times output; NaN where real inputs make the forward raise something."""
+        try:
+            with np.errstate(all="ignore"):
+                y = as_tuple(self.forward(inputs)[0])
+        except Exception:
+            if any(map(np.iscomplexobj, inputs.values())):
+                raise
+            y = tuple(np.full(w.shape, np.nan) for w in self.weights)
+        return [w * to_host(x) for w, x in zip(self.weights, y, strict=True)]
+
     def outputs(self, name, step) -> list:
-        """Weight times output, where `step` is added to an input."""
+        """The same where `step` is added to an input."""
         inputs = self.lifted if np.iscomplexobj(step) else self.inputs
-        y = self.forward(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})[0]
-        return [w * to_host(part) for w, part in zip(self.weights, as_tuple(y), strict=True)]
+        return self.weighted(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})
 
     def complex(self, name, direction) -> float:
         """By one complex step."""

@@ -15,11 +15,11 @@ class Deviation(float):
         return new
 
 
-def deviation(name: str, a, b, scale=None, words=" is {}, not {}") -> Deviation:
+def deviation(name: str, a, b, scale=None, words=" is {}, not {}", least=1e-12) -> Deviation:
     """max |a - b| / max |b|, and the entry it stands in; infinite for NaN or another shape.
 
-    Where b is zero by theory (max |b| at most 1e-12), max |a - b| itself.  `scale` replaces max |b| where b is a part.
-    `words` say the entries of a and b.
+    Where b is zero by theory (max |b| at most `least`), max |a - b| itself.  `scale` replaces max |b|, where b is a
+    part, say.  `words` say the entries of a and b.
     """
     a, b = np.asarray(to_host(a)), np.asarray(to_host(b))
     if a.shape != b.shape:
@@ -33,7 +33,7 @@ def deviation(name: str, a, b, scale=None, words=" is {}, not {}") -> Deviation:
     at = np.unravel_index(difference.argmax(), a.shape)
     scale = np.abs(b).max() if scale is None else scale
     place = f"[{', '.join(map(str, at))}]" if at else ""
-    relative = difference[at] / (scale if 1e-12 < scale < np.inf else 1)
+    relative = difference[at] / (scale if least < scale < np.inf else 1)
     return Deviation(relative, f"{name}{place}{words.format(a[at], b[at])}")
 
 
