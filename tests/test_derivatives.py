@@ -52,6 +52,17 @@ def softmax(a):
     return p, p
 
 
+def masked(a):
+    e = np.exp(a["s"] + a["m"])
+    p = e / e.sum(-1, keepdims=True)
+    return p, p
+
+
+def masked_backward(p, do):
+    ds = p * (do - (do * p).sum(-1, keepdims=True))
+    return {"s": ds, "m": ds}
+
+
 RELU = elementwise(lambda x: np.maximum(x, 0), lambda x: x > 0)
 LOG = elementwise(np.log, lambda x: 1 / x)
 PAIRS = {                      # forward and backward, inputs, and a factor that shows
@@ -79,6 +90,15 @@ PAIRS = {                      # forward and backward, inputs, and a factor that
         "x": np.abs(g(9)) ** 8}, 1e-3),
     "clipped": (elementwise(lambda x: np.clip(x, -1, 1), lambda x: np.abs(x) < 1), lambda g: {
         "x": np.round(2 * g((3, 6))) / 2}, 1e-3),
+    "a pole nearby": (elementwise(lambda x: 1 / (1 - x), lambda x: 1 / (1 - x) ** 2), lambda g: {
+        "x": np.array([1 - 1e-9, 0.5])}, 1e-3),
+    "a mask among the inputs": ((masked, masked_backward), lambda g: {
+        "s": g((4, 4)), "m": np.where(np.tri(4), 0, -1e9)}, 1e-6),
+    "far inputs": (elementwise(lambda x: np.sin(x - 1e8), lambda x: np.cos(x - 1e8)), lambda g: {
+        "x": 1e8 + g(5)}, 1e-3),
+    "saturated": (elementwise(np.tanh, lambda x: 1 - np.tanh(x) ** 2), lambda g: {"x": np.array([6.0, -7, 8])}, 1e-6),
+    "float32 inside, float64 out": (elementwise(lambda x: np.sin(np.float32(x)) * 1.0, np.cos), lambda g: {
+        "x": g((3, 5))}, 0.05),
     "float32 inside": ((real(softmax), lambda p, do: {"x": p * (do - (p * do).sum(-1, keepdims=True))}),
                        lambda g: {"x": g((3, 6))}, 0.05),
 }
@@ -114,6 +134,30 @@ def test_many_inputs_at_kinks_are_asked_one_by_one_or_not_at_all():
     assert check.derivative(*RELU, x, entries=1_800).ok
     forward = RELU[0]
     assert not check.derivative(forward, lambda x, do: {"x": do * (x > 0) * (1 + 1e-3 * (x == 1))}, x, entries=1_800).ok
+
+
+def test_what_is_small_or_parallel_to_the_inputs_is_asked_too():
+    x = {"x": np.random.default_rng(0).standard_normal(6)}              # as the upstream gradient might be drawn
+    assert check.derivative(unit, unit_backward, x).ok
+    assert not check.derivative(unit, lambda x, do: {"x": 0 * x}, x).ok
+    for factor in 1, 0, -1:
+        tiny = lambda a: (1e-13 * np.sin(a["x"]), a["x"])               # noqa: E731
+        assert check.derivative(tiny, lambda x, do, f=factor: {"x": f * 1e-13 * do * np.cos(x)}, x).ok == (factor == 1)
+
+
+def test_a_kink_in_every_output_bounds_each():
+    """A layer that begins at zero: the slopes of several outputs to one side need not enclose a right gradient."""
+    def forward(a):
+        z = np.real(a["x"]) @ np.real(a["w"]) + np.real(a["b"])
+        return np.maximum(z, 0), (np.real(a["x"]), np.real(a["w"]), z)
+
+    def backward(saved, do):
+        x, w, z = saved
+        dz = do * (z > 0)
+        return {"x": dz @ w.T, "w": x.T @ dz, "b": dz.sum(0)}
+
+    x = np.random.default_rng(0).standard_normal((6, 3))
+    assert check.derivative(forward, backward, {"x": x, "w": np.zeros((3, 4)), "b": np.zeros(4)}).ok
 
 
 def square(a):

@@ -19,7 +19,7 @@ NEAR = 1e-6                    # that of slopes to both sides
 OFF = 10                       # times what finer differences change one another, they may be off
 LOW = 100                      # times the rounding of float32, say, where results are no float64
 SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
-ZERO = 1e-12                   # of outputs over inputs: slopes that are zero but for rounding
+OWN = 16                       # times the rounding of outputs over inputs, a backward's own
 
 
 class Derivative(NamedTuple):
@@ -115,10 +115,10 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         claimed = g.ravel() if whole else steps @ g.ravel()
         slopes, by = of.slopes(name, steps.reshape(-1, *x.shape), claimed, method, tolerance)
         words = f": backward {{}}, {'complex step' if by == 'complex' else 'finite differences'} {{}}"
-        how = {"words": words, "scale": of.measure(name, slopes), "least": 0.0}
+        allowed[name] = max(TOLERANCE[by], LOW * of.rounding) if tolerance is None else tolerance
+        how = {"words": words, "scale": of.measure(name, slopes, TOLERANCE[by]), "least": 0.0}
         errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), **how) if whole else
                         deviation(f"d{name} along direction ", claimed, slopes, **how))
-        allowed[name] = max(TOLERANCE[by], LOW * of.rounding) if tolerance is None else tolerance
     return Derivative(errors, allowed)
 
 
@@ -160,37 +160,35 @@ class _Slopes:
         _need(all(map(np.array_equal, self.weights, map(to_host, as_tuple(upstream)))),
               "the gradient of the output was changed in place; allowed: it stays as it is")
         self.first = [w * y for w, y in zip(self.weights, first, strict=True)]
-        self.size = sum(np.abs(y).sum() for y in self.first)
+        self.size = float(np.hypot.reduce([0.0, *(np.hypot.reduce(y, axis=None) for y in self.first)]))
         again = as_tuple(self.forward(self.inputs)[0])
         _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, again, strict=True)),
               "forward answers differently when asked again; allowed: the same for the same inputs")
-        self.spread = sum(np.abs(w * (y - y.mean())).sum() for w, y in zip(self.weights, first, strict=True) if y.size)
         self.rounding = max(np.finfo(x.dtype).eps for x in (*as_tuple(output), *gradients.values(), 1.0 * first[0])
                             if is_float(x))
         return gradients
 
-    def measure(self, name, slopes) -> float:
-        """What errors of slopes are parts of: the largest slope, or a hundredth of the outputs' spread over the inputs.
-
-        Of slopes that are zero but for rounding the outputs themselves over the inputs.
-        """
-        top, whole = np.abs(slopes[np.isfinite(slopes)]).max(initial=0), self.size / self.scale[name]
-        return whole or 1.0 if top <= ZERO * whole else max(top, 0.01 * self.spread / self.scale[name])
+    def measure(self, name, slopes, tolerance) -> float:
+        """What errors of slopes are parts of: the largest slope, unless that is less than what rounding may do."""
+        own = OWN * np.finfo(float).eps * self.size / self.scale[name]
+        return max(np.abs(slopes[np.isfinite(slopes)]).max(initial=0), own / tolerance, 1e-30)
 
     def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
         """The slopes along the steps, and what they were found by: "complex" steps or "finite" differences."""
         exact = None
         with suppress(*[Exception] * (method is None)):     # whatever it raises, finite differences raise it again
             exact = None if method == "finite" else np.array([self.complex(name, step) for step in steps])
-        agrees = exact is not None and np.abs(claimed - exact).max() <= TOLERANCE["complex"] * self.measure(name, exact)
+        strict = TOLERANCE["complex"]
+        agrees = exact is not None and np.abs(claimed - exact).max() <= strict * self.measure(name, exact, strict)
         if method == "complex" or agrees and self.analytic(name):
             return exact, "complex"
         claims, tolerance = [claimed] if exact is None else [claimed, exact], tolerance or TOLERANCE["finite"]
         found, off = self.differences(name, steps, claims, tolerance)
-        apart, bar = np.abs(claimed - found), tolerance * self.measure(name, found)
+        apart, bar = np.abs(claimed - found), tolerance * self.measure(name, found, tolerance)
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0) for x in (claimed, found))
         unclear = ~((apart > OFF * off) | (OFF * off <= max(SETTLED * largest, bar)))
-        if exact is not None and (agrees and unclear.any() or (np.abs(exact - found) <= bar + OFF * off).all()):
+        near = np.zeros(1) if exact is None else (np.abs(exact - found) <= bar + OFF * off) & (off < np.inf)
+        if agrees and unclear.any() or near.all():
             return exact, "complex"
         zero = np.abs(claimed).max() <= LOW * self.rounding * self.size / self.scale[name]
         _need(zero or not unclear.any(),
@@ -202,7 +200,7 @@ class _Slopes:
     def differences(self, name, steps, claims, tolerance):
         """Slopes by finite differences, and how far each may be off where it is none of those that are claimed."""
         found = np.array([self.finite(name, step, FIVE * self.scale[name]) for step in steps])
-        bar, off = tolerance * self.measure(name, found), np.zeros(len(steps))
+        bar, off = tolerance * self.measure(name, found, tolerance), np.zeros(len(steps))
         for i in np.flatnonzero(~np.all([np.abs(x - found) <= bar for x in claims], axis=0)):
             found[i], off[i] = self.finer(name, steps[i], claims[0][i])
         return found, off
@@ -218,12 +216,12 @@ class _Slopes:
         far = zip(*(self.outputs(name, x * FIRST * step) for x in (-scale, scale)), self.first, strict=True)
         rounding = self.rounding * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
         h = (moved.max() or scale) * NEAR
-        sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])
-        gaps = np.abs(np.diff(sides)).ravel()
+        sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])           # (3, 2, outputs)
+        gaps = np.abs(np.diff(sides, axis=1)).sum((1, 2))
         if gaps.max() < 2 * gaps.min() > 2 * max(1e-9 * np.abs(sides).max(), 100 * rounding / h):
-            room = 1e-4 * np.abs(sides).max()               # where several entries are moved, these are no bounds
-            return np.clip(claimed, sides[-1].min() - room, sides[-1].max() + room), np.inf if moved.size > 1 else 0.0
-        least = moved[moved > 0].min(initial=scale)
+            low, high = (f(sides[-1], axis=0).sum() + r * 1e-4 * gaps[-1] for f, r in ((np.min, -1), (np.max, 1)))
+            return np.clip(claimed, low, high), 0.0 if moved.size == 1 else np.inf      # many kinks tell little
+        least = moved[moved > 0].min(initial=scale if moved.max() else 1e-10 * min(scale, 1.0))
         h = scale * FIRST * 0.25 ** np.arange(RUNGS + np.log2(scale / least) // 2)
         found = np.array([self.finite(name, step, x) for x in h])
         change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
@@ -259,7 +257,7 @@ class _Slopes:
     def analytic(self, name) -> bool:
         """Whether slopes to both sides do not speak against a complex step; at a kink, where they differ, none do."""
         direction = self.rng.standard_normal(self.inputs[name].shape)
-        left, right = self.sides(name, direction, NEAR * self.scale[name])
+        left, right = np.sum(self.sides(name, direction, NEAR * self.scale[name]), axis=1)
         step = self.complex(name, direction)
         clear = 1e-6 * max(map(abs, (left, right, step))) + 1e-8 * self.size / self.scale[name]
         return not abs((left + right) / 2 - step) > max(10 * abs(left - right), clear)
@@ -292,8 +290,8 @@ class _Slopes:
         points = zip(*(self.outputs(name, n * h * direction) for n in (-2, -1, 1, 2)), strict=True)
         return sum((8 * (c - b) - (d - a)).sum() for a, b, c, d in points) / (12 * h)
 
-    def sides(self, name, direction, h) -> tuple[float, float]:
-        """To the left and to the right."""
-        moved = [self.outputs(name, n * h * direction) for n in (-1, 0, 1)]
-        left, right = (sum((y - x).sum() / h for x, y in zip(*pair, strict=True)) for pair in (moved[:2], moved[1:]))
-        return left, right
+    def sides(self, name, direction, h) -> tuple[np.ndarray, np.ndarray]:
+        """Of every output, to the left and to the right."""
+        left, here, right = (np.concatenate([y.ravel() for y in self.outputs(name, n * h * direction)])
+                             for n in (-1, 0, 1))
+        return (here - left) / h, (right - here) / h
