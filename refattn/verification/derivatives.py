@@ -99,7 +99,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     _need(tolerance is None or isinstance(tolerance, int | float) and tolerance >= 0,
           f"tolerance is {tolerance!r}; allowed: None, or a number from 0")
     of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
-    gradients = of.gradients(backward, np.random.default_rng((0, 1) if rng is None else rng))   # as nobody draws inputs
+    gradients = of.gradients(backward, np.random.default_rng((0, 1) if rng is None else rng))   # nobody draws inputs so
     asked = {name: x for name, x in of.inputs.items() if is_float(x) and x.size and name not in constants}
     _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
     errors, allowed = {}, {}
@@ -182,8 +182,8 @@ class _Slopes:
         agrees = exact is not None and np.abs(claimed - exact).max() <= strict * self.measure(name, exact, strict)
         if method == "complex" or agrees and self.analytic(name):
             return exact, "complex"
-        claims, tolerance = [claimed] if exact is None else [claimed, exact], tolerance or TOLERANCE["finite"]
-        found, off = self.differences(name, steps, claims, tolerance)
+        tolerance = tolerance or TOLERANCE["finite"]
+        found, off = self.differences(name, steps, claimed, tolerance)
         apart, bar = np.abs(claimed - found), tolerance * self.measure(name, found, tolerance)
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0) for x in (claimed, found))
         unclear = ~((apart > OFF * off) | (OFF * off <= max(SETTLED * largest, bar)))
@@ -197,12 +197,12 @@ class _Slopes:
               f"are at kinks, as 0 under a relu, greater entries, to ask one by one")
         return np.where((apart > bar) & (apart <= OFF * off), claimed, found), "finite"
 
-    def differences(self, name, steps, claims, tolerance):
-        """Slopes by finite differences, and how far each may be off where it is none of those that are claimed."""
+    def differences(self, name, steps, claimed, tolerance):
+        """Slopes by finite differences, and how far each may be off where it is not the claimed one."""
         found = np.array([self.finite(name, step, FIVE * self.scale[name]) for step in steps])
         bar, off = tolerance * self.measure(name, found, tolerance), np.zeros(len(steps))
-        for i in np.flatnonzero(~np.all([np.abs(x - found) <= bar for x in claims], axis=0)):
-            found[i], off[i] = self.finer(name, steps[i], claims[0][i])
+        for i in np.flatnonzero(~(np.abs(claimed - found) <= bar)):
+            found[i], off[i] = self.finer(name, steps[i], claimed[i])
         return found, off
 
     def finer(self, name, step, claimed) -> tuple[float, float]:
