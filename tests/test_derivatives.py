@@ -1,5 +1,6 @@
 """`check.derivative` calls no right pair wrong, however hard its slopes are to find, and no wrong one right."""
 
+import math
 import re
 
 import numpy as np
@@ -90,6 +91,8 @@ PAIRS = {                      # forward and backward, inputs, and a factor that
         "x": np.abs(g(9)) ** 8}, 1e-3),
     "clipped": (elementwise(lambda x: np.clip(x, -1, 1), lambda x: np.abs(x) < 1), lambda g: {
         "x": np.round(2 * g((3, 6))) / 2}, 1e-3),
+    "a row of zeros": (elementwise(lambda x: x / np.sqrt(x**2 + 1e-30), lambda x: 1e-30 / (x**2 + 1e-30) ** 1.5),
+                       lambda g: {"x": np.array([0.0, 0.0, 1.0])}, 1e-3),
     "a pole nearby": (elementwise(lambda x: 1 / (1 - x), lambda x: 1 / (1 - x) ** 2), lambda g: {
         "x": np.array([1 - 1e-9, 0.5])}, 1e-3),
     "a mask among the inputs": ((masked, masked_backward), lambda g: {
@@ -143,6 +146,14 @@ def test_what_is_small_or_parallel_to_the_inputs_is_asked_too():
     for factor in 1, 0, -1:
         tiny = lambda a: (1e-13 * np.sin(a["x"]), a["x"])               # noqa: E731
         assert check.derivative(tiny, lambda x, do, f=factor: {"x": f * 1e-13 * do * np.cos(x)}, x).ok == (factor == 1)
+
+
+def test_a_forward_may_raise_beside_its_inputs():
+    x = {"x": np.array([1e-2, 1.0, 2.0])}
+    for factor in 1, 1.001:
+        report = check.derivative(lambda a: (np.array([math.log(x) for x in np.real(a["x"])]), a["x"]),
+                                  lambda x, do, f=factor: {"x": f * do / x}, x, method="finite")
+        assert report.ok == (factor == 1), report
 
 
 def test_a_kink_in_every_output_bounds_each():

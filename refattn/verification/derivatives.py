@@ -87,11 +87,12 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     in a random direction the slopes to both sides agree with one another and not with the complex step.
 
     All of it is asked in float64, to which float inputs are raised; of results in float32, say, or of a forward that
-    computes in it, a hundred times its rounding is asked for.  Inputs of up to `entries` numbers are checked entry by entry, larger ones in as many random
-    directions as `directions`.  Integer and boolean arrays, None, and names in `constants` are not differentiated.
-    Raises ValueError for an unknown method, a gradient that is missing, inputs of which none is to be differentiated,
-    results that are not as described, not finite, or others when asked again, a pair that changes what it is given,
-    differences that do not settle, and, with method "complex", a forward that gives real numbers for complex ones.
+    computes in it, a hundred times its rounding is asked for.  Inputs of up to `entries` numbers are checked entry by
+    entry, larger ones in as many random directions as `directions`.  Integer and boolean arrays, None, and names in
+    `constants` are not differentiated.  Raises ValueError for an unknown method, a gradient that is missing, inputs of
+    which none is to be differentiated, results that are not as described, not finite, or others when asked again, a
+    pair that changes what it is given, differences that do not settle, and, with method "complex", a forward that gives
+    real numbers for complex ones.
     """
     check_choice("method", method, (None, *TOLERANCE))
     _need(isinstance(inputs, Mapping), f"inputs is a {type(inputs).__name__}; allowed: {{name: array}}")
