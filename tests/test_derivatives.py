@@ -119,7 +119,7 @@ def test_a_right_pair_is_not_called_wrong_and_one_off_by_a_factor_is(name, metho
             spoiled = check.derivative(forward, lambda saved, do, wrong=wrong: {
                 n: g * (1 + factor * (n == wrong)) for n, g in backward(saved, do).items()}, inputs, method=method,
                 rng=seed + 1000)
-            assert [n for n, e in spoiled.errors.items() if e > spoiled.tolerance[n]] == [wrong], f"{seed}: {spoiled}"
+            assert [n for n, e in spoiled.errors.items() if e > spoiled.allowed[n]] == [wrong], f"{seed}: {spoiled}"
 
 
 def test_a_wrong_gradient_does_not_speak_against_another():

@@ -23,9 +23,10 @@ OWN = 16                       # times the rounding of outputs over inputs, a ba
 
 
 class Derivative(NamedTuple):
-    """What was found: one Deviation for each input, and the tolerance that each is held to."""
+    """What was found: one Deviation for each input, and the largest of the tolerances that they are held to."""
     errors: dict[str, Deviation]
-    tolerance: dict[str, float]
+    tolerance: float
+    allowed: dict[str, float]  # of each input
 
     @property
     def error(self) -> Deviation:
@@ -35,11 +36,11 @@ class Derivative(NamedTuple):
     @property
     def ok(self) -> bool:
         """Whether every gradient is the derivative."""
-        return all(error <= self.tolerance[name] for name, error in self.errors.items())
+        return all(error <= self.allowed[name] for name, error in self.errors.items())
 
     def __str__(self):
         return "\n".join(f"d{name}: relative error {error:.1e}, " + (
-            "agrees" if error <= self.tolerance[name] else f"WRONG: {error.where}")
+            "agrees" if error <= self.allowed[name] else f"WRONG: {error.where}")
                          for name, error in self.errors.items())
 
 
@@ -120,7 +121,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         how = {"words": words, "scale": of.measure(name, slopes, TOLERANCE[by]), "least": 0.0}
         errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), **how) if whole else
                         deviation(f"d{name} along direction ", claimed, slopes, **how))
-    return Derivative(errors, allowed)
+    return Derivative(errors, max(allowed.values()), allowed)
 
 
 def _need(fact, words) -> None:
