@@ -173,7 +173,7 @@ class _Slopes:
     def measure(self, name, slopes, tolerance) -> float:
         """What errors of slopes are parts of: the largest slope, unless that is less than what rounding may do."""
         own = OWN * np.finfo(float).eps * self.size / self.scale[name]
-        return max(np.abs(slopes[np.isfinite(slopes)]).max(initial=0), own / tolerance, 1e-30)
+        return max(np.abs(slopes[np.isfinite(slopes)]).max(initial=0), own / tolerance, 0.0 if own else 1e-30)
 
     def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
         """The slopes along the steps, and what they were found by: "complex" steps or "finite" differences."""
