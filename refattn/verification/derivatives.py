@@ -19,7 +19,7 @@ NEAR = 1e-6                    # that of slopes to both sides
 OFF = 10                       # times what finer differences change one another, they may be off
 LOW = 100                      # times the rounding of float32, say, where results are no float64
 SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
-OWN = 16                       # times the rounding of outputs over inputs, a backward's own
+OWN = 64                       # times the rounding of outputs over inputs, a backward's own
 
 
 class Derivative(NamedTuple):
