@@ -276,5 +276,6 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     if parameters is not None:
         for theirs, ours in zip_longest(header["layout"], layout(parameters)):
             if theirs != ours:
-                raise ValueError(f"{path} was written for other parameters: it has {theirs}; allowed: {ours}")
+                data = f", trained on {said}," if (said := header["meta"].get("data")) else ""
+                raise ValueError(f"{path}{data} was written for other parameters: it has {theirs}; allowed: {ours}")
     return arrays, header["meta"]

@@ -129,6 +129,7 @@ BAD_LINES = [                                               # words, what the li
     ("trian", ["'trian'", "did you mean train?",
                "train, verify, list, show, reproduce, vectors, compile, check, write"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
+    ("train Parity --steps 1", ["TASK 'Parity'", "did you mean parity? allowed"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
     ("train parity --language d2", ["--language is 'd2'", "task 'parity' says it already"]),
     ("train regular-languages --language dyck", ["--language is 'dyck'", "parity, even_pairs"]),

@@ -86,6 +86,19 @@ def test_a_file_may_import_its_neighbour_and_have_any_function(tmp_path, capsys)
     assert "mine.py' has no function 'wronk', did you mean wrong?" in capsys.readouterr().err
 
 
+def test_what_was_not_asked_of_a_right_kernel_is_said(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text("from refattn.attention.softmax import softmax as page\n"
+                    "def softmax(q, k, v, do, bias=None):\n    return page(q, k, v, bias=bias)[0]\n", encoding="utf-8")
+    for words, rest in ([], "--bias, --keep, --dropout, --causal, --tiles"), (
+            ["--bias", "hqk", "--tiles"], "--keep, --dropout, --causal"):
+        assert main(["check", f"{path}:softmax", "--as", "softmax", *words]) == 0, capsys.readouterr().err
+        assert capsys.readouterr().out.splitlines()[-1] == f"not asked: {rest}"
+    path.write_text("3", encoding="utf-8")
+    assert main(["check", f"{path}:softmax", "--as", "softmax"]) == 2
+    assert "has no function 'softmax'; allowed: nothing, there is none" in capsys.readouterr().err
+
+
 def test_a_variant_has_a_pair_of_its_own_name(tmp_path, capsys):
     path = tmp_path / "mine.py"
     for name in "hyla_deep", "compositional_linear":

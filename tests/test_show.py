@@ -9,6 +9,7 @@ import pytest
 from refattn import cli
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr
+from refattn.tasks.text import corpus
 from refattn.train import NonFinite, fit, runs
 from refattn.train.curves import COLOURS, Curve, by_value, figure, shown_column
 from tests.tiny import disturbed, tiny
@@ -102,6 +103,21 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(comparison, tmp_path, ca
                   "words: compiled automaton regex of '(01)*', 3 states; 0 errors in 4 words of each length to 5"):
         assert words in said, said
     assert len(json.loads(show(capsys, out, "--json", status=1))["damaged"]) == 4
+
+
+def test_a_run_whose_text_is_not_there_is_stopped_and_not_damaged(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("a line of letters\n" * 200)
+    made = recipe("text", text=str(text), unit="characters", steps=2, layers=1, width=8, heads=1, length=8, batch=1)
+    fit(made, tmp_path / made.name, max_seconds=1e-6, progress=False)
+    text.write_text("other letters: JKLMN\n" * 200)
+    corpus.cache_clear()
+    said = show(capsys, tmp_path, status=1)
+    assert f"trained on text {str(text)!r} of checksum" in " ".join(said.split()), said
+    text.unlink()
+    corpus.cache_clear()
+    said = show(capsys, tmp_path)
+    assert "1 run: 1 stopped" in said and f"text is {str(text)!r}; allowed:" in " ".join(said.split()), said
 
 
 def test_runs_of_several_settings_are_several_tables(comparison, tmp_path, capsys):

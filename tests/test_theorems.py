@@ -70,9 +70,10 @@ def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
 
 
 def test_an_unknown_name_is_refused():
-    words = "no theorem is called 'fermat'; allowed: those of `refattn list`, or attention/hyla"
-    with pytest.raises(ValueError, match=words):
-        next(theorems.verify(["fermat"]))
+    for name in "fermat", "":                               # an empty one would be part of every name
+        words = f"no theorem is called {name!r}; allowed: those of `refattn list`, or attention/hyla"
+        with pytest.raises(ValueError, match=words):
+            next(theorems.verify([name]))
 
 
 def test_a_nan_in_what_must_be_zero_is_no_zero(monkeypatch):

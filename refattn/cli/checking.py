@@ -11,6 +11,8 @@ from .options import Parser, Usage, as_option, whole
 
 __all__ = ["run"]
 
+OPTIONS, DEST = ("bias", "keep", "dropout", "causal", "tiles"), {"tiles": "sizes"}
+
 
 def defined(where: str) -> dict:
     """What a file of Python or a module defines; the file's directory, or the current one, is looked in from now on."""
@@ -62,6 +64,7 @@ def of_file(path: str, variant: str):
 
 def run(argv) -> int:
     """Compare, and where something is wrong diagnose; 1 if it is."""
+    from ..attention.pages import PAGES
     from ..check import compare, diagnose
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
@@ -71,7 +74,7 @@ def run(argv) -> int:
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
-    for name in ("bias", "keep", "dropout"):
+    for name in OPTIONS[:3]:
         parser.add_argument(f"--{name}", metavar="AXES", help="axes that it has, such as bhqk or h1k; default: none")
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
@@ -85,6 +88,8 @@ def run(argv) -> int:
         print(wrapped(str(report)))
         if not report.ok:
             print(wrapped(str(diagnose(kernel, **options))))
+        elif options["variant"] in PAGES and (rest := [x for x in OPTIONS if DEST.get(x, x) not in options]):
+            print(wrapped(f"not asked: --{', --'.join(rest)}"))
     except ValueError as error:
         raise Usage(as_option(error, options)) from None
     finally:

@@ -12,6 +12,15 @@ MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a 
 ABOUT = "kind", "first", "second"
 
 
+def absent(recipe) -> str:
+    """Words on data that an unfinished run needs and that is not there, without which no checkpoint is looked into."""
+    try:
+        recipe.data_read()
+    except ValueError as error:
+        return f"; {error}"
+    return ""
+
+
 def look(directory) -> tuple[list[Found], dict]:
     """The runs at or below a directory in the order in which they were begun, and {path: words} of what is damaged.
 
@@ -26,7 +35,8 @@ def look(directory) -> tuple[list[Found], dict]:
             if not Path(path, "recipe.json").exists():
                 raise ValueError("its recipe.json is missing")
             recipe = runs.read_recipe(path)
-            if runs.result(path, recipe) is None:
+            missing = absent(recipe) if runs.result(path, recipe) is None else None
+            if missing == "":
                 with suppress(FileNotFoundError):           # one that has just begun has no checkpoint yet
                     runs.load_checkpoint(path, recipe, recipe.build().parameters())
             done = outcome(path, recipe)
@@ -39,7 +49,7 @@ def look(directory) -> tuple[list[Found], dict]:
             loss = f", training loss {history[-1]['loss']:.4g}" if history else ""
             done |= {"step": step, "running": runs.at_work(path)}
             done["error"] = (f"{'running' if done['running'] else 'stopped'}, at step {step:,} of {recipe.steps:,} "
-                             f"({step / max(recipe.steps, 1):.0%}){loss}")
+                             f"({step / max(recipe.steps, 1):.0%}){loss}{missing}")
             if not done["running"] and (why := Path(path, runs.ERROR)).exists():        # not its user's wish
                 done["error"] += f"; {why.read_text(encoding='utf-8', errors='replace').strip()}"
         found.append(Found(path, recipe, done))

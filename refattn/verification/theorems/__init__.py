@@ -52,7 +52,7 @@ def chosen(names=()) -> list[Theorem]:
     """Those with one of the names in their own; all without any.  Raises ValueError for a name that matches none."""
     table = every()
     for name in names:
-        if not any(name in t for t in table):
+        if not (name and any(name in t for t in table)):
             raise ValueError(f"no theorem is called {name!r}; allowed: those of `refattn list`, or attention/hyla, ...")
     return [t for t in table.values() if not names or any(name in t.name for name in names)]
 
