@@ -1,5 +1,7 @@
 """Every case passes every check: one table of functions, one table of checks, the product of both."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -83,6 +85,24 @@ def test_a_check_that_compares_nothing_fails(monkeypatch):
     monkeypatch.setitem(check.CHECKS, "loops", lambda case, rng: None)
     with pytest.raises(check.Wrong, match="attention/hyla fails the check 'loops', which has compared nothing"):
         check.run("loops", find("attention/hyla"))
+
+
+def test_a_first_application_that_the_second_spoils_is_seen():
+    case, last = find("ops/gelu"), []
+
+    def forward(inputs):
+        y, saved = case.forward(inputs)
+        last[:] = [saved]                                   # of two, the second alone is right afterwards
+        return y, saved
+    wrong = replace(case, forward=forward, backward=lambda saved, dy: case.backward(last[0], dy))
+    with pytest.raises(check.Wrong, match="ops/gelu fails the check 'used_twice' .*: application 1, array "):
+        check.run("used_twice", wrong)
+
+
+def test_a_gradient_that_shares_memory_with_the_upstream_one_is_seen():
+    wrong = replace(find("ops/relu"), backward=lambda saved, dy: {"x": dy})
+    with pytest.raises(check.Wrong, match="fails the check 'fresh' .*: a gradient of shape .* shares memory"):
+        check.run("fresh", wrong)
 
 
 def test_all_rows_and_all_knobs_are_there():
