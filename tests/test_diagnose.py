@@ -820,6 +820,13 @@ def test_less_precision_and_rows_without_lines_are_said():
     assert found.verdict.endswith("; lines of layers/MultiHead softmax rotary are not searched")
 
 
+def test_a_gradient_that_should_be_zero_is_no_multiple_of_it():
+    right = own(Call(None, "layers/Compositional dot", "float64"))             # a softmax drops br
+    found = check.diagnose(lambda **x: (y := right(**x)) | {"dbr": y["dbr"] + 1}, "layers/Compositional dot",
+                           dtype="float64")
+    assert found.sentences[-1] == "dbr: all entries are wrong", found
+
+
 def test_names_of_what_a_row_gives():
     right = own(Call(None, "losses/cross_entropy", "float32"))
     for results in lambda y: y, lambda y: (y["o"], y["dlogits"]), lambda y: y["o"]:
