@@ -91,6 +91,12 @@ def test_the_last_retrieval_that_nobody_asks_for_has_its_row_too():
     assert matrix.shape == (4, 4) and not matrix[3].any() and matrix[2].any()
 
 
+def test_a_network_of_fewer_retrievals_has_a_row_for_each_that_is_asked_for():
+    seen = an_observation(np.random.default_rng(0))
+    matrix = searches.specialisation(seen._replace(value_scores=seen.value_scores[..., :3]))
+    assert matrix.shape == (4, 3) and matrix.any(axis=1).tolist() == [True, True, False, True]
+
+
 @pytest.mark.parametrize("shape", [(3, 2), (9, 2)])
 def test_more_rows_than_columns_have_no_order(shape):
     with pytest.raises(ValueError, match=f"score has {shape[0]} rows and 2 columns; allowed: as many columns as rows"):
