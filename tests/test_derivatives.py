@@ -171,6 +171,12 @@ def test_a_kink_in_every_output_bounds_each():
     assert check.derivative(forward, backward, {"x": x, "w": np.zeros((3, 4)), "b": np.zeros(4)}).ok
 
 
+def test_a_tolerance_of_zero_allows_what_is_exact():
+    report = check.derivative(lambda a: (0 * a["x"], a["x"]), lambda x, do: {"x": 0 * do}, {"x": np.ones(3)},
+                              tolerance=0)
+    assert report.ok and "agrees" in str(report), report
+
+
 def square(a):
     return a["x"] ** 2, a["x"]
 
