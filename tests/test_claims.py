@@ -327,6 +327,13 @@ def test_rows_of_the_picture_can_be_told_apart():
     assert len(labels) > 20 and len(set(labels)) == len(labels)
 
 
+def test_pairs_of_two_splits_say_which_and_those_that_are_taken_off_say_so():
+    found = [made(name, seed, 5.0 + (name == "hyla")) for name in ("hyla", "softmax") for seed in range(2)]
+    beside = sides([("hyla", "softmax")], "train", "r2_per_task")
+    row, = table(ONE._replace(beside=beside)).judged(found).values()
+    assert [pair["measured"] for pair in row["pairs"]] == ["hyla − softmax, held_out", "less hyla − softmax, train"]
+
+
 def test_every_pair_of_a_statement_has_words_of_its_own():
     claims = TABLES["claims"]
     for label, row in claims.judged(claims.recorded()).items():
