@@ -122,6 +122,14 @@ def test_a_code_that_says_the_answer_alone_scores_what_the_answer_scores():
     assert says["any term"] > says["answer any term"] + 0.3
 
 
+@sklearn
+def test_as_many_answers_as_there_may_be_ranges_are_told_apart():
+    codes = made(60)
+    codes.target[:16] = np.arange(16)                       # quantiles would put the rare ones together
+    codes.code[:, :, :, 0] = codes.target[:, None, None]
+    assert latent_code.report(codes, codes)["layer 1"]["answer explains"] == pytest.approx(1)
+
+
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 12), columns=st.integers(0, 2))
 def test_what_a_grouping_explains_is_the_variance_between_its_groups(seed, n, columns):
     rng = np.random.default_rng(seed)
@@ -225,6 +233,8 @@ def test_figures_show_what_they_are_given():
     reports = {"hyla": [{"layer 1": score, "layer 2": score}] * 2, "softmax": [{"layer 1": score, "layer 2": score}]}
     axes = latent_code_figures.scores(reports, "term 1").axes[0]
     assert len(axes.lines) == 2 * 2 + 3 and axes.get_xlabel() == "layer" and axes.get_ylim() == (0, 1)
+    points = [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == "o"]
+    assert points == [[0.4, 0.4]] * 3                       # of the seeds, not of shuffled labels
     code = np.random.default_rng(0).standard_normal((60, 3))
     many, few = np.arange(60) % 30, np.arange(60) % 2 * 5
     made = latent_code_figures.points({"layer 1": code[:, :2], "layer 2": code[:, 1:]},
