@@ -244,6 +244,16 @@ def test_no_line_is_called_the_first_where_one_before_it_would_explain_the_answe
     assert found.lines[0] == "forward (1)", found
 
 
+def test_an_output_that_is_nan_where_nothing_is_kept_has_a_line():
+    right = own(Call(None, "softmax", "float64", keep="bhqk"))
+
+    def wrong(*arrays, keep, do):
+        found = right(*arrays, keep=keep, do=do)
+        return found | {"o": np.where(keep.any(-1).swapaxes(1, 2)[..., None], found["o"], np.nan)}
+    found = check.diagnose(wrong, "softmax", dtype="float64", keep="bhqk")
+    assert found.named and found.sentences[0].endswith(": 0 / 0 where nothing is kept"), found
+
+
 def test_mistakes_that_overflow_are_passed_over():                             # a warning is an error here
     call = Call(None, "softmax", "float64", bias="hqk")
 
