@@ -1010,6 +1010,7 @@ EQUAL = {"q": 6, "k": 6, "d": 4, "e": 4}        # as nearly all self-attention h
     ("", lambda g: {"dq": g["dk"], "dk": 1.5 * g["dq"]}),
     ("", lambda g: {"dq": g["dk"], "dk": g["dq"], "dv": g["dv"] ** 2}),
     ("", lambda g: {"dq": 2 * g["dk"]}),
+    ("", lambda g: {"dq": g["dk"] - 0.1}),
     ("", lambda g: {"dq": g["dk"] * np.nan})])
 def test_gradients_that_stand_in_the_place_of_others(words, change):
     dtype = "float32" if words else "float64"
