@@ -343,6 +343,10 @@ def test_physical_cores_count_once(monkeypatch):
         raise FileNotFoundError
     monkeypatch.setattr(groups.Path, "read_text", missing)
     assert groups.cores() == 4
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)             # as on a Mac
+    for count, expected in (3, 3), (None, 1):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert groups.cores() == expected
 
 
 def test_comparisons_use_idle_cores():
