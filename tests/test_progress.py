@@ -31,6 +31,22 @@ def test_a_run_says_how_long_the_steps_that_are_left_will_take(monkeypatch, caps
     assert "about 10.0 minutes to go" in capsys.readouterr().err        # after 20 of 30 steps, a minute each
 
 
+def test_a_run_that_goes_on_says_it_by_the_steps_since_then(tmp_path, monkeypatch, capsys):
+    clock = Clock()
+
+    def broken(step, batch):
+        if step == 9:
+            raise KeyboardInterrupt
+
+    def a_minute(step, batch):
+        clock.now += 60
+    with pytest.raises(KeyboardInterrupt):
+        fit(disturbed(broken), tmp_path / "run", progress=False)
+    monkeypatch.setattr(record, "time", clock)
+    fit(disturbed(a_minute), tmp_path / "run", resume=True, progress=True)
+    assert "about 2.0 minutes to go" in capsys.readouterr().err         # after 20 of the 22 steps since step 8
+
+
 def reach(path, step):
     path.mkdir(exist_ok=True)
     with open(path / "metrics.jsonl", "a") as file:
