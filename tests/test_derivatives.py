@@ -130,6 +130,14 @@ def test_a_wrong_gradient_does_not_speak_against_another():
                         r"step .*", str(report))
 
 
+def test_a_gradient_that_the_complex_step_alone_confirms_is_wrong():
+    x = {"x": np.random.default_rng(0).standard_normal(6)}
+    for power in 2, 3:                                                  # a complex step takes np.real for a constant
+        report = check.derivative(lambda a: (a["x"] ** 2 * np.real(a["x"]), a["x"]),
+                                  lambda x, do, n=power: {"x": n * x * x * do}, x)
+        assert report.ok == (power == 3), report
+
+
 def test_many_inputs_at_kinks_are_asked_one_by_one_or_not_at_all():
     x = {"x": np.round(np.random.default_rng(0).standard_normal((30, 60)))}
     with pytest.raises(ValueError, match="differences of forward along x do not settle on slopes.*greater entries"):
