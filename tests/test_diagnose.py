@@ -15,7 +15,7 @@ from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import Window, windows
 from refattn.check.diagnosis import answers
-from refattn.check.formulas import OPERATIONS, formulas, start
+from refattn.check.formulas import OPERATIONS, erf_of, formulas, start
 from refattn.check.kernels import Call
 from refattn.check.probing import consistent
 from refattn.check.running import FUNCTIONS, Runner
@@ -157,6 +157,12 @@ def test_formulas_are_the_page(name):
         env = Runner(each).run({**FUNCTIONS, **start(each, inputs)})
         for n, x in ours.items():
             assert np.abs(np.reshape(env[n], np.shape(x)) - x).max() <= 1e-12 * max(np.abs(x).max(), largest), n
+
+
+def test_a_complex_step_of_erf_is_its_slope():
+    x = np.linspace(-3, 3, 13)                              # by which lines are asked whether they would explain it
+    np.testing.assert_allclose(erf_of(x + 1e-30j).imag / 1e-30, 2 / np.pi**0.5 * np.exp(-x * x), rtol=1e-12)
+    np.testing.assert_array_equal(erf_of(x + 1e-30j).real, erf_of(x))
 
 
 # ----------------------------------------------------------------------------------------------------------- diagnosis
