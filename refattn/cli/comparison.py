@@ -75,7 +75,7 @@ def fitted(rows, right, limit: int | None, apart=True) -> list[list[str]]:
         below = fitted([row[1:] for row in rows], {i - 1 for i in right}, limit - 2, apart=False)
         labels = [[], [], *(lines(row[0], limit) for row in rows[1:])]
         return [[*label, *(f"  {line}" for line in part)] for label, part in zip(labels, below, strict=True)]
-    for least in body, word, [5] * len(widths):             # the last breaks words
+    for least in body, word, [longest_part(rows[1:], i) if i in right else 5 for i in places]:  # breaks words at last
         while limit and sum(widths) + gaps > limit:
             if not (wide := [i for i in places if widths[i] > least[i]]):
                 break
@@ -108,7 +108,8 @@ def columns(rows, right=(), limit: int | None = None) -> str:
     hyla with four heads of width two
       10,000,000
     """
-    if limit and sum(2 + longest_part(rows[1:], i) for i in right) > limit:
+    least = sum(2 + longest_part(rows[1:] if i in right else rows, i) for i in range(len(rows[0]))) - 2
+    if limit and right and least > limit:
         return "\n".join(line for row in rows[1:] for i, (name, text) in enumerate(zip(rows[0], row, strict=True))
                          for line in lines(f"  {name}: {text}" if i else text, limit, hang=4))
     return "\n".join(line for row in fitted(rows, right, limit) for line in row)
