@@ -6,7 +6,8 @@ test evaluates: entries `x[b,q]`, sums `sum_d(...)` and means `mean_h(...)` over
 
 A backward takes what its forward returned or was given, and the gradient of the result.  Forwards stay analytic
 (comparisons look at `.real`), so that the complex step f(x + ih).imag / h gives their derivative without cancellation.
-`out=` saves memory and says nothing else: the result is written into that array, whose former numbers are lost.
+`out=`, an array like the result, saves memory and says nothing else: the result may be written into it, so that its
+former numbers are lost; what is returned is the result.
 """
 
 from itertools import accumulate
@@ -270,7 +271,8 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     """y[T,m] = scale[m] * n[T,m] + shift[m], n[T,m] = r[T,1] * (x[T,m] - mean_i(x[T,i])),
     r[T,1] = 1 / sqrt(mean_m((x[T,m] - mean_i(x[T,i])) ** 2) + epsilon).
 
-    The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.
+    The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.  Squares are of x's dtype: in float16 deviations
+    above 255 are infinite squared, and n is 0; in float32 above 1.8e19.
     """
     xp = check_features(x, scale=scale)
     check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))
@@ -319,9 +321,11 @@ def layer_norm_backward(n, r, scale, dy):
 def softmax(s, keep=None, axis: int = -1, *, out=None):
     """a[T,k] = keep[T,k] * exp(s[T,k]) / sum_j(keep[T,j] * exp(s[T,j])), or 0 where nothing is kept.
 
-    `axis` is that of k; `keep` is boolean and broadcasts; `out` may be `s` itself.
+    `axis` is that of k; `keep` is boolean and broadcasts; `out` may be `s` itself.  Raises TypeError for another keep.
     """
     xp = array_module(s)
+    if keep is not None and keep.dtype != bool:         # an additive mask would keep what it is to hide
+        raise TypeError(f"keep has dtype {keep.dtype}; allowed: booleans (True = may attend)")
     if not s.shape[axis]:                               # no keys: nothing is kept, and there is no largest
         return xp.empty_like(s)
     if keep is not None:                                # not `where`, whose result forgets the memory order of s
@@ -340,7 +344,7 @@ def softmax(s, keep=None, axis: int = -1, *, out=None):
 
 
 def softmax_backward(a, da, axis: int = -1, *, out=None):
-    """ds[T,k] = a[T,k] * (da[T,k] - sum_j(a[T,j] * da[T,j])), from the output alone."""
+    """ds[T,k] = a[T,k] * (da[T,k] - sum_j(a[T,j] * da[T,j])), from the output alone; `out` may be da, but not a."""
     ds = array_module(a, da).multiply(a, da, out=out)
     ds -= a * summed(ds, axis)
     return ds
@@ -350,7 +354,8 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     """a[b,h,T] = rho[b,1,T] * s[b,h,T], rho[b,1,T] = 1 / sqrt(mean_h(s[b,h,T] ** 2) + epsilon).  Returns a, rho.
 
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
-    Squares are of s's dtype: in float16 scores above 255 are infinite squared, and a is 0; in float32 above 1.8e19.
+    Squares are summed in s's dtype: in float16 scores whose squares sum to 65,520 over the heads, one of 256 say, give
+    a = 0; in float32 those whose squares sum to 3.4e38.
     """
     xp = array_module(s)
     check_epsilon(epsilon)

@@ -32,8 +32,8 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes (the mask may have its own), ValueError for one of another shape, a
-    step below 1, a negative rate, decay or epsilon, a beta that is not in [0, 1).
+    Raises TypeError for arrays of several dtypes (the mask may have its own) and of float16, in which epsilon is 0,
+    ValueError for one of another shape, a step below 1, a negative rate, decay or epsilon, a beta outside [0, 1).
     """
     check_integer("step", step)
     for name, value in ("rate", rate), ("decay", decay), ("epsilon", epsilon):              # before anything is changed
@@ -42,6 +42,8 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     check_fraction("beta2", beta2)
     first, second = state
     xp = check_alike(flat=flat, grads=grads, first=first, second=second)
+    if flat.dtype.itemsize < 4:
+        raise TypeError(f"flat has dtype {flat.dtype}; allowed: float32, float64")
     for name, x in ("grads", grads), ("mask", mask), ("first", first), ("second", second):
         fitted(x, name, flat.shape)
     first *= beta1
@@ -63,7 +65,8 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
 
 
 def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
-    """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array.
+    """g <- g min(1, limit / (|g| + epsilon)) in place, |g| over all parameters; returns |g| before it, as a 0-d array
+    (NumPy: a scalar).
 
     Source: R has epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Differs: 1e-30 in place of 0.
     Raises ValueError for a limit or epsilon below 0.

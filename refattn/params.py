@@ -185,8 +185,9 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     """Write initial values, drawn on the host in float64 and in layout order, into `flat`: equal on CPU and GPU.
 
     `places` maps patterns of dotted names, as "encoder.*.w", to an Init that holds there instead of the scheme, or to a
-    number; the first pattern that fits counts.  Source: beside each of SCHEMES.  Raises ValueError for an unknown
-    scheme and for a pattern that fits no name.
+    number; the first pattern that fits counts.  Schemes: lecun_normal (H), pytorch (C), haiku (R), gpt2, and for tests
+    random; sources are beside each of SCHEMES.  Raises ValueError for an unknown scheme and for a pattern that fits no
+    name.
     """
     check_choice("scheme", scheme, SCHEMES)
     if not isinstance(rng, np.random.Generator):
@@ -220,7 +221,11 @@ DECAY = {
 
 
 def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
-    """A flat 0/1 array: 1 where weight decay acts.  Raises ValueError for an unknown rule."""
+    """A flat 0/1 array: 1 where weight decay acts.  Raises ValueError for an unknown rule.
+
+    rule : all (C's language model), released (H's code: arrays of one axis escape), text (H: biases, LayerNorm's
+           parameters and vectors escape), none
+    """
     check_choice("rule", rule, DECAY)
     masks = [np.full(prod(p.shape), DECAY[rule](p), dtype=dtype) for _, p in entries(parameters)]
     return xp.asarray(np.concatenate([np.zeros(0, dtype=dtype), *masks]))
@@ -241,7 +246,8 @@ def layout(parameters) -> list[list]:
 def save(path, parameters, arrays: dict, **meta) -> None:
     """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.  See `whole_file`.
 
-    Raises ValueError, before anything is written, for what is no array of numbers.
+    The arrays are written as they are: nothing but the layout says which of them have it.  Raises ValueError, before
+    anything is written, for what is no array of numbers, TypeError for meta that JSON cannot hold.
     """
     arrays = {name: np.asarray(to_host(x)) for name, x in arrays.items()}
     for name, x in arrays.items():
@@ -255,7 +261,8 @@ def save(path, parameters, arrays: dict, **meta) -> None:
 def load(path, parameters=None) -> tuple[dict, dict]:
     """(arrays, meta) of a file written by `save`, as host arrays.
 
-    Raises ValueError, one line, when the file is truncated, foreign, or laid out for other parameters than given.
+    Raises ValueError, one line, when the file is truncated, foreign, or has another layout than that of the parameters
+    given; the sizes of the arrays are not compared.
     """
     try:
         with open(path, "rb") as raw:                       # closed even where it is cut off

@@ -21,6 +21,7 @@ SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module
 def array_module(*arrays) -> ModuleType:
     """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
 
+    None is passed over; of no arrays at all it is `numpy`.
     Raises TypeError for what is no array, and when arrays of two modules other than NumPy are mixed; a NumPy array
     among them is refused by the module itself, and by `check_alike` where arrays enter.
     """
@@ -28,7 +29,7 @@ def array_module(*arrays) -> ModuleType:
     for x in arrays:
         if x is None or type(x) is np.ndarray or isinstance(x, np.generic | np.ndarray):
             continue
-        if not hasattr(x, "dtype"):
+        if isinstance(x, type) or not hasattr(x, "dtype"):
             raise TypeError(f"an argument is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
         module = sys.modules[type(x).__module__]
         if module is not found and found is not np:

@@ -184,6 +184,15 @@ def test_the_guide_lists_what_each_page_is_handed():
         assert not extras or f"| `{name}` | {extras}" in guide, extras
 
 
+def test_a_forward_of_other_arrays_is_told_of_these_and_not_of_a_gradient_it_need_not_take():
+    for theirs, variant, bias, words in (
+            (lambda q, k, v, selector, wr: q, "softmax", None, "missing 2 .* called as theirs.q, k, v., q being"),
+            (lambda q, k, v: q, "sliding_dilated", None, "it is called as theirs.q, k, v, offset_bias., q being"),
+            (lambda q, k, v: q, "softmax", "hqk", "argument 'bias'; it is called as theirs.q, k, v, bias=bias")):
+        with pytest.raises(ValueError, match=words):
+            check.compare(theirs, variant, bias=bias)
+
+
 def test_ready_cases_leave_out_what_a_kernel_does_not_take():
     def ways(*words, **options):
         return {case.id.split("-")[1] for case in check.pytest_params(*words, **options)}

@@ -218,6 +218,7 @@ BAD_LINES = [                                               # words, what the li
     ("check math:sin --as hyla --bias={nothing}", ["--bias is ''; allowed: the last axes"]),
     ("check math:sin --as hyla --seed -1", ["--seed is -1; allowed: whole numbers"]),
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
+    ("vectors --out {finished}", ["--out is", "which holds", "allowed: a directory of nothing but vectors"]),
 ]
 
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from refattn import losses, ops, params
+from refattn import losses, ops, params, xp
 from refattn.attention import VARIANTS, Variant, masks
 from refattn.attention.ablations import Knobs, ablation, ablation_backward
 from refattn.attention.as_hypernetwork import eq_2, eq_3
@@ -491,6 +491,24 @@ def test_a_selector_has_features():
     q, k, v, selector = (np.ones((2, 3, 3, n)) for n in (4, 4, 2, 0))
     with pytest.raises(ValueError, match="axis c is 0 in selector; allowed: at least 1"):
         compositional(q, k, v, selector, np.ones((2, 0)))
+
+
+def test_a_mask_that_is_added_is_no_keep():
+    """It kept what it was to hide: every number but 0 is true."""
+    with pytest.raises(TypeError, match=r"keep has dtype float64; allowed: booleans \(True = may attend\)"):
+        ops.softmax(np.zeros((1, 3)), np.array([[0, -1e9, -1e9]]))
+
+
+def test_a_class_is_no_array():
+    with pytest.raises(TypeError, match="an argument is a type; allowed: an array of NumPy or CuPy"):
+        xp.array_module(np.ndarray)
+
+
+@pytest.mark.parametrize("start", [-1, 1.5])
+def test_a_first_position_is_a_whole_number_from_zero_on(start):
+    layer = Embedding(4, vocabulary=5, table="interleaved")
+    with pytest.raises(ValueError, match=f"start is {start}; allowed: whole numbers of at least 0"):
+        layer.forward(params.allocate(layer.parameters(), np.float64)[1], np.array([[1, 2, 3]]), start=start)
 
 
 @pytest.mark.parametrize("make", [np.array, np.float64])

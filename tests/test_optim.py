@@ -120,3 +120,10 @@ def test_an_update_is_of_one_dtype(name):
     state = optim.Moments(given["first"], given["second"])
     with pytest.raises(TypeError, match=f"flat is float64 but {name} is float32; allowed: one dtype"):
         optim.adamw_step(flat, given["grads"], state, step=1, rate=0.1)
+
+
+def test_an_update_is_in_32_bits_at_least():
+    """In float16 epsilon is 0, and a gradient of 0 made parameters NaN."""
+    flat = np.ones(3, np.float16)
+    with pytest.raises(TypeError, match="flat has dtype float16; allowed: float32, float64"):
+        optim.adamw_step(flat, flat, optim.moments(flat), step=1, rate=0.1)

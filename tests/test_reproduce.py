@@ -316,6 +316,10 @@ def test_a_run_that_goes_wrong_is_not_handed_out_again(tmp_path):
 def test_student_t_is_that_of_the_tables():
     for freedom, level in (1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (7, 2.3646), (30, 2.0423):
         assert abs(statistics.quantile(0.95, freedom) - level) < 5e-5
+    for probability, freedom, words in (95, 3, "probability is 95; allowed"), (1.0, 3, "probability is 1.0; allowed"), (
+            0.95, 0, "freedom is 0; allowed: whole numbers of at least 1"):
+        with pytest.raises(ValueError, match=words):
+            statistics.quantile(probability, freedom)
     grid = np.linspace(0, 3, 30_001)
     for freedom in 1, 2, 5, 8:                                              # its density, integrated
         density = (1 + grid**2 / freedom) ** (-(freedom + 1) / 2)

@@ -55,6 +55,10 @@ def test_streams_are_functions_of_seed_purpose_and_step():
              for step in (0, 1)]
     assert len(set(drawn)) == len(drawn) == 20
     assert evaluation.PURPOSES == {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}
+    for words, *given in (("seed is 4294967296; allowed: whole numbers from 0", 2**32, "data"),      # has those of 0
+                          ("purpose is 'x'; allowed: init, data", 0, "x"), ("step is -1; allowed", 0, "data", -1)):
+        with pytest.raises(ValueError, match=words):
+            stream(*given)
 
 
 @pytest.mark.parametrize("changes", [{}, {"attention": "softmax"}, {"attention": "linear"}, {"read": False},

@@ -201,7 +201,8 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     said = [(None, pattern(worst, n)) for n in names if n in worst.wrong][:4]
-    close = sorted((c for s in searches for c in s.close if SMALL < abs(c[1]) < 1 / SMALL), key=lambda c: -c[0])
+    close = sorted((c for s in searches for c in s.close if SMALL < (abs(c[1]) if c[0] > NEAR else c[1]) < 1 / SMALL),
+                   key=lambda c: -c[0])                     # the reverse of a mistake only where it is just that
     found = [s.first_lines() for s in searches]
     explain, sure = [line for lines, _ in found for line in lines], any(sure for _, sure in found)
     if explain:

@@ -220,8 +220,8 @@ class Call:
                   for n, x in inputs.items()}
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
-        told = self.takes(less, arrays) or not all(self.takes([n], some=True) for n in less)    # of an option
-        return arrays, less if told and not self.takes(handed.keys() - less.keys(), some=True) else handed
+        alone = self.takes([], some=True) and not self.takes(handed.keys() - less.keys(), some=True)
+        return arrays, less if alone else handed
 
     def __call__(self, inputs) -> tuple[dict, dict]:
         """(inputs, results)."""

@@ -133,7 +133,9 @@ def vectors(argv) -> int:
     parser = Parser("refattn vectors", "Small float64 cases: inputs, outputs, every gradient, and a manifest.")
     parser.add_argument("--out", type=directory, required=True, metavar="DIR", help="where to")
     options = parser.parse(argv)
-    writable(Path(options["out"]))
+    writable(out := Path(options["out"]))
+    if odd := [x.name for x in out.iterdir() if x.suffix != ".npz" and x.name != "manifest.json"]:
+        raise Usage(f"--out is {str(out)!r}, which holds {odd[0]}; allowed: a directory of nothing but vectors")
     from ..verification import vectors as module
     module.write(options["out"])
     print(f"the vectors are in {options['out']}", file=sys.stderr)

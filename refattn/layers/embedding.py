@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_choice, check_integers, check_switch, check_switches
+from ..checks import check_choice, check_integer, check_integers, check_switch, check_switches
 from ..params import Parameter
 from ..xp import array_module, fitted, read_only
 from . import positions
@@ -74,8 +74,9 @@ class Embedding:
         """h (b, t, m); ids whose embeddings are given, (b, t, m), are taken as they are.  Returns h and EmbeddingSaved.
 
         `dropout`, already divided by 1 - p, multiplies the sum, to which it broadcasts; `start` is the position of the
-        first token.
+        first token.  Raises ValueError for a start below 0, and for ids or a dropout that do not fit.
         """
+        start = check_integer("start", start, 0)
         if self.vocabulary is None:
             h = ops.linear(x, p.w, p.b)                                                         # (1)
         elif x.ndim != 2 and x.shape[2:] != (self.width,):

@@ -3,9 +3,13 @@
 import math
 from typing import NamedTuple
 
+from ..checks import check_fraction, check_integer
+
 ROUNDING = 1e-12               # values nearer to one another than this part of them are the same
 
+
 class Mean(NamedTuple):
+    """Of n values, with its standard error."""
     mean: float | None         # None where a value is missing or not finite
     standard_error: float | None     # sample standard deviation / sqrt(n); None for fewer than two
     n: int
@@ -43,11 +47,13 @@ def student_t(level: float, freedom: int) -> float:
 
 
 def quantile(probability: float, freedom: int) -> float:
-    """The level that |t| stays below with that probability.
+    """The level that |t| stays below with that probability.  Raises ValueError unless 0 <= probability < 1 <= freedom.
 
     >>> round(quantile(0.95, 7), 4)
     2.3646
     """
+    check_fraction("probability", probability)
+    check_integer("freedom", freedom)
     low, high = 0.0, 1.0
     while student_t(high, freedom) < probability:
         high *= 2
@@ -58,7 +64,7 @@ def quantile(probability: float, freedom: int) -> float:
 
 
 def interval(found: Mean, probability: float = 0.95) -> tuple[float, float] | None:
-    """Student's t interval of a mean; None for fewer than two values."""
+    """Student's t interval of a mean; None for fewer than two values.  Raises ValueError as `quantile` does."""
     if found.mean is None or found.standard_error is None:
         return None
     half = quantile(probability, found.n - 1) * found.standard_error

@@ -91,7 +91,7 @@ def found(text: str, option: str = "text") -> Path:
         if text and path.exists():
             return path
     raise ValueError(f"{option} is {text!r}; allowed: {', '.join(OWN)}, or a file or directory that exists, here or in "
-                     f"the directory REFATTN_DATA")
+                     f"the directory REFATTN_DATA (docs/experiments.md says where those of the scales are from)")
 
 
 def documents(text: str, option: str = "text") -> dict[str, bytes]:

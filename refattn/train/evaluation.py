@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..checks import check_integer
+from ..checks import check_choice, check_integer
 from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
@@ -15,12 +15,15 @@ def stream(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
 
     Whatever a training draws is a function of seed and step: mostly from here, multitask_images from its seed and the
     numbers of its samples.  So a checkpoint holds the step and no generator state.  A seed is below 2^32: the generator
-    is told words of 32 bits, and a seed of two of them would have the draws of a smaller one.
+    is told words of 32 bits, and a seed of two of them would have the draws of a smaller one.  Raises ValueError for
+    another seed, purpose or step.
 
     >>> bool(stream(0, "data", 7).random() == stream(0, "data", 7).random())
     True
     """
-    return np.random.default_rng((seed, PURPOSES[purpose], step))
+    check_choice("purpose", purpose, PURPOSES)
+    return np.random.default_rng((check_integer("seed", seed, 0, 2**32 - 1), PURPOSES[purpose],
+                                  check_integer("step", step, 0)))
 
 
 def moved(batch, xp):

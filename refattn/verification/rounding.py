@@ -30,8 +30,9 @@ HALF_SCALES = 1.0, 0.5, 0.25, 0.125     # and small noise finds what lies just b
 LEAST = 2.0**-24               # what float16 holds beside 0
 NOTHING = 2.0**-106            # what is below is lost in float32, or in what it is the product of
 POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
-MEANING = ("allowed: {} times the root mean square error of {} evaluations in which every operation is off by up to "
-           "{} (or half of its row's, if more), and 4 units of the entry, 0.001 of the largest")
+MEANING = ("allowed: what rounding explains: {} times the root mean square error of {} evaluations in which every "
+           "operation is off by up to {} (or half of its row's, if more), and 4 units of the entry, "
+           "0.001 of the largest")
 
 
 class Noise:
