@@ -141,6 +141,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
     ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
     ("train --step 5", ["--step ", "did you mean --steps?"]),                           # no abbreviations
+    ("train sraven --chunk 3", ["--chunk is not an option; allowed: what refattn train sraven --help lists"]),
     ("train --qqq=3", ["--qqq is not an option; allowed: what refattn train fuzzy_logic"]),
     ("train fuzzy_logic extra", ["'extra'", "one argument too many"]),
     ("train --attention hila", ["--attention is 'hila'", "softmax, linear, hyla", "did you mean hyla?"]),

@@ -234,8 +234,10 @@ class Call:
             told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
             where = f", {at[-1].filename}:{at[-1].lineno}" if at else ""
             order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
+            alone = "do" in inputs and "do" not in options and not self.takes([], arrays)
+            less = ", without do, which it does not take" * alone
             raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}; it is called as "
-                             f"theirs({told}){order}") from e
+                             f"theirs({told}){less}{order}") from e
         for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
             if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
                 raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")

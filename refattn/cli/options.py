@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         args, rest = self.parse_known_args(argv)
         for text in rest:
             name = text.split("=")[0]
-            near = get_close_matches(name, self._option_string_actions, n=1)
+            near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.75)
             before = argv[argv.index(text) - 1] if text in argv[1:] else None
             if name[:1] != "-" and getattr(self._option_string_actions.get(before), "nargs", None) == 0:
                 raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
