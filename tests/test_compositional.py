@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from refattn import check, params
-from refattn.attention.compositional import Compositional, compositional
+from refattn.attention.compositional import Compositional, compositional, compositional_backward
 from refattn.attention.layer import MultiHead
 from refattn.attention.pages import PAGES, page
 from refattn.layers.feed_forward import FeedForward
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.transformer import universal
 from refattn.recipes import recipe
+from tests.pages import check_tags
 from tests.refusals import refused
 
 CELLS = {                # table 6: scale -> {heads, or None for the compositional model: parameters}
@@ -28,6 +29,10 @@ CELLS = {                # table 6: scale -> {heads, or None for the composition
 def arrays(rng, b=2, q=3, k=5, s=2, r=4, d=3, e=6, c=7):
     shapes = (b, q, s, d), (b, k, s, d), (b, k, r, e), (b, q, s, c), (e, c)
     return [rng.standard_normal(shape) for shape in shapes]
+
+
+def test_tags_are_answered_in_reverse():
+    check_tags(compositional, compositional_backward)
 
 
 def test_one_query_by_hand():

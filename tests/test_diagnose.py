@@ -465,7 +465,7 @@ def test_a_pass_for_dv_that_lacks_a_term():
         dt = np.einsum("bqsr,bqse->bqsre", saved.value_scores, do)              # without what the value scores say
         return o, dq, dk, np.einsum("bsqk,bqsre->bkre", saved.search_scores, dt), *others
     found = check.diagnose(kernel, "compositional", dtype="float64")
-    assert found.named and found.sentences[0].endswith("the term dt5 is missing, for dv only"), found
+    assert found.named and found.sentences[0].endswith("dt7 in place of dt"), found
 
 
 @pytest.mark.parametrize("name, wrong, words", [

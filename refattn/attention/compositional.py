@@ -77,9 +77,10 @@ def compositional_backward(saved, do):
     q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside = saved
     c = ops.drop(a, dropout)                                            # (3) again
     dg = contract("bqse,bqsre->bqsr", do, t, order=g)                   # (7)
+    dt = contract("bqsr,bqse->bqsre", g, do)                            # (7) the retrievals' second use
     dl = ops.softmax_backward(g, dg, out=dg)                            # (6)
-    dselector, dt, dscore = row(scoring).backward(selector, t, *score, inside, dl)      # (5)
-    dt += contract("bqsr,bqse->bqsre", g, do)                           # (7) the retrievals' other use
+    dselector, dt5, dscore = row(scoring).backward(selector, t, *score, inside, dl)     # (5)
+    dt += dt5                                                           # (5) the retrievals' first use
     dc = contract("bqsre,bkre->bsqk", dt, v, order=a)                   # (4)
     dv = contract("bsqk,bqsre->bkre", c, dt)                            # (4)
     da = ops.drop(dc, dropout, out=dc)                                  # (3)

@@ -16,7 +16,7 @@ ROWS = (
      "the backward of the value scores sums over searches instead of retrievals"),
     (PAGE, "dl = ops.softmax_backward(g, dg, out=dg)", "dl = g * dg",
      "the backward of the value scores lacks the mean over retrievals"),
-    (PAGE, 'dt += contract("bqsr,bqse->bqsre", g, do)', "pass",
+    (PAGE, "dt += dt5", "dt = dt5",
      "the retrievals lack the gradient of the output, and get only that of the value scores"),
     (PAGE, 'dv = contract("bsqk,bqsre->bkre", c, dt)', 'dv = contract("bsqk,bqsre->bkre", a, dt)',
      "dv comes from the search scores before dropout"),

@@ -73,9 +73,10 @@ def compositional_backward(saved, do):
     q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside = saved
     c = ops.drop(a, dropout)                                            # (3) again
     # (7)                                  dg = ?
+    # (7) the retrievals' second use       dt = ?
     # (6)                                  dl = ?
-    # (5)                                  dselector, dt, dscore = ?
-    # (7) the retrievals' other use        dt = ?
+    # (5)                                  dselector, dt5, dscore = ?
+    # (5) the retrievals' first use        dt = ?
     # (4)                                  dc = ?
     # (4)                                  dv = ?
     # (3)                                  da = ?
