@@ -429,6 +429,18 @@ def test_a_right_causal_kernel_is_told_that_it_is_one(page):
     assert check.diagnose(wrong, page).verdict.startswith("forward differs")
 
 
+@pytest.mark.parametrize("off, words, options", [
+    (-1, "the query's own key is masked too", {}), (-1, "the query's own key is masked too", {"keep": "b11k"}),
+    (1, "the causal mask ends a key too late", {})])
+def test_a_causal_mask_that_is_off_by_a_key_has_a_name(off, words, options):
+    def kernel(q, k, v, do, keep=True):
+        seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1] + off, dtype=bool)
+        o, saved = PAGES["softmax"].forward(q, k, v, keep=seen & keep)
+        return o, *(x for x in PAGES["softmax"].backward(saved, do) if x is not None)
+    found = check.diagnose(kernel, "softmax", causal=True, **options)
+    assert found.named and found.lines == ("forward (2)",) and words in found.sentences[0], found
+
+
 def test_where_only_the_log_sum_exp_is_wrong():
     call = Call(None, "softmax", "float32")
 
