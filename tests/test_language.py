@@ -403,6 +403,11 @@ def test_a_tiny_temperature_draws_the_greatest():
     assert found == {1}
 
 
+def test_of_many_tokens_only_the_top_k_are_drawn():
+    z = np.random.default_rng(0).standard_normal(1_000)
+    assert {drawn(z, np.random.default_rng(seed), 1.0, 5) for seed in range(100)} == set(z.argsort()[-5:])
+
+
 @pytest.mark.parametrize("temperature", [0, 1.0])
 @pytest.mark.parametrize("scores", [[0, np.nan, 1], [-np.inf] * 3, [0, np.inf, 1]])
 def test_no_token_is_drawn_by_scores_that_are_not_finite(scores, temperature):
