@@ -473,6 +473,17 @@ def test_load_gives_what_fit_gave(whole):
     assert (np.concatenate([x.ravel() for x in leaves(parameters)]) == flat(whole[0])).all()
 
 
+@pytest.mark.parametrize("name, words", [
+    ("others", r"best\.npz is not a complete refattn checkpoint \(parameters of shape \(\d+,\) is missing\)"),
+    ("parameters", "best.npz has entries of parameters that are not finite; allowed: finite numbers")])
+def test_the_best_parameters_are_whole_and_finite(name, words, tmp_path):
+    listed = tiny().build().parameters()
+    arrays = {name: np.full(params.count(listed), np.nan, np.float32)}
+    runs.save_checkpoint(tmp_path, tiny(), listed, arrays, step=4, seconds=0.0, name=runs.BEST)
+    with pytest.raises(ValueError, match=words):
+        runs.load_checkpoint(tmp_path, tiny(), listed, runs.BEST)
+
+
 def test_the_bar_says_parameters_steps_and_minutes(capsys):
     fit(tiny(), progress=True)
     said = capsys.readouterr()
