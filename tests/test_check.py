@@ -442,7 +442,7 @@ def test_the_report_of_the_guide_is_what_is_printed():
         assert entry.ok or f"at {entry.where}: " in line and f"refattn {entry.ours:.6g};" in line, (line, entry)
         assert entry.ok or float(yours[1]) == pytest.approx(entry.theirs, rel=1e-4), (line, entry)
     named = str(check.diagnose(without, "hyla", bias="hqk"))
-    assert named.partition(";")[0] in guide
+    assert named.partition(";")[0] in guide and f"\n{report.allowed}\n" in guide
 
 
 def test_sizes_for_tiles_are_taken_by_rows_without_a_mask():
