@@ -207,9 +207,9 @@ for name, row in ((name, row) for name, row in VARIANTS.items() if row.knobs):
 # two normalisers.)
 #
 # With three uses the value network has two hidden layers, and its middle matrix a parameter of its own, `wv2` (h, e, f),
-# which is $\mathbf{W}_h^{\mathrm{mid}}$ in
+# which is $\mathbf{W}_h^{\mathrm{value}'}$ in
 #
-# $$\mathbf{o}_{qhf} = \sum_k \mathbf{a}_{hqk}\, \phi\Big( \sum_j \mathbf{a}_{jqk} \mathbf{W}_j^{\mathrm{mid}}\, \phi\Big( \sum_i \mathbf{a}_{iqk} \mathbf{v}_{ki} \Big) \Big)_f \tag{eq. 10}$$
+# $$\mathbf{o}_{qhf} = \sum_k \mathbf{a}_{hqk}\, \phi\Big( \sum_j \mathbf{a}_{jqk} \mathbf{W}_j^{\mathrm{value}'}\, \phi\Big( \sum_i \mathbf{a}_{iqk} \mathbf{v}_{ki} \Big) \Big)_f \tag{eq. 10}$$
 #
 # with i and j two more heads. So the code has three gradients to add up. Here is the function that is all of these rows:
 
@@ -465,8 +465,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 # %% [markdown]
 # **What is seen.** Whole pages grow with the square of T, tiles in proportion to T. HYLA whole needs more
 # than softmax, because of its hidden layer z, T x T x e; in tiles the difference shrinks to one tile's. The
-# times are of NumPy on one thread of one machine: from T = 256 on a tile of HYLA stays in the cache where the whole does
-# not, which more than pays for repeating its forward (printed above; the ratio depends on the processor).
+# times are of NumPy on one thread of one machine: from T = 256 on HYLA in tiles is quicker than the whole, although it
+# repeats its forward, probably because a tile stays in the cache (printed above; the ratio depends on the processor).
 #
 # **What HYLA costs.** Its two uses are sums over T x T x H x e products each, as softmax's one is; but z, with its relu,
 # has T x T x e entries which softmax does not have at all, and each is written and read several times. That is why HYLA

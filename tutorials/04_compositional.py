@@ -436,8 +436,8 @@ assert abs(diagonal["dot, after 1 step"] - 0.25) < 0.05 and diagonal["dot, train
 assert abs(diagonal["linear, trained"] - 0.25) < 0.1
 
 # %% [markdown]
-# **What is seen.** At the start every retrieval gets a quarter. Trained, dot scoring answers the preference: two of
-# the four true retrievals have a learned one almost to themselves, the other two are still mixed. A permutation
+# **What is seen.** At the start every retrieval gets a quarter. Trained, dot scoring answers the preference: most of
+# what a true retrieval gets goes to one learned retrieval, for some clearly, for others with a second one mixed in. A permutation
 # matrix would be complete specialisation (C's Figure 5); this is a twentieth of C's steps. Linear scoring has four
 # equal rows: it cannot see who asks (section 6). That its loss is below that of always answering 0 all the same, on
 # trained preferences, shows that there are other ways for a preference to act, through the searches' queries and the own value; and on

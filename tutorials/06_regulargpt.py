@@ -81,11 +81,11 @@ for T in 8, 40, 500, 5_000:
 # At dilation δ, query i sees the keys i, i − δ, ..., i − (C − 1) δ, and head h has one learned number
 # $\mathbf{r}_{hj}$, the offset bias, for each offset j:
 #
-# $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hn} / \sqrt D + \mathbf{r}_{hj}, \qquad n = i - j \delta, \qquad
-# \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn} \tag{eq. 1}$$
+# $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hn} / \sqrt D + \underbrace{\mathbf{r}_{hj}}_{\text{eq. 1}}, \qquad n = i - j \delta, \qquad
+# \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn}$$
 #
-# with D the number of features d, T the number of positions, and the batch left out. R writes it as a T x T matrix that
-# holds r on C diagonals and -infinity elsewhere; the loops do the same. Of its T x T entries C x T matter, and for one
+# with D the number of features d, T the number of positions, and the batch left out. R's eq. 1 is r alone, as a T x T matrix
+# M that holds r on C diagonals and -infinity elsewhere; the loops do the same. Of its T x T entries C x T matter, and for one
 # offset the keys are the queries' neighbours, **shifted**: nothing has to be masked or gathered.
 
 # %%
@@ -202,10 +202,11 @@ for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_t
 # PARITY, as R's code trains it: each step draws one length from 1 to 40 and 128 words of it, and only the answer after
 # the last symbol is scored. 600 steps at rate 0.001; R has 100,000 at 0.0003. Beside it, for 200
 # steps, a Transformer of two layers, 32 wide, with Transformer-XL's relative positions, which sees every symbol at once.
+# It is here to show what not having learned looks like; it is no rival.
 
 # %%
 CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 600},
-          "Transformer-XL positions": {"attention": "transformer_xl", "steps": 200, "layers": 2, "width": 32,
+          "Transformer-XL, not trained to the end": {"attention": "transformer_xl", "steps": 200, "layers": 2, "width": 32,
                                        "heads": 4}}
 fitted = {name: fit(recipe("regular_languages", "quick", language="parity", seed=0, rate=1e-3, evaluation=8, max_length=100,
                            probe=4, evaluate_every=600, **fields))
@@ -223,11 +224,11 @@ LENGTHS = [*range(1, 41, 3), 41, 50, 64, 80, 100, 128, 160, 200, 300, 500]
 curves = {name: [accuracy(run, length, 64) for length in LENGTHS] for name, run in fitted.items()}
 far = accuracy(fitted["RegularGPT, C = 2"], 5_000, 32)
 for name, run in fitted.items():
-    print(f"{name:26s} {params.count(run.model.parameters()):6,d} parameters, lowest accuracy at 1 to 40 "
+    print(f"{name:38s} {params.count(run.model.parameters()):6,d} parameters, lowest accuracy at 1 to 40 "
           f"{min(curves[name][:14]):.2f}, at 41 to 500 {min(curves[name][14:]):.2f}")
 print(f"RegularGPT at 5,000 symbols, {levels(5_000, 2)} levels: {far:.2f} of 32 words")
 assert min(curves["RegularGPT, C = 2"]) > 0.98 and far > 0.9
-assert np.mean(curves["Transformer-XL positions"][14:]) < 0.6
+assert np.mean(curves["Transformer-XL, not trained to the end"][14:]) < 0.6
 
 # %%
 figure, ax = plt.subplots(figsize=(9, 3.8))
@@ -240,7 +241,7 @@ ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.3, 1.03), xlim=(0, 5
 ax.legend(loc="upper right", bbox_to_anchor=(1, 0.93), framealpha=1)
 
 # %% [markdown]
-# The small Transformer has not even learned the trained lengths. (R's, with 5 layers and 100,000 steps, has, and stays
+# The small Transformer has not even learned the trained lengths: it says nothing about longer ones. (R's, with 5 layers and 100,000 steps, has, and stays
 # at chance beyond: its Table 2.) RegularGPT has no reason to stop at 40: a longer word is one more level of the same.
 #
 # ## 6. Look inside: how far the clusters are the maps
@@ -285,6 +286,7 @@ assert same < 1e-3 < 0.01 < min(alike) and max(alike) < apart           # four w
 scores = {k: silhouette_score(seen.vectors, KMeans(k, n_init=5, random_state=0).fit_predict(seen.vectors))
           for k in (2, 3, 4, 5, 6)}
 print("silhouette of k clusters:", {k: round(float(x), 2) for k, x in scores.items()})
+assert abs(scores[2] - scores[6]) < 0.1 and max(scores.values()) in (scores[2], scores[6])
 
 drawn = PRESETS["parity"].sample(rng, 32, 500)
 field = regular.receptive_field(best.model, best.parameters, drawn.tokens, drawn.target)
@@ -297,8 +299,8 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 
 # %% [markdown]
 # **What is seen.** No cluster mixes maps: purity is 1, or nearly. But purity asks for two clusters, because there are two
-# maps; it does not find that number. Nor do the silhouettes: those of several numbers of clusters are
-# close to one another, and that of two is not the largest; and the marked words of level 0 are four points. So "the
+# maps; it does not find that number. Nor do the silhouettes: that of two clusters and that of six differ by a few
+# hundredths, and which is larger hangs on the processor's rounding; and the marked words of level 0 are four points. So "the
 # clusters are the maps" is true in one direction: each cluster has one map, but a map may have several.
 #
 # On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4).
@@ -331,7 +333,7 @@ ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(5.5,
 ax.legend(framealpha=1, fontsize=9)
 none, late, most = (np.array(values) for values in found.values())
 assert most[:5].min() > 0.95 and max(none.max(), late[1:].max()) < 0.7            # of the third kind, 9 to 129 symbols
-assert most.mean() > none.mean() + 0.3
+assert most.mean() > none.mean() + 0.3 and late[0] > 0.7
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the

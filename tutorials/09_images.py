@@ -289,7 +289,8 @@ assert apart > 0.3 and 0.45 < right < 0.8
 
 # %% [markdown]
 # Questions after the shape and questions after the place take different retrievals (C's Figure 14 has them by type
-# of question, for trained networks). The network knows by now *what* is asked. It does not know yet *where* to look:
+# of question, for trained networks). So the kind of question acts on the choice, in this one run. Does the network know
+# *where* to look, too?
 
 # %%
 recipe_, model, p = scenes[:3]
