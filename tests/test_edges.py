@@ -38,6 +38,7 @@ from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
+from refattn.models.encoder_decoder import EncoderDecoder
 from refattn.models.language import Language
 from refattn.models.recurrent import Recurrent, linear_scan
 from refattn.models.regular_gpt import RegularGPT, levels
@@ -418,11 +419,63 @@ def test_further_tokens_are_of_as_many_rows_as_are_kept(rows, more):
         layer.extend(p, np.ones((more, 1, 4)), kept)
 
 
-@pytest.mark.parametrize("dropout", [np.ones((3, 1, 2, 6, 6)), [None], [None] * 3])
+@pytest.mark.parametrize("dropout", [np.ones((3, 1, 2, 6, 6)), np.ones((2, 2, 6, 6)), [None], [None] * 3])
 def test_a_stack_takes_as_many_dropouts_as_it_applies_its_block(dropout):
     stack = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5), 2)
-    with pytest.raises(ValueError, match=f"dropout has {len(dropout)} entries; allowed: 2, one for each application"):
+    with pytest.raises(ValueError, match=f"of {len(dropout)}; allowed: a tuple or list of 2, one for each application"):
         stack.forward(filled(stack), np.ones((1, 6, 4)), dropout=dropout)
+
+
+@pytest.mark.parametrize("residual, words", [
+    (np.ones((2, 1, 6, 4)), "residual is a ndarray of 2; allowed: a tuple of 2"),
+    ([None], "residual is a list of 1; allowed: a tuple of 2"),
+    ((None, np.ones((3, 6, 4))), r"residual\[1\] has shape \(3, 6, 4\); allowed: what broadcasts to \(1, 6, 4\)")])
+def test_a_block_has_a_residual_dropout_for_each_sub_layer(residual, words):
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)
+    for read in None, slice(2, None):
+        with pytest.raises(ValueError, match=words):
+            block.forward(filled(block), np.ones((1, 6, 4)), residual=residual, read=read)
+
+
+@pytest.mark.parametrize("keep", [(3, 4), (2, 1, 2, 5), (1, 3, 2, 1)])
+def test_further_tokens_have_a_keep_of_their_own_pairs(keep):
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)
+    kept = block.extend(filled(block), np.ones((1, 3, 4)))[1]
+    with pytest.raises(ValueError, match=r"keep has shape .*; allowed: what broadcasts to \(b, h, q, k\) = \(1, 2"):
+        block.extend(filled(block), np.ones((1, 2, 4)), kept, keep=np.ones(keep, bool))
+
+
+def stack_of(width=4, **options):
+    return Stack(Block(MultiHead(width, 2, 2), FeedForward(width, 5), epsilon=1e-5, **options), 2)
+
+
+LOOKING = stack_of(cross=MultiHead(4, 2, 2))
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: Stack(MultiHead(4, 2, 2), 2), "block is MultiHead("),
+    (lambda: RetrievalNetwork(7, None, 1), "attention is None; allowed: layers in which"),
+    (lambda: RegularGPT(SlidingDilated(4, 2, 2, 2), FeedForward(4, 5), 3, 3, embedding_scale="x"),
+     "embedding_scale is 'x'; allowed: True and False"),
+    (lambda: RegularGPT(MultiHead(4, 2, 2), FeedForward(4, 5), 3, 3), "dilation of attention is None; allowed: 1"),
+    (lambda: Block(None, FeedForward(4, 5), epsilon=0), "attention is None; allowed: layers, which have a width"),
+    (lambda: Block(MultiHead(4, 2, 2), None, epsilon=0), "feed_forward is None; allowed: layers, which have a width"),
+    (lambda: EncoderDecoder(Embedding(6, vocabulary=5), stack_of(), Embedding(4, vocabulary=5), LOOKING, Readout(4, 5)),
+     "width of source is 6; allowed: 4"),
+    (lambda: EncoderDecoder(Embedding(6, vocabulary=5), stack_of(6), Embedding(4, vocabulary=5), LOOKING,
+                            Readout(4, 5)), "width of source is 6; allowed: 4"),
+    (lambda: EncoderDecoder(Embedding(4, vocabulary=5), stack_of(6), Embedding(4, vocabulary=5), LOOKING,
+                            Readout(4, 5)), "width of encoder is 6; allowed: 4"),
+    (lambda: EncoderDecoder(Embedding(4, vocabulary=5), LOOKING, Embedding(4, vocabulary=5), LOOKING, Readout(4, 5)),
+     "cross of the encoder's block is MultiHead("),
+    (lambda: Language(Embedding(4, vocabulary=5), LOOKING), "cross of the stack's block is MultiHead("),
+    (lambda: ClassToken(Conv(1, 4, 2, 2), LOOKING, 3), "cross of the stack's block is MultiHead("),
+    (lambda: TaskTokens(2, 1, LOOKING, 2, 3), "cross of the stack's block is MultiHead("),
+])
+def test_parts_that_cannot_be_used_are_refused_where_a_model_is_made(make, words):
+    with pytest.raises(ValueError) as caught:
+        make()
+    assert str(caught.value).startswith(words)
 
 
 @pytest.mark.parametrize("target, words", [

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_choice
-from ..xp import check_alike, fitted
+from ..xp import fitted
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -54,6 +54,8 @@ class Block:
             what = "None, since its keys have offsets" if self.slides else f"a bias for each of {heads or 'the'} heads"
             raise ValueError(f"position is {self.position}; allowed: {what}")
         for name, layer, _ in self.sub_layers:
+            if not hasattr(layer, "width"):
+                raise ValueError(f"{name} is {layer}; allowed: layers, which have a width")
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:
                     raise ValueError(f"{name} has width {width} in a block of width {self.width}; allowed: one width")
@@ -90,7 +92,8 @@ class Block:
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
         one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
         (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
-        queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together.
+        queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together, for one array in
+        place of all of `residual`, and for one that would stretch what it multiplies.
         """
         self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
         norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
@@ -101,10 +104,12 @@ class Block:
                              "dropout": ops.queries(context_dropout, read)},
                    "feed_forward": {} if hidden is None else {"dropout": ops.queries(hidden, read)}}
         layers = len(self.sub_layers)
-        drops = (None,) * layers if residual is None else tuple(ops.queries(x, read) for x in residual)
-        if len(drops) != layers:
-            raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
-        check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})
+        drops = (None,) * layers if residual is None else tuple(residual)
+        if hasattr(residual, "dtype") or len(drops) != layers:
+            raise ValueError(f"residual is a {type(residual).__name__} of {len(drops)}; allowed: a tuple of {layers}")
+        for n, drop in enumerate(drops):
+            ops.check_dropout(x, drop, f"residual[{n}]")
+        drops = tuple(ops.queries(drop, read) for drop in drops)
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, undo = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
@@ -155,6 +160,8 @@ class Block:
 
         kept : keys and values of the tokens so far (None: of none) and of the context, as `keep_context` begins them
         keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
+
+        Raises ValueError where these or a context do not fit.
         """
         own, context = kept
         self._check_context(context, context_keep=context_keep)

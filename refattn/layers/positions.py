@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice, check_integer, check_integers, check_switch
-from ..contract import agree
 from ..params import Parameter
 from ..xp import array_module, check_alike, read_only
 
@@ -28,15 +27,13 @@ def takes(scheme, name: str) -> bool:
 
 
 def check_at(q, k, at=None):
-    """The array module of q (b, q, h, d) and k (b, k, h, d), if `at` is None or the range of the queries' positions.
+    """The array module of q (b, q, h, d) and k, if `at` is None or the range of the queries' positions.
 
-    Raises ValueError for other axes and another `at`, TypeError for what is no array of floats, or several dtypes.
+    Raises ValueError for another `at`, TypeError for what is no array of floats, or several dtypes.
     """
-    xp = check_alike(q=q, k=k)
-    agree(q=(q, "bqhd"), k=(k, "bkhd"))
     if at is not None and not (isinstance(at, range) and len(at) == q.shape[1] and min((0, *at[:1], *at[-1:])) == 0):
         raise ValueError(f"at is {at!r}; allowed: None and a range of {q.shape[1]} positions from 0 on")
-    return xp
+    return check_alike(q=q, k=k)
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,
@@ -131,7 +128,7 @@ class Rotary:
     def forward(self, p, q, k, at=None) -> tuple:
         """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; the queries stand at the range `at`.
 
-        Raises ValueError for an odd d, arrays that do not fit and another `at`, TypeError for other dtypes.
+        Raises ValueError for an odd d and another `at`, TypeError for what is no array of floats, or several dtypes.
         """
         xp, d = check_at(q, k, at), q.shape[-1]
         if d % 2:

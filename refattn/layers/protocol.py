@@ -6,8 +6,9 @@ A layer is a frozen dataclass of hyper-parameters: it holds no array and changes
     forward(p, x, **options)        y, Saved             `p`: views of those arrays; Saved: what the backward needs
     backward(p, saved, dy, grads)   dx, or Gradients     parameter gradients are ADDED into `grads`, views like `p`
 
-Every layer and model raises ValueError where it is made, for a setting that is not allowed, and ValueError or TypeError
-where it is used, for arrays that do not fit together; each message names the field or the array.
+Every layer and model raises ValueError where it is made, for a number, a word or a switch that is not allowed and for
+parts of it whose widths do not fit; and ValueError or TypeError where it is used, for arrays that do not fit together.
+Each message names the field or the array.  A part that is no layer at all may be an error only where it is used.
 A gradient is added into its view, as by `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
 So one layer may be used many times in a network, and every use adds its part.
 A block adds to y and dx in place: a layer in a block returns arrays that share no memory with arguments or with Saved.

@@ -61,6 +61,7 @@ class Language:
         check_integers(vars(self), "learned", least=0)
         check_integers(vars(self), "length")
         check_switches(vars(self), "tied", "scale")
+        check_choice("cross of the stack's block", self.stack.block.cross, (None,))
         if self.sliding:
             check_choice("dilation of attention", self.stack.block.attention.dilation, (1,))
         if self.embedding.vocabulary is None or self.embedding.width != self.stack.width:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..attention.sliding_dilated import SlidingDilated
-from ..checks import check_choice, check_integer, check_integers
+from ..checks import check_choice, check_integer, check_integers, check_switches
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack
@@ -76,7 +76,8 @@ class RegularGPT:
 
     def __post_init__(self):
         check_integers(vars(self), "vocabulary", "outputs", "thickness")
-        check_choice("dilation of attention", self.attention.dilation, (1,))
+        check_switches(vars(self), "embedding_scale", "recompute")
+        check_choice("dilation of attention", getattr(self.attention, "dilation", None), (1,))
         self.block()
 
     def block(self) -> Block:

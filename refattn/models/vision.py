@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_choice, check_integers
 from ..contract import contract
 from ..layers.convolution import Conv, image_of, patches
 from ..layers.embedding import Readout, add_positions
@@ -61,6 +61,7 @@ class ClassToken:
     def __post_init__(self):
         check_integers(vars(self), "outputs")
         check_integers(vars(self), "question", least=0)
+        check_choice("cross of the stack's block", self.stack.block.cross, (None,))
         if self.patch.outputs * (2 if self.question else 1) != self.stack.width:
             raise ValueError(f"patches have width {self.patch.outputs}, the stack {self.stack.width}; "
                              f"allowed: {'half of it' if self.question else 'one width'}")
@@ -140,6 +141,7 @@ class TaskTokens:
 
     def __post_init__(self):
         check_integers(vars(self), "size", "channels", "tasks", "outputs", "hidden")
+        check_choice("cross of the stack's block", self.stack.block.cross, (None,))
 
     @property
     def encoder(self) -> FeedForward:
