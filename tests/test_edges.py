@@ -30,6 +30,7 @@ from refattn.layers.context_norm import ContextNorm
 from refattn.layers.convolution import Conv
 from refattn.layers.embedding import Embedding, Readout
 from refattn.layers.feed_forward import FeedForward, SwiGLU
+from refattn.layers.mixture_of_experts import MixtureOfExperts, largest
 from refattn.layers.next_token import next_token, next_token_backward
 from refattn.layers.norm import LayerNorm
 from refattn.layers.positions import T5, Rotary
@@ -632,6 +633,22 @@ def test_what_is_of_another_kind_is_said_in_one_line(call, words):
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("layer, x", [
+    (LayerNorm(4), np.ones((2, 3, 4))), (ContextNorm(4), np.ones((2, 3, 4))), (Conv(1, 2, 2), np.ones((1, 4, 4, 1))),
+    (SwiGLU(4, 5), np.ones((2, 3, 4))), (MixtureOfExperts(4, 5, 3, 2), np.ones((2, 3, 4))),
+    (Recurrent(4, 3, 2), np.zeros((2, 3), int))])
+def test_the_flat_array_is_no_place_of_parameters(layer, x):
+    flat, _ = params.allocate(layer.parameters(), np.float64)
+    with pytest.raises(TypeError, match=r"p is an array of shape .*; allowed: the named views that params.allocate"):
+        layer.forward(flat, x)
+
+
+@pytest.mark.parametrize("chosen", [-1, 1.5, 4])
+def test_no_more_experts_are_chosen_than_there_are(chosen):
+    with pytest.raises(ValueError, match=f"chosen is {chosen}; allowed: whole numbers from 0 to 3"):
+        largest(np.zeros((2, 3)), chosen)
 
 
 @pytest.mark.parametrize("size", [0, 2.5])

@@ -181,6 +181,6 @@ class Block:
         return x, (own, context)
 
     def keep_context(self, p, context):
-        """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
+        """What `extend` needs before the first token: (None, keys and values of a context (b, k, m), or None)."""
         self._check_context(context)
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)
