@@ -30,6 +30,7 @@ __all__ = ["Outputs", "cluster_count", "clusters", "crossing", "layer_outputs", 
 
 
 class Outputs(NamedTuple):
+    """What the levels of the tree pass on for one word, n vectors, and what each of them should be."""
     vectors: np.ndarray        # (n, m): what each level of the tree passes on, level by level
     level: np.ndarray          # (n)
     position: np.ndarray       # (n): the last token that the vector has seen

@@ -48,6 +48,7 @@ TILE = 1 << 22                 # hidden units that are held at once where words 
 
 
 class Compiled(NamedTuple):
+    """An automaton, and the RegularGPT that has it as weights."""
     automaton: Automaton
     model: RegularGPT
     flat: Any                  # all parameters as one array, in the layout of model.parameters();

@@ -19,6 +19,7 @@ __all__ = ["Automaton", "Monoid", "compose", "random_automaton"]
 
 
 class Monoid(NamedTuple):
+    """What all non-empty words do to the states of an automaton."""
     maps: np.ndarray                       # (k, n): the distinct state maps of non-empty words, shortest words first
     words: tuple[tuple[int, ...], ...]     # (k): for each map the first of its shortest words
     generators: np.ndarray                 # (v): the place in `maps` of each symbol's map
@@ -74,10 +75,12 @@ class Automaton:
 
     @property
     def states(self) -> int:
+        """n, how many states there are."""
         return self.transition.shape[0]
 
     @property
     def vocabulary(self) -> int:
+        """v, how many symbols there are."""
         return self.transition.shape[1]
 
     @property

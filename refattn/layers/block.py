@@ -62,6 +62,7 @@ class Block:
 
     @property
     def width(self) -> int:
+        """m, the features of each position."""
         return self.attention.width
 
     @property

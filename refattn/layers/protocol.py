@@ -33,11 +33,14 @@ class Gradients(NamedTuple):
 class Layer(Protocol):
     """Any layer; one that attends takes more than x and returns Gradients."""
 
-    def parameters(self) -> dict: ...
+    def parameters(self) -> dict:
+        """{name: Parameter} of its arrays, in the order of the layout; nested for a layer made of layers."""
 
-    def forward(self, p, x, /, *more: Any, **options: Any) -> tuple[Any, Any]: ...
+    def forward(self, p, x, /, *more: Any, **options: Any) -> tuple[Any, Any]:
+        """y, and Saved, what the backward needs; `p` are the views of its arrays."""
 
-    def backward(self, p, saved, dy, grads) -> Any: ...
+    def backward(self, p, saved, dy, grads) -> Any:
+        """dx from dy, or Gradients, or None for token ids; gradients of parameters are added into `grads`."""
 
 
 class Attention(Layer, Protocol):
@@ -47,11 +50,14 @@ class Attention(Layer, Protocol):
     broadcast to (b, h, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read] at their cost alone.
     """
     @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """m, the features of each position."""
 
-    def forward(self, p, x, /, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Any]: ...
+    def forward(self, p, x, /, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Any]:
+        """y (b, q, m) from x (b, t, m), and Saved."""
 
-    def backward(self, p, saved, dy, grads) -> Gradients: ...
+    def backward(self, p, saved, dy, grads) -> Gradients:
+        """Gradients of x, context and bias from dy (b, q, m); those of parameters are added into `grads`."""
 
 
 def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:

@@ -48,6 +48,7 @@ class Stack:
 
     @property
     def width(self) -> int:
+        """m, the features of each position."""
         return self.block.width
 
     def parameters(self) -> dict:

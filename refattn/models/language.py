@@ -36,6 +36,7 @@ class Saved(NamedTuple):
 
 
 class KeptText(NamedTuple):
+    """What `Language.extend` keeps of the tokens so far."""
     applied: tuple             # what each application of a block keeps
     h: Any                     # (b, t, m) before the last norm, where a longer text may need a further level
     length: int
@@ -70,6 +71,7 @@ class Language:
 
     @property
     def positions(self) -> LearnedTable:
+        """The learned table of positions; there is one where `learned` is not 0."""
         return LearnedTable(self.learned, self.stack.width)
 
     @property

@@ -68,6 +68,7 @@ class ClassToken:
 
     @property
     def readout(self) -> Readout:
+        """The map from the class token to the outputs."""
         return Readout(self.stack.width, self.outputs)
 
     def parameters(self) -> dict:
@@ -145,11 +146,13 @@ class TaskTokens:
 
     @property
     def encoder(self) -> FeedForward:
+        """The MLP that makes a token of a patch or a task token, of the stack's width."""
         m = self.stack.width
         return FeedForward(self.size * self.size * self.channels, m, "relu", m)
 
     @property
     def heads(self) -> FeedForward:
+        """The MLP from an image's task token to the outputs of all tasks."""
         return FeedForward(self.stack.width, self.hidden, "relu", self.outputs)
 
     def parameters(self) -> dict:
