@@ -24,7 +24,7 @@ def test_public_names_are_there_once(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_public_classes_say_what_they_are(name):
-    """Of a tuple help() knew the signature only.  What a page saves is explained field by field, a recipe by its base."""
+    """Of a tuple help() knew the signature only.  What a page saves is explained field by field."""
     named = [n for n in MODULES[name].__all__ if n not in ("Saved", "Parameter")]
     classes = {n: x for n in named if isclass(x := getattr(MODULES[name], n))}
     assert not [n for n, x in classes.items() if not x.__doc__ or x.__doc__.startswith(f"{n}(")]

@@ -105,12 +105,11 @@ class Block:
                              "dropout": ops.queries(context_dropout, read)},
                    "feed_forward": {} if hidden is None else {"dropout": ops.queries(hidden, read)}}
         layers = len(self.sub_layers)
-        drops = (None,) * layers if residual is None else tuple(residual)
+        drops = (None,) * layers if residual is None else tuple(ops.queries(x, read) for x in residual)
         if hasattr(residual, "dtype") or len(drops) != layers:
             raise ValueError(f"residual is a {type(residual).__name__} of {len(drops)}; allowed: a tuple of {layers}")
         for n, drop in enumerate(drops):
-            ops.check_dropout(x, drop, f"residual[{n}]")
-        drops = tuple(ops.queries(drop, read) for drop in drops)
+            ops.check_dropout(x if read is None else x[:, read], drop, f"residual[{n}]")
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, undo = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
