@@ -69,18 +69,18 @@ class Stack:
         """h (b, q, m) from h (b, t, m).  Returns it and StackSaved.
 
         `dropout`, `context_dropout`, `residual` and `hidden` have one entry for each application, None where it has
-        none; `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed;
-        other options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.  Raises
-        ValueError for one array in place of a tuple or list of entries, and for another number of them.
+        none: they are lists, or arrays whose first axis counts the applications, never one array for all of these.
+        `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed; other
+        options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.  Raises ValueError
+        for another number of entries.
         """
         schedule, blocks = tuple(self.applications(read) if schedule is None else schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
         if not self.shared and len(p.blocks) != self.layers:
             raise ValueError(f"p has {len(p.blocks)} blocks; allowed: {self.layers}")
         for name, x in each.items():
-            if x is not None and (hasattr(x, "dtype") or len(x) != len(schedule)):
-                raise ValueError(f"{name} is a {type(x).__name__} of {len(x)}; allowed: a tuple or list of "
-                                 f"{len(schedule)}, one for each application")
+            if x is not None and len(x) != len(schedule):
+                raise ValueError(f"{name} has {len(x)} entries; allowed: {len(schedule)}, one for each application")
         for n, (block, place, at) in enumerate(schedule):                                       # (1)
             own = {name: x[n] for name, x in each.items() if x is not None}
             h, saved = self._layer(block).forward(self._of(p, place), h, read=at, **options, **own)
