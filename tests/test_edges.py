@@ -428,8 +428,8 @@ def test_a_stack_takes_as_many_dropouts_as_it_applies_its_block(dropout):
 
 
 @pytest.mark.parametrize("residual, words", [
-    (np.ones((2, 1, 6, 4)), "residual is a ndarray of 2; allowed: a tuple of 2"),
-    ([None], "residual is a list of 1; allowed: a tuple of 2"),
+    ([None], "residual has 1 arrays; allowed: one for each of 2 sub-layers"),
+    (np.ones((2, 3, 6, 4)), r"residual\[0\] has shape \(3, ., 4\); allowed: what broadcasts to \(1, ., 4\)"),
     ((None, np.ones((3, 6, 4))), r"residual\[1\] has shape \(3, ., 4\); allowed: what broadcasts to \(1, ., 4\)")])
 def test_a_block_has_a_residual_dropout_for_each_sub_layer(residual, words):
     block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)

@@ -91,10 +91,12 @@ class Block:
         """y (b, q, m) from x (b, t, m) and, with `cross`, context (b, k, m).  Returns y and BlockSaved.
 
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
-        one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
-        (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
-        queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together, for one array in
-        place of all of `residual`, and for one that would stretch what it multiplies.
+        one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None: a tuple, or
+        an array whose first axis counts sub-layers, never one array for all of these; `hidden`, (b, t, f), is the
+        feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those queries.
+
+        Raises ValueError where context, what belongs to it, and `cross` do not go together, for another number of
+        residuals, and for one that would stretch what it multiplies.
         """
         self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
         norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
@@ -106,8 +108,8 @@ class Block:
                    "feed_forward": {} if hidden is None else {"dropout": ops.queries(hidden, read)}}
         layers = len(self.sub_layers)
         drops = (None,) * layers if residual is None else tuple(ops.queries(x, read) for x in residual)
-        if hasattr(residual, "dtype") or len(drops) != layers:
-            raise ValueError(f"residual is a {type(residual).__name__} of {len(drops)}; allowed: a tuple of {layers}")
+        if len(drops) != layers:
+            raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
         for n, drop in enumerate(drops):
             ops.check_dropout(x if read is None else x[:, read], drop, f"residual[{n}]")
         saved, norms = {"cross": None}, []
