@@ -49,6 +49,13 @@ def test_costs_are_refused():
         complexity.leading_terms(searches=2)
     with pytest.raises(ValueError, match="heads is 4, searches 3, .*; allowed: heads or the other"):
         complexity.leading_terms(heads=4, searches=3)
+    for words, count in (("batch is -1", lambda: complexity.lines(LAYERS[0], -1, 4)),
+                         ("queries is 4.5", lambda: complexity.lines(LAYERS[0], 1, 4.5)),
+                         ("keys is 0", lambda: complexity.lines(LAYERS[0], 1, 4, 0)),
+                         ("heads is -2", lambda: complexity.leading_terms(heads=-2)),
+                         ("retrievals is 1.5", lambda: complexity.leading_terms(searches=2, retrievals=1.5))):
+        with pytest.raises(ValueError, match=f"{words}; allowed: whole numbers of at least 1"):
+            count()
 
 
 # ---------------------------------------------------------------- value scores
@@ -101,6 +108,12 @@ def test_a_network_of_fewer_retrievals_has_a_row_for_each_that_is_asked_for():
 def test_more_rows_than_columns_have_no_order(shape):
     with pytest.raises(ValueError, match=f"score has {shape[0]} rows and 2 columns; allowed: as many columns as rows"):
         searches.best_order(np.ones(shape))
+
+
+def test_an_order_is_of_numbers():
+    with pytest.raises(ValueError, match="score has 2 rows and 2 columns; allowed: .* and no NaN"):
+        searches.best_order([[0.1, np.nan], [0.3, 0.2]])
+    assert searches.best_order([[0.1, 0.9], [0.2, 0.8]]) == (1, 0)
 
 
 def test_large_alignments_are_greedy():

@@ -183,6 +183,15 @@ def test_an_answer_is_not_stretched(answer):
         regular.probability_shift(answer, [8], words=8)
 
 
+@pytest.mark.parametrize("call, words", [
+    (lambda: regular.pairs(5, 2, 1.5), "thickness is 1.5"), (lambda: regular.crossing(5, 1, False), "chunk is 1"),
+    (lambda: regular.crossing(1, 2, False), "length is 1; allowed: whole numbers of at least 2"),
+    (lambda: regular.probability_shift(lambda tokens: 0, []), "number of lengths is 0")])
+def test_costs_and_accuracies_of_nothing_are_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
 def test_pairs_of_unknown_keys_out_of_range_are_refused():
     """They were counted as masked ones."""
     with pytest.raises(ValueError, match="out_of_range is 'padding'; allowed: mask, pad"):

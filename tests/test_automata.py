@@ -147,6 +147,8 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     (([[0]], [0, 1]), "output is [0, 1]; allowed: 1 whole numbers from 0"),
     (([[0]], [-1]), "allowed: 1 whole numbers from 0"),
     (([[0, 0]], [0], 0, "aa"), "symbols are a, a; allowed: 2 different names"),
+    (([[0, 0]], [0], 0, ("", "b")), "symbols are , b; allowed: 2 different names without blanks"),
+    (([[0, 0]], [0], 0, ("a c", "b")), "symbols are a c, b; allowed: 2 different names without blanks"),
 ])
 def test_automata_are_refused(fields, message):
     refused(message, Automaton, *fields)
@@ -161,8 +163,19 @@ def test_unknown_symbols_are_refused():
     for word in [-1], [0, 2]:
         with pytest.raises(ValueError, match="allowed: integers from 0 to 1"):
             parity.word_map(word)
-    with pytest.raises(ValueError, match="first has the state -1; allowed: states from 0 on"):
-        compose([[0, 1], [1, -1]], [[1, 0], [1, 0]])                    # it counted from the end
+    refused("first has shape (2, 2) and states from -1 to 1; allowed: 2 axes as of then, 2 states from 0 to 1", compose,
+            [[0, 1], [1, -1]], [[1, 0], [1, 0]])                        # it counted from the end
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: compose([0, 2], [0, 1]), "first has shape (2,) and states from 0 to 2"),
+    (lambda: compose([0, 1], [0, 1, 2]), "first has shape (2,) and states from 0 to 1; allowed: 1 axes as of then, 3"),
+    (lambda: from_table(PARITY).word_map([[1, 0]]), "allowed: 2 axes as of then, 2 states from 0 to 1"),
+    (lambda: reached(from_table(PARITY), -1), "longest is -1; allowed: whole numbers of at least 0"),
+    (lambda: words(from_table(PARITY), np.random.default_rng(0), 2, [(3, 2)]), "longest is 2; allowed: whole"),
+])
+def test_maps_and_lengths_that_cannot_be_are_refused(make, message):
+    refused(message, make)
 
 
 # ---------------------------------------------------------------- regular expressions

@@ -177,6 +177,20 @@ def test_switches_are_refused(change, message):
         compiled(PARITY, **change)
 
 
+@pytest.mark.parametrize("words", [np.array([1, 0]), np.zeros((2, 0), int), [1, 0], []])
+def test_words_have_two_axes_and_a_token(words):
+    for ask in logits, errors:
+        with pytest.raises(ValueError, match="words have shape .*; allowed:"):
+            ask(compiled(PARITY), words)
+    with pytest.raises(ValueError, match="automaton is 'list'; allowed: Automaton"):
+        compiled([[0, 1], [1, 0]])
+
+
+def test_words_may_be_a_list_of_rows():
+    machine = compiled(PARITY)
+    np.testing.assert_array_equal(logits(machine, [[1, 0, 1]]), logits(machine, np.array([[1, 0, 1]])))
+
+
 # ---------------------------------------------------------------- the command line
 
 def test_a_language_becomes_a_checkpoint_that_load_reads(tmp_path, capsys):

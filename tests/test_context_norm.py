@@ -43,3 +43,6 @@ def test_refusals():
     refused("x has 5 positions; allowed: multiples of segments, 3, two in each", normalise, np.ones((1, 5, 2)), 3)
     refused("x has 3 positions; allowed: multiples of segments, 3, two in each", normalise, np.ones((1, 3, 2)), 3)
     refused("segments is 0; allowed: whole numbers of at least 1", ContextNorm, 4, 0)
+    layer = ContextNorm(4)
+    refused("x has shape (2, 4); allowed: (b, t, m) with m = 4", layer.forward,
+            params.allocate(layer.parameters(), np.float64)[1], np.ones((2, 4)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from refattn import params
-from refattn.layers.convolution import Conv, patches
+from refattn.layers.convolution import Conv, image_of, patches, windows
 from tests.refusals import refused
 
 
@@ -35,7 +35,23 @@ def test_images_are_refused(shape, message):
 @pytest.mark.parametrize(("settings", "message"), [
     ((3, 2, 0), "size is 0; allowed: whole numbers of at least 1"), ((3, 2, 4, 0), "stride is 0"),
     ((3, 2, 4, 2, -1), "padding is -1"),
-    ((3, 2, 4, 2, 4), "padding is 4; allowed: numbers below the size, 4"), ((0, 2, 4), "inputs is 0"),
+    ((3, 2, 4, 2, 4), "padding is 4; allowed: whole numbers from 0 to 3"), ((0, 2, 4), "inputs is 0"),
 ])
 def test_settings_are_refused(settings, message):
     refused(message, Conv, *settings)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: windows(4, 0, 2, 0), "size is 0"), (lambda: windows(4, 2, 0, 0), "stride is 0"),
+    (lambda: windows(-2, 2, 2, 3), "rows is -2"), (lambda: windows(4.0, 2, 2, 0, "columns"), "columns is 4.0"),
+    (lambda: patches(np.ones((4, 4, 1)), 2, 2), "x has shape (4, 4, 1); allowed: 4 axes (b, g, j, i)"),
+    (lambda: image_of(np.ones((1, 2, 2, 2, 2))), "squares has shape (1, 2, 2, 2, 2); allowed: 6 axes"),
+])
+def test_windows_are_counted_in_whole_numbers_and_images_have_four_axes(make, message):
+    refused(message, make)
+
+
+def test_an_image_is_an_array():
+    conv = Conv(1, 2, 2)
+    with pytest.raises(TypeError, match="x is a list; allowed: an array"):
+        conv.forward(params.allocate(conv.parameters())[1], [[[[1.0]]]])

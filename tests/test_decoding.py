@@ -168,3 +168,8 @@ def test_refusals():
     with pytest.raises(ValueError, match="causal is False; allowed: True, to say one token after the other"):
         model = decoder(MultiHead(8, 2, 4), hidden=9, layers=1, vocabulary=5)
         model.begin(filled(model, np.random.default_rng(0)))
+    first = np.zeros((2, 1), int)
+    for message, *arguments in (("steps is -1", first, -1), ("tokens of first is 0; allowed", first[:, :0], 3),
+                                ("first has shape (2,); allowed: 2 axes (b, n)", first[:, 0], 3),
+                                ("end is 'a'", first, 3, "a"), ("end is 0.5", first, 3, 0.5)):
+        refused(message, greedy, None, 0, *arguments)

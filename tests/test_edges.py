@@ -30,6 +30,7 @@ from refattn.layers.context_norm import ContextNorm
 from refattn.layers.convolution import Conv
 from refattn.layers.embedding import Embedding, Readout
 from refattn.layers.feed_forward import FeedForward, SwiGLU
+from refattn.layers.mixture_of_experts import MixtureOfExperts, largest
 from refattn.layers.next_token import next_token, next_token_backward
 from refattn.layers.norm import LayerNorm
 from refattn.layers.positions import T5, Rotary
@@ -38,6 +39,7 @@ from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
+from refattn.models.encoder_decoder import EncoderDecoder
 from refattn.models.language import Language
 from refattn.models.recurrent import Recurrent, linear_scan
 from refattn.models.regular_gpt import RegularGPT, levels
@@ -425,6 +427,58 @@ def test_a_stack_takes_as_many_dropouts_as_it_applies_its_block(dropout):
         stack.forward(filled(stack), np.ones((1, 6, 4)), dropout=dropout)
 
 
+@pytest.mark.parametrize("residual, words", [
+    ([None], "residual has 1 arrays; allowed: one for each of 2 sub-layers"),
+    (np.ones((2, 3, 6, 4)), r"residual\[0\] has shape \(3, ., 4\); allowed: what broadcasts to \(1, ., 4\)"),
+    ((None, np.ones((3, 6, 4))), r"residual\[1\] has shape \(3, ., 4\); allowed: what broadcasts to \(1, ., 4\)")])
+def test_a_block_has_a_residual_dropout_for_each_sub_layer(residual, words):
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)
+    for read in None, slice(2, None):
+        with pytest.raises(ValueError, match=words):
+            block.forward(filled(block), np.ones((1, 6, 4)), residual=residual, read=read)
+
+
+@pytest.mark.parametrize("keep", [(3, 4), (2, 1, 2, 5), (1, 3, 2, 1)])
+def test_further_tokens_have_a_keep_of_their_own_pairs(keep):
+    block = Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5)
+    kept = block.extend(filled(block), np.ones((1, 3, 4)))[1]
+    with pytest.raises(ValueError, match=r"keep has shape .*; allowed: what broadcasts to \(b, h, q, k\) = \(1, 2"):
+        block.extend(filled(block), np.ones((1, 2, 4)), kept, keep=np.ones(keep, bool))
+
+
+def stack_of(width=4, **options):
+    return Stack(Block(MultiHead(width, 2, 2), FeedForward(width, 5), epsilon=1e-5, **options), 2)
+
+
+LOOKING = stack_of(cross=MultiHead(4, 2, 2))
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: Stack(MultiHead(4, 2, 2), 2), "block is MultiHead("),
+    (lambda: RetrievalNetwork(7, None, 1), "attention is None; allowed: layers in which"),
+    (lambda: RegularGPT(SlidingDilated(4, 2, 2, 2), FeedForward(4, 5), 3, 3, embedding_scale="x"),
+     "embedding_scale is 'x'; allowed: True and False"),
+    (lambda: RegularGPT(MultiHead(4, 2, 2), FeedForward(4, 5), 3, 3), "dilation of attention is None; allowed: 1"),
+    (lambda: Block(None, FeedForward(4, 5), epsilon=0), "attention is None; allowed: layers, which have a width"),
+    (lambda: Block(MultiHead(4, 2, 2), None, epsilon=0), "feed_forward is None; allowed: layers, which have a width"),
+    (lambda: EncoderDecoder(Embedding(6, vocabulary=5), stack_of(), Embedding(4, vocabulary=5), LOOKING, Readout(4, 5)),
+     "width of source is 6; allowed: 4"),
+    (lambda: EncoderDecoder(Embedding(6, vocabulary=5), stack_of(6), Embedding(4, vocabulary=5), LOOKING,
+                            Readout(4, 5)), "width of source is 6; allowed: 4"),
+    (lambda: EncoderDecoder(Embedding(4, vocabulary=5), stack_of(6), Embedding(4, vocabulary=5), LOOKING,
+                            Readout(4, 5)), "width of encoder is 6; allowed: 4"),
+    (lambda: EncoderDecoder(Embedding(4, vocabulary=5), LOOKING, Embedding(4, vocabulary=5), LOOKING, Readout(4, 5)),
+     "cross of the encoder's block is MultiHead("),
+    (lambda: Language(Embedding(4, vocabulary=5), LOOKING), "cross of the stack's block is MultiHead("),
+    (lambda: ClassToken(Conv(1, 4, 2, 2), LOOKING, 3), "cross of the stack's block is MultiHead("),
+    (lambda: TaskTokens(2, 1, LOOKING, 2, 3), "cross of the stack's block is MultiHead("),
+])
+def test_parts_that_cannot_be_used_are_refused_where_a_model_is_made(make, words):
+    with pytest.raises(ValueError) as caught:
+        make()
+    assert str(caught.value).startswith(words)
+
+
 @pytest.mark.parametrize("target, words", [
     ([[0, 5, 2]], "target has 0 to 5; allowed: 0 to 4"), ([[0, -1, 2]], "target has -1 to 2; allowed: 0 to 4"),
     ([[0], [1], [2]], r"target has shape \(3, 1\); allowed: \(1, 3\)")])
@@ -597,6 +651,22 @@ def test_what_is_of_another_kind_is_said_in_one_line(call, words):
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("layer, x", [
+    (LayerNorm(4), np.ones((2, 3, 4))), (ContextNorm(4), np.ones((2, 3, 4))), (Conv(1, 2, 2), np.ones((1, 4, 4, 1))),
+    (SwiGLU(4, 5), np.ones((2, 3, 4))), (MixtureOfExperts(4, 5, 3, 2), np.ones((2, 3, 4))),
+    (Recurrent(4, 3, 2), np.zeros((2, 3), int))])
+def test_the_flat_array_is_no_place_of_parameters(layer, x):
+    flat, _ = params.allocate(layer.parameters(), np.float64)
+    with pytest.raises(TypeError, match=r"p is an array of shape .*; allowed: the named views that params.allocate"):
+        layer.forward(flat, x)
+
+
+@pytest.mark.parametrize("chosen", [-1, 1.5, 4])
+def test_no_more_experts_are_chosen_than_there_are(chosen):
+    with pytest.raises(ValueError, match=f"chosen is {chosen}; allowed: whole numbers from 0 to 3"):
+        largest(np.zeros((2, 3)), chosen)
 
 
 @pytest.mark.parametrize("size", [0, 2.5])

@@ -99,6 +99,9 @@ def test_text_is_the_same_for_the_same_seed_and_greedy_is_the_greatest(attention
         ids.append(token)
     before = likeliest[:likeliest.index(likeliest[-1])]
     assert list(written(model, p, x[0, :4], 5, temperature=0, stop=likeliest[-1:])) == before
+    for prompt in [1, 1.5], [-1], ["a"]:
+        with pytest.raises(ValueError, match="a token of the prompt is .*; allowed: whole numbers of at least 0"):
+            written(model, p, prompt, 2)
 
 
 def test_words_come_with_spaces_and_lines(tmp_path):
@@ -214,7 +217,7 @@ def test_a_run_scores_lengths_keeps_its_best_and_writes(run, capsys):
 @pytest.mark.parametrize("words, piece", [
     (["nowhere", "x"], "'nowhere' holds no run"), (["RUN", ""], "the prompt is empty"),
     (["RUN"], "PROMPT is missing; allowed: what refattn write --help lists"),
-    (["RUN", "x", "--temperature", "-1"], "--temperature is -1.0; allowed: numbers from 0 on"),
+    (["RUN", "x", "--temperature", "-1"], "--temperature is -1.0; allowed: numbers of at least 0"),
     (["RUN", "x", "--tokens", "-1"], "write: --tokens is -1; allowed: whole numbers of at least 0"),
     (["RUN", "x", "--top-k", "-1"], "write: --top-k is -1; allowed: whole numbers of at least 0"),
     (["OTHER", "x"], "RUN is of fuzzy_logic, which says nothing; allowed: runs of scan, text"),

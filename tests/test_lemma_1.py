@@ -60,3 +60,8 @@ def test_chains_keep_their_batch_and_order(t):
 def test_what_does_not_fit_is_refused(a, b, error):
     with pytest.raises(error):
         lemma_1(a, b)
+
+
+def test_a_chain_is_of_an_array():
+    with pytest.raises(TypeError, match="matrices is a list; allowed: an array of NumPy or CuPy"):
+        chain([[[1.0]]])

@@ -9,8 +9,8 @@ from refattn.attention import transformer_xl
 from refattn.attention.layer import MultiHead
 from refattn.attention.transformer_xl import TransformerXL
 from refattn.layers import positions
-from refattn.layers.positions import T5, Rotary, sinusoidal, t5_buckets
-from refattn.layers.text_positions import ALiBi
+from refattn.layers.positions import T5, Rotary, halves_table, image_table, sinusoidal, t5_buckets
+from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable
 from refattn.verification.naive.positions import bucket
 from refattn.verification.theorems.statement import filled
 
@@ -113,7 +113,30 @@ def test_the_pairings_are_the_same_up_to_the_order_of_features():
     (lambda: sinusoidal(4, 3), "width is 3; allowed: even numbers"),
     (lambda: sinusoidal(4, 2, 0), "base is 0; allowed: numbers above 0"),
     (lambda: sinusoidal(4, 2, -3.0), "base is -3.0; allowed: numbers above 0"),
+    (lambda: Rotary("a"), "base is 'a'; allowed: numbers above 0"),
+    (lambda: t5_buckets(2, 2, 8, "3"), "max_distance is 3; allowed: numbers above 4"),
+    (lambda: t5_buckets(2.5, 3, 8, 20), "queries is 2.5; allowed: whole numbers of at least 0"),
+    (lambda: T5(2, 8, 16).forward(filled(T5(2, 8, 16), np.random.default_rng(0)), 1.5, 3), "queries is 1.5"),
+    (lambda: sinusoidal(-1, 4), "length is -1"), (lambda: image_table(1.5, 2), "length is 1.5"),
+    (lambda: image_table(2, 1.5), "width is 1.5"), (lambda: halves_table(3, 4, start=-1), "start is -1"),
 ])
 def test_bad_settings(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("layer", [Rotary(), ALiBi(2), Kerple(2), TransformerXL(8, 2, 4)])
+def test_queries_and_keys_are_of_one_kind_and_stand_at_a_range(layer):
+    p, x = filled(layer, np.random.default_rng(0)), np.ones((1, 3, 2, 4))
+    for at in 2, [0, 1, 2], range(2), range(-1, 2), range(1, -2, -1):
+        with pytest.raises(ValueError, match="; allowed: None and a range of 3 positions from 0 on"):
+            layer.forward(p, x, x, at)
+    for q, words in (x.astype(int), "q has dtype int64"), (x.astype("f"), "q is float32 but k is float64"):
+        with pytest.raises(TypeError, match=words):
+            layer.forward(p, q, x)
+
+
+def test_a_learned_table_has_the_dtype_of_its_tokens():
+    layer = LearnedTable(5, 4)
+    with pytest.raises(TypeError, match="x is float32 but table is float64"):
+        layer.forward(filled(layer, np.random.default_rng(0)), np.ones((2, 3, 4), "f"))

@@ -50,7 +50,7 @@ REFUSED = [
     ("epsilon is -1.0", partial(LayerNorm, 3, -1.0)),
     ("share is 0; allowed: numbers between 0 and 1", partial(ContextualRetrieval, share=0)),
     ("output has the class 1000; allowed in a table: 0 to 999", partial(to_table, Automaton([[0]], [1000]))),
-    ("then has the state -1", partial(compose, [0, 1], [-1, 0])),
+    ("then has shape (2,) and states from -1 to 0", partial(compose, [0, 1], [-1, 0])),
     ("start is [0]", partial(Automaton, [[0]], [0], [0])),
     ("windows is 0", partial(bits_by_position, None, None, None, 5, windows=0)),
     ("actions has -1 to -1; allowed: 0 to 6", partial(scan.spoken, [-1])),

@@ -3,6 +3,7 @@
 import ast
 import re
 from importlib import import_module
+from inspect import isclass
 
 import pytest
 
@@ -19,6 +20,16 @@ SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT 
 def test_public_names_are_there_once(name):
     names = MODULES[name].__all__
     assert len(set(names)) == len(names) and all(hasattr(MODULES[name], x) for x in names)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_classes_say_what_they_are(name):
+    """Of a tuple help() knew the signature only.  What a page saves is explained field by field."""
+    named = [n for n in MODULES[name].__all__ if n not in ("Saved", "Parameter")]
+    classes = {n: x for n in named if isclass(x := getattr(MODULES[name], n))}
+    assert not [n for n, x in classes.items() if not x.__doc__ or x.__doc__.startswith(f"{n}(")]
+    assert not [f"{n}.{p}" for n, x in classes.items() for p, each in vars(x).items()
+                if isinstance(each, property) and p[0] != "_" and not each.__doc__ and ".recipes." not in name]
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -67,6 +67,10 @@ def test_settings_are_refused(make, arguments, message):
     (SMALL, (2, 32, 32, 1), {"question": np.zeros((2, 18))}, "question is (2, 18); allowed: (2, 0)"),
     (clevr(32, heads=2), (2, 75, 75, 3), {}, "question is None; allowed: (2, 18)"),
     (multitask(8, heads=2), (2, 32, 32, 1), {"task": np.eye(4)[:2]}, "allowed: (b, g, j, i) with i = 3 channels"),
+    (RelationNetwork(MultiHead(8, 2, 4), 3, size=8), (5, 16, 16, 1), {"place": np.zeros((1, 3), int)},
+     "x has shape (5, 16, 16, 1); allowed: (5, 8, 8, 1)"),
+    (RelationNetwork(MultiHead(8, 2, 4), 3, size=8), (5, 8, 8, 1), {"place": np.zeros(3, int)},
+     "place has shape (3,); allowed: 2 axes (b, t)"),
     (multitask(8, heads=2), (2, 32, 32, 3), {"task": np.eye(3)[:2]}, "task is (2, 3); allowed: (2, 4)"),
 ])
 def test_images_are_refused(model, shape, options, message):

@@ -12,6 +12,7 @@ from math import prod
 
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
+from ..checks import check_integer, check_integers
 from ..contract import multiply_adds
 
 __all__ = ["in_units", "leading_terms", "lines", "maps"]
@@ -28,12 +29,14 @@ QUADRATIC = "scores", "mixtures"                                        # the li
 def lines(layer, batch: int, queries: int, keys: int | None = None) -> dict[str, int]:
     """Multiply-adds of each line of the forward: {"queries": ..., "mixtures": ..., ...}.
 
-    Raises ValueError for a layer that is not softmax, linear or compositional attention with dot scoring.
+    Raises ValueError for a layer that is not softmax, linear or compositional attention with dot scoring, and for
+    numbers that are not whole or below 1.
 
     >>> lines(MultiHead(8, 2, 4), 1, 10)["scores"]
     800
     """
     size = {"b": batch, "q": queries, "k": queries if keys is None else keys, "m": layer.width}
+    check_integers({"batch": batch, "queries": queries, "keys": size["k"]}, "batch", "queries", "keys")
     if isinstance(layer, Compositional) and layer.scoring == "dot":
         size |= {"h": layer.searches, "r": layer.retrievals, "d": layer.search_width, "e": layer.retrieval_width,
                  "c": layer.selector_width}
@@ -78,10 +81,11 @@ def leading_terms(*, heads: int | None = None, searches: int | None = None, retr
     >>> leading_terms(heads=4**2), leading_terms(searches=4, retrievals=4)
     ((48, 32), (12, 20))
 
-    Raises ValueError unless either heads, or searches and retrievals, are given.
+    Raises ValueError unless either heads, or searches and retrievals, are given, as whole numbers of at least 1.
     """
     if heads is not None and searches is retrievals is None:
-        return 3 * heads, 2 * heads
+        return 3 * check_integer("heads", heads), 2 * heads
     if heads is None and searches is not None and retrievals is not None:
-        return 2 * searches + retrievals, searches * (1 + retrievals)
+        return (2 * check_integer("searches", searches) + check_integer("retrievals", retrievals),
+                searches * (1 + retrievals))
     raise ValueError(f"heads is {heads}, searches {searches}, retrievals {retrievals}; allowed: heads or the others")

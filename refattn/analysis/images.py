@@ -61,6 +61,7 @@ def maps(saved, sample: int = 0, token: int = 0) -> np.ndarray:
 
 
 class Answer(NamedTuple):
+    """What a network answers about one picture, and where it looked."""
     words: str
     probability: dict          # of every answer
     maps: np.ndarray           # (l, s, rows, columns)

@@ -235,6 +235,8 @@ def mean_codes(code, labels):
 def similarity(code, labels):
     """(labels, their cosines): of the mean codes (n, h) of each pair of labels, in increasing order.
 
+    NaN, with NumPy's warning, for a label whose mean code is 0.
+
     >>> similarity(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1]))[1].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """

@@ -30,6 +30,7 @@ __all__ = ["Outputs", "cluster_count", "clusters", "crossing", "layer_outputs", 
 
 
 class Outputs(NamedTuple):
+    """What the levels of the tree pass on for one word, n vectors, and what each of them should be."""
     vectors: np.ndarray        # (n, m): what each level of the tree passes on, level by level
     level: np.ndarray          # (n)
     position: np.ndarray       # (n): the last token that the vector has seen
@@ -156,7 +157,10 @@ def receptive_field(model, p, tokens, target):
 
 
 def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: int = 512, seed: int = 0) -> dict:
-    """{probability of a 1: mean over lengths of the accuracy on PARITY}; answer(tokens (b, t)) -> class (b)."""
+    """{probability of a 1: mean over lengths of the accuracy on PARITY}; answer(tokens (b, t)) -> class (b).
+
+    Raises ValueError for no lengths.
+    """
     found = {}
     for number, probability in enumerate(ones):
         task, rng = RegularLanguages("parity", ones=probability), np.random.default_rng((seed, number))
@@ -164,7 +168,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
         for length in lengths:
             tokens, target = task.sample(rng, words, length)
             right.append(float((fitted(np.asarray(answer(tokens)), "answer", target.shape) == target).mean()))
-        found[probability] = sum(right) / len(right)
+        found[probability] = sum(right) / check_integer("number of lengths", len(right))
     return found
 
 
@@ -173,10 +177,13 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
 def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad") -> int:
     """Pairs of query and key of all levels, every position computed: T C K L, or fewer where a mask leaves some out.
 
+    Raises ValueError for numbers that are not whole, a chunk below 2 and a thickness below 1.
+
     >>> pairs(512, 128, 6), pairs(512, 128, 6, "mask")
     (786432, 352128)
     """
     check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
+    check_integer("thickness", thickness)
     number = levels(length, chunk)
     if out_of_range == "pad":
         return length * chunk * thickness * number
@@ -186,7 +193,10 @@ def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad"
 def crossing(length: int, chunk: int, whole_levels: bool = True) -> float:
     """RegularGPT has fewer pairs than L layers of T^2 where K is below this number times L.
 
+    Raises ValueError for a chunk below 2 and, unless levels are whole, a length below 2.
+
     >>> crossing(512, 128), round(crossing(512, 128, whole_levels=False), 2)
     (2.0, 3.11)
     """
-    return length / (chunk * (levels(length, chunk) if whole_levels else log(length, chunk)))
+    number = levels(length, chunk)
+    return length / (chunk * (number if whole_levels else log(check_integer("length", length, 2), chunk)))

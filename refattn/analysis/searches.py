@@ -56,12 +56,16 @@ def pairing(seen: Observed) -> np.ndarray:
 def best_order(score) -> tuple[int, ...]:
     """For each row its column, all different, with the largest sum; beyond 8 rows or columns largest entry first.
 
+    Raises ValueError for more rows than columns, and for NaN.
+
     >>> best_order(np.array([[0.1, 0.9], [0.2, 0.8]]))
     (1, 0)
     """
+    score = np.asarray(score)
     rows, columns = score.shape
-    if rows > columns:
-        raise ValueError(f"score has {rows} rows and {columns} columns; allowed: as many columns as rows, or more")
+    if rows > columns or np.isnan(score).any():
+        raise ValueError(f"score has {rows} rows and {columns} columns; allowed: as many columns as rows, or more, "
+                         "and no NaN")
     if rows <= 8 and columns <= 8:
         return max(permutations(range(columns), rows), key=lambda order: sum(score[range(rows), order]))
     order, left, free = [-1] * rows, list(range(rows)), list(range(columns))
@@ -101,7 +105,10 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
 
 
 def diagonality(matrix) -> float:
-    """Mean of the diagonal over rows that are not 0: 1 for a permutation after alignment, 1 / r for none."""
+    """Mean of the diagonal over rows that are not 0: 1 for a permutation after alignment, 1 / r for none.
+
+    NaN, with NumPy's warning, where all rows are 0.
+    """
     return float(np.diagonal(matrix)[matrix.any(axis=1)[:min(matrix.shape)]].mean())
 
 

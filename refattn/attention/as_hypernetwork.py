@@ -34,6 +34,7 @@ def eq_3(code, x, wv, wo):
 
 
 class Generated(NamedTuple):
+    """What the backward of `generate` needs: its inputs, and the hypernetwork's own parameters made of them."""
     code: Any
     wv: Any
     wo: Any

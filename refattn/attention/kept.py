@@ -15,6 +15,7 @@ from ..layers.protocol import check_tokens
 from ..xp import array_module, check_alike
 from . import masks
 from .projections import maps, project
+from .shapes import check_pairs
 
 
 class Kept(NamedTuple):
@@ -76,13 +77,14 @@ class Keeping:
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
 
         `bias` and `keep` broadcast to (b, h, n, length), the new queries and all keys; no query sees later tokens.
-        One Kept may be continued many times, in any order.
+        One Kept may be continued many times, in any order.  Raises ValueError or TypeError for what does not fit.
         """
         check_tokens(self.width, x=x)
         of_queries, of_keys = self.maps()
         arrays = named(of_queries + of_keys, project(p, x, None, None, of_queries, of_keys))
         kept = appended(kept, {name: arrays[name] for name in of_keys})
-        n = x.shape[1]
+        n, size = x.shape[1], dict(zip("bqhk", (*arrays["q"].shape[:3], kept.length), strict=True))
+        check_pairs(array_module(x), size, "bhqk", keep=keep)
         if n > 1:                                       # one token sees all
             causal = masks.causal(n, kept.length, array_module(x))
             keep = causal if keep is None else keep & causal

@@ -18,7 +18,7 @@ import numpy as np
 from .. import ops
 from ..checks import check_integers
 from ..contract import contract
-from ..layers.positions import room
+from ..layers.positions import check_at, room
 from ..params import Parameter
 from ..xp import array_module, read_only
 
@@ -75,13 +75,13 @@ class TransformerXL:
 
     def forward(self, p, q, k, at=None) -> tuple:
         """q + u, k as it is, the bias (b, h, q, k), and Saved; the queries stand at the range `at`, in steps of 1."""
-        queries, keys = q.shape[1], k.shape[1]
+        xp, queries, keys = check_at(q, k, at), q.shape[1], k.shape[1]
         at = range(queries) if at is None else at
         if at.step != 1:
             raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
         last, rows = at.start + queries - 1, max(1, queries) + keys
         most = room(max(last + 1, rows - last - 1, 1))
-        table = _table(array_module(q), most, self.width, q.dtype.char.lower())[most - 1 - last:][:rows]
+        table = _table(xp, most, self.width, q.dtype.char.lower())[most - 1 - last:][:rows]
         relative = ops.linear(table, p.wr)                                              # (1)
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)
         return q + p.u, k, by_key(s, keys), Saved(q, table, relative)                   # (3)

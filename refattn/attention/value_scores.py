@@ -70,6 +70,7 @@ def nonlinear_backward(selector, ret, w, w_query, b, w2, b2, z, dl):
 
 
 class Scoring(NamedTuple):
+    """A way to score values: its two functions, and the arrays that it has of its own."""
     forward: Callable          # (selector, ret, *arrays) -> l, what the backward needs
     backward: Callable         # (selector, ret, *arrays, that, dl) -> dselector, dret, darrays
     names: tuple[str, ...]     # the layer's names of the arrays

@@ -48,6 +48,7 @@ TILE = 1 << 22                 # hidden units that are held at once where words 
 
 
 class Compiled(NamedTuple):
+    """An automaton, and the RegularGPT that has it as weights."""
     automaton: Automaton
     model: RegularGPT
     flat: Any                  # all parameters as one array, in the layout of model.parameters();
@@ -58,6 +59,7 @@ class Compiled(NamedTuple):
 def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activation: str = "relu",
            out_of_range: str = "pad", embedding_scale: bool = False) -> RegularGPT:
     """The RegularGPT that holds the automaton: width C n^2, n^(C+1) + C n^2 hidden units.  Raises ValueError."""
+    check_choice("automaton", type(automaton).__name__, ("Automaton",))
     check_choice("activation", activation, ACTIVATIONS)
     check_integer("chunk", chunk, 2)
     n = automaton.states

@@ -20,8 +20,9 @@ __all__ = ["Errors", "errors", "logits", "passes", "positions", "walked"]
 
 
 class Errors(NamedTuple):
+    """How often a compiled automaton answers wrongly, and how clear its right answers are."""
     by_length: np.ndarray      # (t): wrong answers to words of length 1, 2, ..., read at their last position
-    elsewhere: int             # wrong answers at all positions of all passes, those included
+    elsewhere: int             # wrong answers at all positions of all passes, those of `by_length` among them
     margin: float              # the least by which a right logit is above the others; 1 in exact arithmetic
     answers: int               # that were compared, at all positions of all passes
     asked: np.ndarray          # (passes, n): how often a word of the lengths of a pass ended in each state
@@ -35,13 +36,21 @@ def as_compiled(machine) -> Compiled:
     return Compiled(recipe.automaton, model, p.embed.table, p)
 
 
+def length_of(words) -> int:
+    """t of words (b, t).  Raises ValueError for other axes, or no token."""
+    if len(shape := np.shape(words)) != 2 or not shape[1]:
+        raise ValueError(f"words have shape {shape}; allowed: (b, t) with at least one token")
+    return shape[1]
+
+
 def logits(machine, words, levels: int | None = None, progress=None):
     """(b, t, classes) after each token of words (b, t), by the model's own blocks, some positions at a time.
 
     `levels` are as many as the length needs unless given; `progress` is called with numbers of positions, as they get
-    done at one level.  Under "mask" the reset is put before the words here, and its own answer left out.
+    done at one level.  Under "mask" the reset is put before the words here, and its own answer left out.  Raises
+    ValueError for words of other axes, or without a token.
     """
-    machine = as_compiled(machine)
+    machine, length = as_compiled(machine), length_of(words)
     model, p, xp = machine.model, machine.parameters, array_module(machine.flat)
     tokens = with_reset(machine, words)
     h, _ = model.embedding.forward(p.embed, to_device(tokens, xp))
@@ -58,7 +67,7 @@ def logits(machine, words, levels: int | None = None, progress=None):
         h = xp.concatenate(parts, axis=1)
     if model.norm == "pre":
         h, _ = LayerNorm(h.shape[-1], model.epsilon).forward(p.norm, h)
-    return ops.linear(h, p.readout.w, p.readout.b)[:, tokens.shape[1] - words.shape[1]:]
+    return ops.linear(h, p.readout.w, p.readout.b)[:, tokens.shape[1] - length:]
 
 
 def passes(machine, longest: int) -> list:
@@ -88,7 +97,9 @@ def errors(machine, words, progress=None) -> Errors:
     """Errors against the automaton, at all lengths from 1 to t and at every position of each pass.
 
     machine : what `compiled` made, or what `refattn.load` returns of its run directory
-    words   : (b, t) tokens, or such an array for each of the `passes`, as long as the pass
+    words   : (b, t) tokens, or a list of such arrays, one for each of the `passes` and as long as the pass
+
+    Raises ValueError for words of other axes, or without a token.
 
     >>> from refattn.automata.compiled import compiled
     >>> from refattn.automata.finite import Automaton
@@ -97,7 +108,7 @@ def errors(machine, words, progress=None) -> Errors:
     ([0, 0, 0, 0, 0], [[0, 2], [1, 1], [0, 1]])
     """
     machine = as_compiled(machine)
-    automaton, longest = machine.automaton, (words[-1] if isinstance(words, list) else words).shape[1]
+    automaton, longest = machine.automaton, length_of(words[-1] if isinstance(words, list) and words else words)
     by_length, asked = np.zeros(longest, dtype=np.int64), []
     elsewhere, margin, answers, done = 0, np.inf, 0, 0      # `done`: the longest of the pass before
     for at, (number, length) in enumerate(passes(machine, longest)):

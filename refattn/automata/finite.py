@@ -19,6 +19,7 @@ __all__ = ["Automaton", "Monoid", "compose", "random_automaton"]
 
 
 class Monoid(NamedTuple):
+    """What all non-empty words do to the states of an automaton."""
     maps: np.ndarray                       # (k, n): the distinct state maps of non-empty words, shortest words first
     words: tuple[tuple[int, ...], ...]     # (k): for each map the first of its shortest words
     generators: np.ndarray                 # (v): the place in `maps` of each symbol's map
@@ -31,7 +32,7 @@ class Automaton:
     transition : (n, v) integers, the next state
     output     : (n) integers from 0, the class
     start      : the first state
-    symbols    : (v) names; None for 0, 1, ...
+    symbols    : (v) names without blanks; None for 0, 1, ...
 
     Raises: ValueError that names the field, what was given and what is allowed.
 
@@ -65,8 +66,8 @@ class Automaton:
                 raise ValueError(f"{name} has the state {wrong[0]}; allowed: states from 0 to {n - 1}")
         given = range(v) if self.symbols is None else self.symbols
         names = tuple(map(str, given if hasattr(given, "__iter__") else [given]))
-        if len(set(names)) != v or len(names) != v:
-            raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names")
+        if len(set(names)) != v or len(names) != v or any(name.split() != [name] for name in names):
+            raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names without blanks")
         table, output = table.astype(np.int64), output.astype(np.int64)     # products of small integers would overflow
         table.flags.writeable = output.flags.writeable = False
         for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
@@ -74,10 +75,12 @@ class Automaton:
 
     @property
     def states(self) -> int:
+        """n, how many states there are."""
         return self.transition.shape[0]
 
     @property
     def vocabulary(self) -> int:
+        """v, how many symbols there are."""
         return self.transition.shape[1]
 
     @property
@@ -108,7 +111,10 @@ class Automaton:
         return self.output[self.run(tokens)]
 
     def word_map(self, word):
-        """(n): where the word, a sequence of tokens, leads from each state.  Raises ValueError as `run` does."""
+        """(n): where the word (t), a sequence of tokens, leads from each state.
+
+        Raises ValueError as `run` and `compose` do.
+        """
         self.run(word)
         place = np.arange(self.states)
         for token in word:
@@ -182,12 +188,16 @@ def compose(first, then):
     >>> compose([1, 1], [1, 0])
     array([0, 0])
 
-    Raises ValueError for a negative state, which would count from the end.
+    Raises ValueError for a state that is none of the n, and for maps of several numbers of axes or states.
     """
+    first, then = _array("first", first), _array("then", then)
+    n = then.shape[-1]
     for name, states in ("first", first), ("then", then):
-        if (least := np.min(states, initial=0)) < 0:
-            raise ValueError(f"{name} has the state {least}; allowed: states from 0 on")
-    return np.take_along_axis(np.asarray(then), np.asarray(first), axis=-1)
+        least, most = states.min(initial=0), states.max(initial=0)
+        if states.ndim != then.ndim or states.shape[-1] != n or not 0 <= least <= most < n:
+            raise ValueError(f"{name} has shape {states.shape} and states from {least} to {most}; allowed: {then.ndim} "
+                             f"axes as of then, {n} states from 0 to {n - 1}")
+    return np.take_along_axis(then, first, axis=-1)
 
 
 def _reached(transition, start):
@@ -202,6 +212,9 @@ def _reached(transition, start):
 
 
 def random_automaton(rng, states: int, symbols: int, classes: int = 2) -> Automaton:
-    """Uniformly random tables: every next state and every output."""
+    """Uniformly random tables, every next state and every output; a random start.
+
+    Raises ValueError, NumPy's own, for numbers below 1.
+    """
     return Automaton(rng.integers(states, size=(states, symbols)), rng.integers(classes, size=states),
                      int(rng.integers(states)))

@@ -84,8 +84,10 @@ def chain(matrices) -> list:
     Shapes: matrices (..., t, n, n), returns a list of (..., t', n, n), t' = t, ceil(t / 2), ..., 1.
 
     Exact for matrices with one 1 in each row, whose products are such matrices again.  Not for 0/1 matrices in
-    general: an entry of a first product may be 2, and relu(2 + 2 - 1) is 3.
+    general: an entry of a first product may be 2, and relu(2 + 2 - 1) is 3.  Raises TypeError for what is no array of
+    floats, ValueError for matrices that are not square.
     """
+    check_alike(matrices=matrices)
     levels = [matrices]
     while (t := levels[-1].shape[-3]) > 1:
         here = levels[-1]

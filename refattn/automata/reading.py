@@ -1,8 +1,8 @@
 """Automata from a table in a text file, and the table of an automaton.
 
 The table's first line says `state`, `output`, and the names of the symbols; each other line is a state: its name, its
-class (a whole number from 0; 0 and 1 for an acceptor), and for each symbol the name of the next state.  The first state
-is the start.  Words are separated by blanks; `#` begins a comment.  Parity of the ones:
+class (a whole number from 0 to 999; 0 and 1 for an acceptor), and for each symbol the name of the next state.  The
+first state is the start.  Words are separated by blanks; `#` begins a comment.  Parity of the ones:
 
     state  output  0     1
     even   0       even  odd
@@ -21,7 +21,7 @@ MOST_CLASSES = 1_000
 def from_table(text: str, source: str = "the table") -> Automaton:
     """The automaton that a table describes.
 
-    Raises ValueError, one line with source and line number, for a table that is not complete.
+    Raises ValueError, one line with source and line number, for a table that is not complete or has other classes.
 
     >>> from_table("state output a b\\n even 0 even odd\\n odd 1 odd even").encode("ba").tolist()
     [1, 0]

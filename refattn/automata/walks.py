@@ -8,13 +8,15 @@ who remembers that part alone takes it for the whole.
 
 import numpy as np
 
+from ..checks import check_integer
 from .finite import Automaton
 
 __all__ = ["reached", "words"]
 
 
 def reached(automaton: Automaton, longest: int) -> np.ndarray:
-    """(longest + 1, n) booleans: the states that words of 0, 1, ..., longest symbols lead to."""
+    """(longest + 1, n) booleans: the states that words of 0, 1, ..., longest symbols lead to.  Raises ValueError."""
+    check_integer("longest", longest, 0)
     found = np.zeros((longest + 1, automaton.states), dtype=bool)
     found[0, automaton.start] = True
     for t in range(longest):
@@ -49,9 +51,13 @@ class _Walker:
 
 
 def words(automaton: Automaton, rng, count: int, lengths) -> list[np.ndarray]:
-    """For each (shortest, longest) of `lengths` words (count, longest) that visit the states between these lengths."""
+    """For each (shortest, longest) of `lengths` words (count, longest) that visit the states between these lengths.
+
+    Raises ValueError for lengths that are no whole numbers from 0 on, the longer one second.
+    """
     walker, found = _Walker(automaton, max(longest for _, longest in lengths), rng), []
     for shortest, longest in lengths:
+        check_integer("longest", longest, check_integer("shortest", shortest, 0))
         there, asked = walker.reached[shortest:longest + 1], np.zeros(automaton.states)
         tokens = np.empty((count, longest), dtype=np.int64)
         for row in tokens:

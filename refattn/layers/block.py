@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_choice
-from ..xp import check_alike, fitted
+from ..xp import fitted
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -54,12 +54,15 @@ class Block:
             what = "None, since its keys have offsets" if self.slides else f"a bias for each of {heads or 'the'} heads"
             raise ValueError(f"position is {self.position}; allowed: {what}")
         for name, layer, _ in self.sub_layers:
+            if not hasattr(layer, "width"):
+                raise ValueError(f"{name} is {layer}; allowed: layers, which have a width")
             for width in layer.width, getattr(layer, "outputs", None) or layer.width:
                 if width != self.width:
                     raise ValueError(f"{name} has width {width} in a block of width {self.width}; allowed: one width")
 
     @property
     def width(self) -> int:
+        """m, the features of each position."""
         return self.attention.width
 
     @property
@@ -88,9 +91,12 @@ class Block:
         """y (b, q, m) from x (b, t, m) and, with `cross`, context (b, k, m).  Returns y and BlockSaved.
 
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
-        one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None; `hidden`,
-        (b, t, f), is the feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those
-        queries.  Raises ValueError where context, what belongs to it, and `cross` do not go together.
+        one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None: a tuple, or
+        an array whose first axis counts sub-layers, never one array for all of these; `hidden`, (b, t, f), is the
+        feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those queries.
+
+        Raises ValueError where context, what belongs to it, and `cross` do not go together, for another number of
+        residuals, and for one that would stretch what it multiplies.
         """
         self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
         norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
@@ -104,7 +110,8 @@ class Block:
         drops = (None,) * layers if residual is None else tuple(ops.queries(x, read) for x in residual)
         if len(drops) != layers:
             raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
-        check_alike(x=x, **{f"residual[{n}]": drop for n, drop in enumerate(drops)})
+        for n, drop in enumerate(drops):
+            ops.check_dropout(x if read is None else x[:, read], drop, f"residual[{n}]")
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, undo = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)
@@ -155,6 +162,8 @@ class Block:
 
         kept : keys and values of the tokens so far (None: of none) and of the context, as `keep_context` begins them
         keep : broadcasts to (b, h, n, tokens so far with the new ones); `context_keep` to (b, h, n, k)
+
+        Raises ValueError where these or a context do not fit.
         """
         own, context = kept
         self._check_context(context, context_keep=context_keep)
@@ -174,6 +183,6 @@ class Block:
         return x, (own, context)
 
     def keep_context(self, p, context):
-        """What `extend` needs of a context (b, k, m) before the first token; of no context, None."""
+        """What `extend` needs before the first token: (None, keys and values of a context (b, k, m), or None)."""
         self._check_context(context)
         return None, None if self.cross is None else self.cross.project_context(p.cross, context)

@@ -4,7 +4,8 @@
 
 Source: Webb et al. 2020; C, section 4.5 and released code.  Differs: not from the code, whose variance is unbiased.
 Two positions give n = +-sqrt(1/2) in each feature where they differ and 0 where they are equal: a pair says by its size
-alone whether it is of one kind.  Where a feature is constant the slope is 1 / sqrt(epsilon), 10,000.
+alone whether it is of one kind.  Where a feature is constant the slope is 1 / sqrt(epsilon), 10,000, and
+what rounding leaves of x - mean grows by it: three values of 1000.1 in float32 give n = 0.49 instead of 0.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from .. import ops
 from ..checks import check_integers
 from ..xp import array_module, fitted
 from .norm import LayerNorm
+from .protocol import check_tokens
 
 __all__ = ["ContextNorm"]
 
@@ -39,7 +41,11 @@ class ContextNorm:
         return LayerNorm(self.width).parameters()
 
     def forward(self, p, x) -> tuple[Any, Saved]:
-        """y like x.  Returns y and Saved.  Raises ValueError for positions that do not divide into such segments."""
+        """y like x.  Returns y and Saved.
+
+        Raises ValueError for other axes than (b, t, m) and for positions that do not divide into such segments.
+        """
+        check_tokens(self.width, p=p, x=x)
         ops.check_features(x, scale=p.scale)
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:

@@ -19,19 +19,24 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_integer, check_integers
-from ..contract import contract
-from ..params import Parameter
+from ..contract import agree, contract
+from ..params import Parameter, check_views
 from ..xp import array_module, check_alike, fitted
 
 __all__ = ["Conv", "image_of", "patches", "windows"]
 
 
 def windows(length: int, size: int, stride: int, padding: int, name: str = "rows") -> int:
-    """How many windows lie in a line of pixels.  Raises ValueError where the last one does not end at the border.
+    """How many windows lie in a line of pixels.
+
+    Raises ValueError where the last one does not end at the border, for numbers that are not whole, a size or stride
+    below 1, a length or padding below 0.
 
     >>> windows(75, 15, 15, 0), windows(32, 4, 2, 1)
     (5, 16)
     """
+    check_integers({"size": size, "stride": stride}, "size", "stride")
+    check_integers({name: length, "padding": padding}, name, "padding", least=0)
     room = length + 2 * padding - size
     if room < 0 or room % stride:
         raise ValueError(f"the image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of "
@@ -47,11 +52,10 @@ def patches(x, size: int, stride: int, padding: int = 0):
     x       : b g j i      (rows and columns of pixels)
     returns : b g j u w i  (rows and columns of windows, then of pixels in them)
 
-    Raises ValueError where the windows do not tile the padded image, for a size or stride below 1, a padding below 0.
+    Raises ValueError where the windows do not tile the padded image, for a size or stride below 1, a padding below 0,
+    and for other axes.
     """
-    check_integers({"size": size, "stride": stride}, "size", "stride")
-    check_integer("padding", padding, 0)
-    xp, (b, high, wide, i) = array_module(x), x.shape
+    xp, (b, high, wide, i) = array_module(x), agree(x=(x, "bgji")).values()
     rows, columns = windows(high, size, stride, padding), windows(wide, size, stride, padding, "columns")
     if padding:
         x, inner = xp.zeros((b, high + 2 * padding, wide + 2 * padding, i), dtype=x.dtype), x
@@ -62,8 +66,11 @@ def patches(x, size: int, stride: int, padding: int = 0):
 
 
 def image_of(squares):
-    """The image (b, g p, j q, i) of squares (b, g, j, p, q, i), the inverse of `patches` that tile it."""
-    b, g, j, p, q, i = squares.shape
+    """The image (b, g p, j q, i) of squares (b, g, j, p, q, i), the inverse of `patches` that tile it.
+
+    Raises ValueError for other axes.
+    """
+    b, g, j, p, q, i = agree(squares=(squares, "bgjpqi")).values()
     return squares.transpose(0, 1, 3, 2, 4, 5).reshape(b, g * p, j * q, i)
 
 
@@ -86,9 +93,7 @@ class Conv:
 
     def __post_init__(self):
         check_integers(vars(self), "inputs", "outputs", "size", "stride")
-        check_integers(vars(self), "padding", least=0)
-        if self.padding >= self.size:
-            raise ValueError(f"padding is {self.padding}; allowed: numbers below the size, {self.size}")
+        vars(self)["padding"] = check_integer("padding", self.padding, 0, self.size - 1)
 
     def parameters(self) -> dict:
         """k (u, w, i, o), the kernel's rows and columns first; b (o)."""
@@ -98,9 +103,10 @@ class Conv:
 
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
+        check_views(p)
+        check_alike(x=x, k=p.k)
         if x.ndim != 4 or x.shape[3] != self.inputs:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.inputs} channels")
-        check_alike(x=x, k=p.k)
         windows = patches(x, self.size, self.stride, self.padding)              # (1)
         y = contract("bgjuwi,uwio->bgjo", windows, p.k)                         # (2)
         y += p.b                                                                # (3)

@@ -110,6 +110,7 @@ class SwiGLU:
 
     def forward(self, p, x) -> tuple[Any, GatedSaved]:
         """y (..., m) from x (..., m).  Returns y and GatedSaved."""
+        check_views(p)
         gate, up = ops.linears(x, (p.wg, None), (p.wu, None))   # (1)
         active = ops.silu(gate) * up                            # (2)
         return ops.linear(active, p.wd), GatedSaved(x, gate, up, active)        # (3)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..checks import check_integers
-from ..params import Parameter
+from ..checks import check_integer, check_integers
+from ..params import Parameter, check_views
 from ..xp import array_module
 from .feed_forward import ACTIVATIONS, FeedForward
 
@@ -32,7 +32,11 @@ class Saved(NamedTuple):
 
 
 def largest(logits, chosen: int):
-    """True for the `chosen` largest of the last axis, the first of equal ones; comparisons look at `.real`."""
+    """True for the `chosen` largest of the last axis, the first of equal ones; comparisons look at `.real`.
+
+    Where one is NaN, more may be True.  Raises ValueError for a `chosen` that is no whole number from 0 to all.
+    """
+    check_integer("chosen", chosen, 0, logits.shape[-1])
     index = array_module(logits).arange(logits.shape[-1], dtype=np.int64)
     mine, other = logits.real[..., :, None], logits.real[..., None, :]
     ahead = (other > mine) | ((other == mine) & (index < index[:, None]))
@@ -66,6 +70,7 @@ class MixtureOfExperts:
 
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y (..., m) from x (..., m).  Returns y and Saved."""
+        check_views(p)
         logits, hidden = ops.linears(x, (p.wg, None), (p.w1, p.b1))             # (1)
         gate = ops.softmax(logits, largest(logits, self.chosen))                # (2)
         active, kept = ACTIVATIONS[self.activation][0](hidden)                  # (3)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .. import ops
 from ..checks import check_integers
-from ..params import Parameter
+from ..params import Parameter, check_views
 
 __all__ = ["LayerNorm"]
 
@@ -34,6 +34,7 @@ class LayerNorm:
 
     def forward(self, p, x) -> tuple:
         """y like x.  Returns y and what the backward needs."""
+        check_views(p)
         y, *saved = ops.layer_norm(x, p.scale, p.shift, self.epsilon)
         return y, saved
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from math import log
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 
 from ..checks import check_choice, check_integer, check_integers, check_switch
 from ..params import Parameter
-from ..xp import array_module, read_only
+from ..xp import array_module, check_alike, read_only
 
 __all__ = ["T5", "Rotary", "halves_table", "image_table", "sinusoidal", "t5_buckets"]
 
@@ -25,6 +26,16 @@ def takes(scheme, name: str) -> bool:
     return forward is not None and not isinstance(scheme, type) and name in signature(forward).parameters
 
 
+def check_at(q, k, at=None):
+    """The array module of q (b, q, h, d) and k, if `at` is None or the range of the queries' positions.
+
+    Raises ValueError for another `at`, TypeError for what is no array of floats, or several dtypes.
+    """
+    if at is not None and not (isinstance(at, range) and len(at) == q.shape[1] and min((0, *at[:1], *at[-1:])) == 0):
+        raise ValueError(f"at is {at!r}; allowed: None and a range of {q.shape[1]} positions from 0 on")
+    return check_alike(q=q, k=k)
+
+
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,
                start: int = 0) -> np.ndarray:
     """bucket[q, k] as int32, from the distance n = start + q - k: the first query stands beside key `start`.
@@ -33,14 +44,16 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     max_distance: min(buckets - 1, m + floor((buckets - m) ln(n / m + 1.19e-7) / ln(max_distance / m))).
     Both directions (Raffel et al. 2020): half of the buckets for each sign, keys after the query in the upper half.
     Source: H, released code, which uses one direction although it masks nothing: a query and all later keys share
-    bucket 0.  Raises ValueError for fewer than 2 buckets (4 in both directions), or a max_distance of at most m.
+    bucket 0.  Raises ValueError for fewer than 2 buckets (4 in both directions), a max_distance of at most m, and for
+    queries, keys or a start that are not whole or below 0.
 
     >>> t5_buckets(1, 3, 4, 8, bidirectional=True).tolist()
     [[0, 3, 3]]
     """
     least = 4 if bidirectional else 2
     check_integer("buckets", buckets, least)
-    if max_distance <= buckets // least:
+    check_integers({"queries": queries, "keys": keys, "start": start}, "queries", "keys", "start", least=0)
+    if not isinstance(max_distance, Real) or max_distance <= buckets // least:
         raise ValueError(f"max_distance is {max_distance}; allowed: numbers above {buckets // least}, the exact part")
     n = start + np.arange(queries)[:, None] - np.arange(keys)
     offset = np.zeros_like(n)
@@ -105,16 +118,19 @@ class Rotary:
 
     def __post_init__(self):
         check_choice("pairing", self.pairing, ("interleaved", "half"))
-        if not 0 < self.base < float("inf"):
-            raise ValueError(f"base is {self.base}; allowed: numbers above 0")
+        if not isinstance(self.base, Real) or not 0 < self.base < float("inf"):
+            raise ValueError(f"base is {self.base!r}; allowed: numbers above 0")
 
     def parameters(self) -> dict:
         """{}: positions turn queries and keys by fixed angles."""
         return {}
 
     def forward(self, p, q, k, at=None) -> tuple:
-        """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; the queries stand at the range `at`."""
-        xp, d = array_module(q), q.shape[-1]
+        """Rotated q (b, q, h, d) and k (b, k, h, d), no bias, and RotarySaved; the queries stand at the range `at`.
+
+        Raises ValueError for an odd d and another `at`, TypeError for what is no array of floats, or several dtypes.
+        """
+        xp, d = check_at(q, k, at), q.shape[-1]
         if d % 2:
             raise ValueError(f"head width is {d}; allowed: even numbers, since pairs of features are turned")
         at = range(q.shape[1]) if at is None else at
@@ -155,8 +171,9 @@ def _angles(xp, length: int, width: int, base: float, dtype: str):
 def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
     """table[t, 2i] = sin(t base^(-2i/m)), table[t, 2i+1] = cos(same), float64.  Source: Vaswani et al. 2017, 3.5.
 
-    Raises ValueError for an odd width, a base that is not above 0.
+    Raises ValueError for an odd width, a base that is not above 0, and sizes that are not whole or below 0.
     """
+    check_integers({"length": length, "width": width}, "length", "width", least=0)
     if width % 2:
         raise ValueError(f"width is {width}; allowed: even numbers, since sines and cosines come in pairs")
     cos, sin = _angles(np, length, width, Rotary(base).base, "d")        # which knows what base is allowed
@@ -167,8 +184,9 @@ def image_table(length: int, width: int) -> np.ndarray:
     """table[t, i] = c sin(t 10000^(-2i/m)) for even i, c cos of the same expression for odd i; c = 1 / (1 + 1/e).
 
     Source: C, released code of the image tasks, where i counts features, not pairs: exponents run to 2, and the sine
-    and cosine of a pair turn at different speeds.
+    and cosine of a pair turn at different speeds.  Raises ValueError for sizes that are not whole or below 0.
     """
+    check_integers({"length": length, "width": width}, "length", "width", least=0)
     i = np.arange(width)
     angle = np.arange(length)[:, None] * 10000.0 ** (-2 * i / width)
     return np.where(i % 2, np.cos(angle), np.sin(angle)) / (1 + np.exp(-1))
@@ -177,8 +195,10 @@ def image_table(length: int, width: int) -> np.ndarray:
 def halves_table(length: int, width: int, start: int = 2) -> np.ndarray:
     """Sines in the first half of the features, cosines in the second, both at the speeds 10000^(-j / (m/2 - 1)).
 
-    Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width or 2.
+    Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width or 2,
+    and for numbers that are not whole or below 0.
     """
+    check_integers({"length": length, "width": width, "start": start}, "length", "width", "start", least=0)
     if width % 2 or width < 4:
         raise ValueError(f"width is {width}; allowed: even numbers from 4 on, for sines and cosines in halves")
     speed = 10000.0 ** (-np.arange(width // 2) / (width // 2 - 1))

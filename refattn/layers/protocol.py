@@ -6,8 +6,9 @@ A layer is a frozen dataclass of hyper-parameters: it holds no array and changes
     forward(p, x, **options)        y, Saved             `p`: views of those arrays; Saved: what the backward needs
     backward(p, saved, dy, grads)   dx, or Gradients     parameter gradients are ADDED into `grads`, views like `p`
 
-Every layer and model raises ValueError where it is made, for a setting that is not allowed, and ValueError or TypeError
-where it is used, for arrays that do not fit together; each message names the field or the array.
+Every layer and model raises ValueError where it is made, for a number, a word or a switch that is not allowed and for
+parts of it whose widths do not fit; and ValueError or TypeError where it is used, for arrays that do not fit together.
+Each message names the field or the array.  A part that is no layer at all may be an error only where it is used.
 A gradient is added into its view, as by `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
 So one layer may be used many times in a network, and every use adds its part.
 A block adds to y and dx in place: a layer in a block returns arrays that share no memory with arguments or with Saved.
@@ -32,11 +33,14 @@ class Gradients(NamedTuple):
 class Layer(Protocol):
     """Any layer; one that attends takes more than x and returns Gradients."""
 
-    def parameters(self) -> dict: ...
+    def parameters(self) -> dict:
+        """{name: Parameter} of its arrays, in the order of the layout; nested for a layer made of layers."""
 
-    def forward(self, p, x, /, *more: Any, **options: Any) -> tuple[Any, Any]: ...
+    def forward(self, p, x, /, *more: Any, **options: Any) -> tuple[Any, Any]:
+        """y, and Saved, what the backward needs; `p` are the views of its arrays."""
 
-    def backward(self, p, saved, dy, grads) -> Any: ...
+    def backward(self, p, saved, dy, grads) -> Any:
+        """dx from dy, or Gradients, or None for token ids; gradients of parameters are added into `grads`."""
 
 
 class Attention(Layer, Protocol):
@@ -46,11 +50,14 @@ class Attention(Layer, Protocol):
     broadcast to (b, h, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read] at their cost alone.
     """
     @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """m, the features of each position."""
 
-    def forward(self, p, x, /, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Any]: ...
+    def forward(self, p, x, /, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Any]:
+        """y (b, q, m) from x (b, t, m), and Saved."""
 
-    def backward(self, p, saved, dy, grads) -> Gradients: ...
+    def backward(self, p, saved, dy, grads) -> Gradients:
+        """Gradients of x, context and bias from dy (b, q, m); those of parameters are added into `grads`."""
 
 
 def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:

@@ -41,11 +41,14 @@ class Stack:
     recompute: bool = False
 
     def __post_init__(self):
+        if not hasattr(self.block, "sub_layers"):
+            raise ValueError(f"block is {self.block}; allowed: a Block")
         check_integers(vars(self), "layers")
         check_switches(vars(self), "shared", "final_norm", "recompute")
 
     @property
     def width(self) -> int:
+        """m, the features of each position."""
         return self.block.width
 
     def parameters(self) -> dict:
@@ -66,8 +69,10 @@ class Stack:
         """h (b, q, m) from h (b, t, m).  Returns it and StackSaved.
 
         `dropout`, `context_dropout`, `residual` and `hidden` have one entry for each application, None where it has
-        none; `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed;
-        other options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.
+        none: they are lists, or arrays whose first axis counts the applications, never one array for all of these.
+        `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed; other
+        options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.  Raises ValueError
+        for another number of entries.
         """
         schedule, blocks = tuple(self.applications(read) if schedule is None else schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}

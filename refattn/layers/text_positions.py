@@ -19,7 +19,8 @@ import numpy as np
 
 from ..checks import check_choice, check_integer, check_integers
 from ..params import Parameter
-from ..xp import array_module, read_only
+from ..xp import array_module, check_alike, read_only
+from .positions import check_at
 from .protocol import check_tokens
 
 __all__ = ["ALiBi", "Kerple", "LearnedTable", "slopes"]
@@ -47,7 +48,7 @@ def _distances(xp, at: range, keys: int, dtype: str, heads: int | None = None):
 
 def _of(q, k, at, heads=None):
     at = range(q.shape[1]) if at is None else at
-    return _distances(array_module(q), at, k.shape[1], q.dtype.char.lower(), heads)
+    return _distances(check_at(q, k, at), at, k.shape[1], q.dtype.char.lower(), heads)
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,15 @@ class LearnedTable:
         return {"table": Parameter("tm", (self.length, self.width), self.width, "table")}
 
     def forward(self, p, x, start: int = 0) -> tuple:
-        """y (b, t, m) from x (b, t, m), and the positions.  Raises ValueError beyond the table."""
-        check_tokens(self.width, x=x)
+        """y (b, t, m) from x (b, t, m), and the positions.
+
+        Raises ValueError beyond the table, TypeError where x and the table differ in dtype.
+        """
+        check_tokens(self.width, p=p, x=x)
         at = slice(start, start + x.shape[1])
         if not 0 <= start <= at.stop <= self.length:
             raise ValueError(f"x has positions {start} to {at.stop - 1}; allowed: 0 to {self.length - 1}, the table's")
+        check_alike(x=x, table=p.table)
         return x + p.table[at], at
 
     def backward(self, p, saved, dy, grads):

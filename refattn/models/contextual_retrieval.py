@@ -40,7 +40,7 @@ class RetrievalNetwork:
     def __post_init__(self):
         check_integers(vars(self), "inputs")
         check_integers(vars(self), "own_width", least=0)
-        if hasattr(self.attention, "dilation"):
+        if hasattr(self.attention, "dilation") or not hasattr(self.attention, "width"):
             raise ValueError(f"attention is {self.attention}; allowed: layers in which every pair of objects can meet")
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..attention import masks
+from ..checks import check_choice
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
 from ..xp import array_module
@@ -30,7 +31,7 @@ class EncoderDecoder:
     """y (b, t, o) from source ids (b, s) and target ids (b, t): y[:, t] scores the token behind target[:, :t + 1].
 
     The decoder's block has `cross`; a read-out may be tied to the target's embedding.  Raises ValueError for a block
-    without it, and for parts of the decoder that do not fit, as `Transformer` does.
+    without it, for an encoder's with it, for other widths than the decoder's, and for a read-out that does not fit.
     """
     source: Embedding
     encoder: Stack
@@ -41,6 +42,9 @@ class EncoderDecoder:
     def __post_init__(self):
         if self.decoder.block.cross is None:
             raise ValueError("the decoder's block has no cross; allowed: a block that attends to a context")
+        check_choice("cross of the encoder's block", self.encoder.block.cross, (None,))
+        for name in "source", "encoder":
+            check_choice(f"width of {name}", getattr(self, name).width, (self.decoder.width,))
         Transformer(self.target, self.decoder, self.readout)                # knows which widths and read-outs fit
 
     def parameters(self) -> dict:

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_integers
+from ..contract import agree
 from ..layers.block import Block
 from ..layers.context_norm import ContextNorm
 from ..layers.convolution import Conv
 from ..layers.embedding import add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
+from ..xp import fitted
 
 __all__ = ["RelationNetwork"]
 
@@ -73,8 +75,10 @@ class RelationNetwork:
     def forward(self, p, x, *, place, pixels=True, dropout=None):
         """y (b, answers) from x (n, g, g, 1) and `place` (b, t), indices of x; `pixels` asks for dx.
 
-        Returns y and Saved.
+        Returns y and Saved.  Raises ValueError for pictures of another size and places of other axes.
         """
+        agree(place=(place, "bt"))
+        fitted(x, "x", (*x.shape[:1], self.size, self.size, 1))
         convs, encoder, context, stack, readout = self._parts
         kept = []
         for layer, own in zip(convs, p.convs, strict=True):

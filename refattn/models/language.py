@@ -36,6 +36,7 @@ class Saved(NamedTuple):
 
 
 class KeptText(NamedTuple):
+    """What `Language.extend` keeps of the tokens so far."""
     applied: tuple             # what each application of a block keeps
     h: Any                     # (b, t, m) before the last norm, where a longer text may need a further level
     length: int
@@ -61,6 +62,7 @@ class Language:
         check_integers(vars(self), "learned", least=0)
         check_integers(vars(self), "length")
         check_switches(vars(self), "tied", "scale")
+        check_choice("cross of the stack's block", self.stack.block.cross, (None,))
         if self.sliding:
             check_choice("dilation of attention", self.stack.block.attention.dilation, (1,))
         if self.embedding.vocabulary is None or self.embedding.width != self.stack.width:
@@ -69,6 +71,7 @@ class Language:
 
     @property
     def positions(self) -> LearnedTable:
+        """The learned table of positions; there is one where `learned` is not 0."""
         return LearnedTable(self.learned, self.stack.width)
 
     @property

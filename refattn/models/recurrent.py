@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..checks import check_integers, check_read
 from ..contract import contract
-from ..params import Parameter
+from ..params import Parameter, check_views
 from ..xp import array_module, check_alike, fitted
 
 __all__ = ["Recurrent", "linear_scan", "linear_scan_backward"]
@@ -47,6 +47,7 @@ class Recurrent:
         """y (b, q, o) at the positions `read`, at all unless given.  Returns y and Saved, whose `states` has all h."""
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
+        check_views(p)
         check_read(read)
         xp = array_module(p.wi)
         z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)

@@ -2,8 +2,8 @@
 
     h <- block_k(h), k = 0 .. K - 1, at dilation C^l, for the levels l = 0 .. L - 1;   L = the least with C^L >= T, >= 1
 
-After level l a position has seen the last C^(l+1) tokens, so L levels see all of them, and any length is read with the
-same weights.  Source: R, section 3, and the authors' code.
+After level l a position has seen the last C^(l+1) tokens (of K sub-layers: 1 + K (C^(l+1) - 1)), so L levels see all of
+them, and any length is read with the same weights.  Source: R, section 3, and the authors' code.
 Two forms of one function.  Dense: every position, at every level.  Tree: the last position only; what it needs of
 level l stands C^l apart, so each level computes, undilated, every C-th position of what it reads, and all levels
 together read T C / (C - 1) tokens and compute T / (C - 1), instead of T L (K = 1).  The code trains the tree.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..attention.sliding_dilated import SlidingDilated
-from ..checks import check_choice, check_integer, check_integers
+from ..checks import check_choice, check_integer, check_integers, check_switches
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack
@@ -76,7 +76,8 @@ class RegularGPT:
 
     def __post_init__(self):
         check_integers(vars(self), "vocabulary", "outputs", "thickness")
-        check_choice("dilation of attention", self.attention.dilation, (1,))
+        check_switches(vars(self), "embedding_scale", "recompute")
+        check_choice("dilation of attention", getattr(self.attention, "dilation", None), (1,))
         self.block()
 
     def block(self) -> Block:
@@ -85,6 +86,7 @@ class RegularGPT:
 
     @property
     def embedding(self) -> Embedding:
+        """The embedding of token ids."""
         return Embedding(self.attention.width, vocabulary=self.vocabulary, scale=self.embedding_scale)
 
     @property
@@ -94,6 +96,7 @@ class RegularGPT:
 
     @property
     def readout(self) -> Readout:
+        """The map from what the last block gives to the outputs."""
         return Readout(self.attention.width, self.outputs)
 
     def parameters(self) -> dict:

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_choice, check_integers
 from ..contract import contract
 from ..layers.convolution import Conv, image_of, patches
 from ..layers.embedding import Readout, add_positions
@@ -61,12 +61,14 @@ class ClassToken:
     def __post_init__(self):
         check_integers(vars(self), "outputs")
         check_integers(vars(self), "question", least=0)
+        check_choice("cross of the stack's block", self.stack.block.cross, (None,))
         if self.patch.outputs * (2 if self.question else 1) != self.stack.width:
             raise ValueError(f"patches have width {self.patch.outputs}, the stack {self.stack.width}; "
                              f"allowed: {'half of it' if self.question else 'one width'}")
 
     @property
     def readout(self) -> Readout:
+        """The map from the class token to the outputs."""
         return Readout(self.stack.width, self.outputs)
 
     def parameters(self) -> dict:
@@ -140,14 +142,17 @@ class TaskTokens:
 
     def __post_init__(self):
         check_integers(vars(self), "size", "channels", "tasks", "outputs", "hidden")
+        check_choice("cross of the stack's block", self.stack.block.cross, (None,))
 
     @property
     def encoder(self) -> FeedForward:
+        """The MLP that makes a token of a patch or a task token, of the stack's width."""
         m = self.stack.width
         return FeedForward(self.size * self.size * self.channels, m, "relu", m)
 
     @property
     def heads(self) -> FeedForward:
+        """The MLP from an image's task token to the outputs of all tasks."""
         return FeedForward(self.stack.width, self.hidden, "relu", self.outputs)
 
     def parameters(self) -> dict:

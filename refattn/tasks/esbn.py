@@ -176,6 +176,7 @@ class Esbn:
 
     @property
     def row(self) -> Row:
+        """What the table `TASKS` has of this task."""
         return TASKS[self.task]
 
     def trials(self, split) -> Trials:

@@ -37,6 +37,7 @@ LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2t
 
 
 class Corpus(NamedTuple):
+    """A text as token ids, split by split."""
     unit: str
     ids: dict                  # split -> token ids, one axis, memory-mapped
     symbols: tuple             # of characters and words: the text of each id; empty for bytes and tokens

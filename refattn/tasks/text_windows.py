@@ -13,6 +13,7 @@ __all__ = ["Windows", "sample", "windows", "windows_of"]
 
 
 class Windows(NamedTuple):
+    """Pieces of a text, the token after each of their tokens, and how much each of these counts in the loss."""
     tokens: np.ndarray         # (b, t)
     target: np.ndarray         # (b, t), the token after each
     weight: np.ndarray         # (b, t) float32: 0 where a token is context only, or beyond the end

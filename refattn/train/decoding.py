@@ -8,6 +8,8 @@ projected twice.
 
 import numpy as np
 
+from ..checks import check_integers
+from ..contract import agree
 from ..xp import array_module
 
 LOOK = 8                       # on a device, tokens between two looks at whether all rows have ended
@@ -19,7 +21,10 @@ def greedy(extend, state, first, steps: int, end=None):
     extend : (tokens (b, n), state) -> scores (b, n, o) of what comes next, next state; `partial(model.extend, p)`
     state  : what `model.begin(p, ...)` gives
     Stops when every row has said `end`, or after `steps` tokens; a device is asked at every eighth of them only.
+    Raises ValueError for a `first` of other axes or without a token, and for steps or an end that are no whole numbers.
     """
+    check_integers({"steps": steps, "end": end or 0}, "steps", "end", least=0)
+    check_integers({"tokens of first": agree(first=(first, "bn"))["n"]}, "tokens of first")
     xp = array_module(first)
     tokens, said, ended = first, [], xp.zeros(first.shape[0], dtype=bool)
     for step in range(1, steps + 1):

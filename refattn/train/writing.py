@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..checks import check_integer, check_integers
+from ..checks import check_integer, check_integers, check_number
 from ..xp import array_module, to_device, to_host
 
 __all__ = ["drawn", "streamed", "written"]
@@ -40,19 +40,19 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
     """Up to `tokens` token ids after those of the prompt, until one of `stop` is drawn; the same for the same seed.
 
     A model with a learned table of positions reads the last half of its table's length again whenever it is full.
-    Raises ValueError for an empty prompt, or numbers below 0.
+    Raises ValueError for an empty prompt, token ids that are not whole, or numbers below 0.
     """
     check_integers({"tokens": tokens, "top_k": top_k, "seed": seed}, "tokens", "top_k", "seed", least=0)
     if not len(prompt):
         raise ValueError("the prompt is empty; allowed: at least one token")
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"temperature is {temperature}; allowed: numbers from 0 on")
+    check_number("temperature", temperature)
+    prompt = [check_integer("a token of the prompt", token, 0) for token in to_host(prompt)]
     return _written(model, p, prompt, tokens, temperature, top_k, seed, stop)
 
 
 def _written(model, p, prompt, tokens, temperature, top_k, seed, stop):
     xp, rng, limit = array_module(p.embed.table), np.random.default_rng(seed), model.learned
-    ids, kept, new = list(map(int, prompt)), None, len(prompt)
+    ids, kept, new = prompt, None, len(prompt)
     for _ in range(tokens):
         if limit and (kept.length if kept else 0) + new > limit:
             kept, new = None, min(len(ids), max(1, limit // 2))

@@ -24,6 +24,7 @@ for _name in MODULES:
 
 
 class Result(NamedTuple):
+    """What checking a theorem has found."""
     name: str
     statement: str
     source: str

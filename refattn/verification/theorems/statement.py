@@ -14,6 +14,7 @@ from ..runs_of_cases import arrays
 
 
 class Theorem(NamedTuple):
+    """A statement, and how far a draw of inputs is from it."""
     name: str
     statement: str             # with its conditions
     source: str
