@@ -633,7 +633,7 @@ def test_gradients_of_another_forward_are_called_its_own(page, name, dtype, by):
 @pytest.mark.parametrize("dtype, by, least", [("float64", 1.00005, 34), ("float32", 1.02, 34), ("float16", 1.3, 34),
                                               ("bfloat16", 1.5, 29)])
 def test_the_verdict_on_gradients_of_every_page(dtype, by, least):
-    """What docs/kernels.md says of 34 kernels in which k, or v, is half as large again."""
+    """What docs/oracle.md says of 34 kernels in which k, or v, is half as large again."""
     def verdict(page, name, factor):
         kernel = of_another_forward(page, dtype, name, 1.5)
 
