@@ -144,7 +144,8 @@ for name in models:
 # instead for each term whether it is in the task. Two scores stand beside each:
 #
 # * that of the same regression after the labels were **shuffled**: what a code scores that says nothing. It
-#   differs by label, and by layer: from a code that is constant "any term" is never answered, and scores 0;
+#   differs by label, and by layer. A code that is constant to the last bit never answers "any term", which then scores 0;
+#   where rounding alone makes codes differ, as it does with some processors, the same label scores about a third;
 # * that of a regression from the true **answer** f(x) in place of the code: what a code scores that says nothing
 #   but the answer. At one query the answer alone tells functions apart to some extent.
 #
@@ -283,7 +284,7 @@ ax.set(xlabel="function", ylabel="function, ordered by its answer (lines)",
 figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 
 # %% [markdown]
-# **What is seen.** The answer decides: with it held fixed, a term in common makes next to no difference (though of the same
+# **What is seen.** The answer decides: with it held fixed, a term in common makes much less difference (though of the same
 # answer and without a common term there are only three pairs). A picture of
 # codes that lie "by function" may be one of codes that lie by answer.
 #
