@@ -9,8 +9,7 @@ def choices(given, allowed) -> str:
     >>> print(choices("soft", ["softmax", "linear"]))
     , did you mean softmax? allowed: softmax, linear
     """
-    names = {str(name).lower(): name for name in reversed([*allowed])}
-    low = str(given).lower()
+    low, names = str(given).lower(), {name.lower(): name for name in allowed}
     begun = [name for name in allowed if low and name.lower().startswith(low)][:3]
     near = names.get(low) or " or ".join(begun or [names[name] for name in get_close_matches(low, names, n=1)])
     return f"{f', did you mean {near}?' if near else ';'} allowed: {', '.join(allowed) or 'nothing, there is none'}"

@@ -83,8 +83,10 @@ class Keeping:
         of_queries, of_keys = self.maps()
         arrays = named(of_queries + of_keys, project(p, x, None, None, of_queries, of_keys))
         kept = appended(kept, {name: arrays[name] for name in of_keys})
-        n, size = x.shape[1], dict(zip("bqhk", (*arrays["q"].shape[:3], kept.length), strict=True))
-        check_pairs(array_module(x), size, "bhqk", keep=keep)
+        n = x.shape[1]
+        if keep is not None:
+            size = dict(zip("bqhk", (*arrays["q"].shape[:3], kept.length), strict=True))
+            check_pairs(array_module(x), size, "bhqk", keep=keep)
         if n > 1:                                       # one token sees all
             causal = masks.causal(n, kept.length, array_module(x))
             keep = causal if keep is None else keep & causal

@@ -75,8 +75,7 @@ class TransformerXL:
 
     def forward(self, p, q, k, at=None) -> tuple:
         """q + u, k as it is, the bias (b, h, q, k), and Saved; the queries stand at the range `at`, in steps of 1."""
-        xp, queries, keys = check_at(q, k, at), q.shape[1], k.shape[1]
-        at = range(queries) if at is None else at
+        (xp, at), queries, keys = check_at(q, k, at), q.shape[1], k.shape[1]
         if at.step != 1:
             raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
         last, rows = at.start + queries - 1, max(1, queries) + keys

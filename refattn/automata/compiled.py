@@ -59,7 +59,8 @@ class Compiled(NamedTuple):
 def shaped(automaton: Automaton, chunk: int = 2, *, norm: str = "none", activation: str = "relu",
            out_of_range: str = "pad", embedding_scale: bool = False) -> RegularGPT:
     """The RegularGPT that holds the automaton: width C n^2, n^(C+1) + C n^2 hidden units.  Raises ValueError."""
-    check_choice("automaton", type(automaton).__name__, ("Automaton",))
+    if not isinstance(automaton, Automaton):
+        raise ValueError(f"automaton is {type(automaton).__name__!r}; allowed: Automaton")
     check_choice("activation", activation, ACTIVATIONS)
     check_integer("chunk", chunk, 2)
     n = automaton.states

@@ -11,7 +11,7 @@ from .options import Parser, Usage, as_option, whole
 
 __all__ = ["run"]
 
-OPTIONS, DEST = ("bias", "keep", "dropout", "causal", "tiles"), {"tiles": "sizes"}
+ASKED = {"bias": "--bias", "keep": "--keep", "dropout": "--dropout", "causal": "--causal", "sizes": "--tiles"}
 
 
 def defined(where: str) -> dict:
@@ -66,6 +66,7 @@ def run(argv) -> int:
     """Compare, and where something is wrong diagnose; 1 if it is."""
     from ..attention.pages import PAGES
     from ..check import compare, diagnose
+    from ..check.kernels import OPTIONS
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
@@ -74,7 +75,7 @@ def run(argv) -> int:
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
-    for name in OPTIONS[:3]:
+    for name in OPTIONS:
         parser.add_argument(f"--{name}", metavar="AXES", help="axes that it has, such as bhqk or h1k; default: none")
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
@@ -88,8 +89,8 @@ def run(argv) -> int:
         print(wrapped(str(report)))
         if not report.ok:
             print(wrapped(str(diagnose(kernel, **options))))
-        elif options["variant"] in PAGES and (rest := [x for x in OPTIONS if DEST.get(x, x) not in options]):
-            print(wrapped(f"not asked: --{', --'.join(rest)}"))
+        elif options["variant"] in PAGES and (rest := [ASKED[x] for x in ASKED if x not in options]):
+            print(wrapped(f"not asked: {', '.join(rest)}"))
     except ValueError as error:
         raise Usage(as_option(error, options)) from None
     finally:

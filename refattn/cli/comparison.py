@@ -108,8 +108,8 @@ def columns(rows, right=(), limit: int | None = None) -> str:
     hyla with four heads of width two
       10,000,000
     """
-    least = sum(2 + longest_part(rows[1:] if i in right else rows, i) for i in range(len(rows[0]))) - 2
-    if limit and right and least > limit:
+    if limit and right and limit < sum(
+            2 + longest_part(rows[1:] if i in right else rows, i) for i in range(len(rows[0]))) - 2:
         return "\n".join(line for row in rows[1:] for i, (name, text) in enumerate(zip(rows[0], row, strict=True))
                          for line in lines(f"  {name}: {text}" if i else text, limit, hang=4))
     return "\n".join(line for row in fitted(rows, right, limit) for line in row)

@@ -35,8 +35,8 @@ def look(directory) -> tuple[list[Found], dict]:
             if not Path(path, "recipe.json").exists():
                 raise ValueError("its recipe.json is missing")
             recipe = runs.read_recipe(path)
-            missing = absent(recipe) if runs.result(path, recipe) is None else None
-            if missing == "":
+            missing = ""
+            if runs.result(path, recipe) is None and not (missing := absent(recipe)):
                 with suppress(FileNotFoundError):           # one that has just begun has no checkpoint yet
                     runs.load_checkpoint(path, recipe, recipe.build().parameters())
             done = outcome(path, recipe)

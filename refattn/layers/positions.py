@@ -26,14 +26,15 @@ def takes(scheme, name: str) -> bool:
     return forward is not None and not isinstance(scheme, type) and name in signature(forward).parameters
 
 
-def check_at(q, k, at=None):
-    """The array module of q (b, q, h, d) and k, if `at` is None or the range of the queries' positions.
+def check_at(q, k, at) -> tuple:
+    """The array module of q (b, q, h, d) and k, and the range of the queries' positions, `at` or 0, 1, ...
 
     Raises ValueError for another `at`, TypeError for what is no array of floats, or several dtypes.
     """
-    if at is not None and not (isinstance(at, range) and len(at) == q.shape[1] and min((0, *at[:1], *at[-1:])) == 0):
+    xp, at = check_alike(q=q, k=k), range(q.shape[1]) if at is None else at
+    if not (isinstance(at, range) and len(at) == q.shape[1] and min((0, *at[:1], *at[-1:])) == 0):
         raise ValueError(f"at is {at!r}; allowed: None and a range of {q.shape[1]} positions from 0 on")
-    return check_alike(q=q, k=k)
+    return xp, at
 
 
 def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirectional: bool = False,
@@ -130,10 +131,9 @@ class Rotary:
 
         Raises ValueError for an odd d and another `at`, TypeError for what is no array of floats, or several dtypes.
         """
-        xp, d = check_at(q, k, at), q.shape[-1]
+        (xp, at), d = check_at(q, k, at), q.shape[-1]
         if d % 2:
             raise ValueError(f"head width is {d}; allowed: even numbers, since pairs of features are turned")
-        at = range(q.shape[1]) if at is None else at
         queries, keys = (_turns(xp, x, d, self.base, q.dtype.char.lower()) for x in (at, range(k.shape[1])))
         return self._rotate(q, *queries), self._rotate(k, *keys), None, RotarySaved(queries, keys)
 

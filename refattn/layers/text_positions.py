@@ -47,8 +47,7 @@ def _distances(xp, at: range, keys: int, dtype: str, heads: int | None = None):
 
 
 def _of(q, k, at, heads=None):
-    at = range(q.shape[1]) if at is None else at
-    return _distances(check_at(q, k, at), at, k.shape[1], q.dtype.char.lower(), heads)
+    return _distances(*check_at(q, k, at), k.shape[1], q.dtype.char.lower(), heads)
 
 
 @dataclass(frozen=True)

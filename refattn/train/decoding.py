@@ -8,7 +8,7 @@ projected twice.
 
 import numpy as np
 
-from ..checks import check_integers
+from ..checks import check_integer, check_integers
 from ..contract import agree
 from ..xp import array_module
 
@@ -24,7 +24,7 @@ def greedy(extend, state, first, steps: int, end=None):
     Raises ValueError for a `first` of other axes or without a token, and for steps or an end that are no whole numbers.
     """
     check_integers({"steps": steps, "end": end or 0}, "steps", "end", least=0)
-    check_integers({"tokens of first": agree(first=(first, "bn"))["n"]}, "tokens of first")
+    check_integer("tokens of first", agree(first=(first, "bn"))["n"])
     xp = array_module(first)
     tokens, said, ended = first, [], xp.zeros(first.shape[0], dtype=bool)
     for step in range(1, steps + 1):

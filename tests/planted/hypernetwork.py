@@ -149,7 +149,7 @@ ROWS = (
      "rotary's backward turns dq forward again"),
     (POSITIONS, 'if self.pairing == "interleaved" else', 'if self.pairing != "interleaved" else',
      "rotary's two pairings are exchanged"),
-    (POSITIONS, "at = range(q.shape[1]) if at is None else at", "at = range(q.shape[1])",
+    (POSITIONS, "check_at(q, k, at), q.shape[-1]", "check_at(q, k, None), q.shape[-1]",
      "rotary counts the positions of the queries that are read from zero"),
     # losses
     ("losses.py", "error * (2 / n)", "error * (1 / n)", "the gradient of the mean square lacks its 2"),

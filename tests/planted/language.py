@@ -7,7 +7,7 @@ MODEL, LAYER, STACK = "models/language.py", "attention/layer.py", "layers/stack.
 ROWS = (
     (POSITIONS, "np.arange(1, 2 * power, 2)", "np.arange(2, 2 * power, 2)",
      "heads beyond a power of two get the even slopes of the longer sequence instead of the odd ones"),
-    (POSITIONS, "at = range(q.shape[1]) if at is None else at", "at = range(q.shape[1])",
+    (POSITIONS, "check_at(q, k, at)", "check_at(q, k, None)",
      "biases by distance count the positions of the queries that are read from zero"),
     (POSITIONS, "np.abs(np.array(at, dtype=int)[:, None] - np.arange(keys))",
      "np.maximum(np.array(at, dtype=int)[:, None] - np.arange(keys), 0)",
