@@ -369,6 +369,17 @@ def test_an_output_of_another_page_beside_gradients_of_this_one():
     assert found.named and found.sentences[0] == "the output is that of softmax" and found.fit < 1, found
 
 
+def test_a_kernel_that_gives_lse_and_has_a_mistake_without_a_name():
+    """Whether its output is that of another page is asked without lse, which only softmax has."""
+    def kernel(q, k, v):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+        x = np.exp(2 * np.tanh(s / 2))                          # capped scores
+        o = np.einsum("bhqk,bkhe->bqhe", x / x.sum(-1, keepdims=True), v)
+        return {"o": o, "lse": np.log(x.sum(-1))}
+    found = check.diagnose(kernel, "softmax")
+    assert not found.named and found.sentences[0].startswith("line (1) of softmax"), found
+
+
 def test_a_gradient_that_is_wrong_only_for_a_stretched_bias():
     page = PAGES["softmax"]
 

@@ -156,10 +156,11 @@ def exchanged(asked, names) -> dict:
 
 def of_another_page(call, sizes, seed, found) -> Diagnosis:
     """What was found, and before it that the answers, or the output alone, are those of another page, if they are."""
-    for other in [n for n in PAGES if subject(n).arrays == call.of.arrays]:
+    for other in [n for n in PAGES if n != call.of.name and subject(n).arrays == call.of.arrays]:
         call = copy(call)
         call.of = subject(other)
-        said = call.report(*call(call.draw(sizes, seed)))
+        inputs, results = call(call.draw(sizes, seed))
+        said = call.report(inputs, {n: x for n, x in results.items() if n != "lse"})      # softmax's alone
         right = [entry for entry in said.entries if entry.ok]
         if right and (said.ok or right[0].name == "o"):
             fit = max(entry.error / max(entry.allowed, 1e-300) for entry in right)
