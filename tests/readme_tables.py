@@ -1,11 +1,12 @@
 """What of the documents is computed: tables between a comment that is a command and one that ends it, the tables of
-variants, of verdicts, of quotations and of what is public, and the numbers of planted bugs and of theorems.
+variants, of verdicts, of quotations, of what is public and of diagnoses, the numbers of planted bugs and of theorems.
 
 `python -m tests.readme_tables` writes all of it anew.
 """
 
 import contextlib
 import io
+import json
 import re
 import shlex
 from collections import Counter
@@ -26,8 +27,8 @@ from tests import planted
 ROOT = Path(__file__).parents[1]
 README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
 DOCUMENTS = README, *sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|quotes [HCR]|public) -->\n)(.*?)"
-                   r"(<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|quotes [HCR]|public|diagnoses) -->\n)"
+                   r"(.*?)(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
              "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
@@ -93,10 +94,23 @@ def public() -> str:
     return "\n".join(["| module | names |", "|---|---|", *(f"| `{x}` | {y} |" for x, y in names.items())]) + "\n"
 
 
+def diagnoses() -> str:
+    """The table of what is found in banks of kernels, from what `tests.bench.diagnoses --record` counted."""
+    names = "wrong", "seen", "located", "named", "misnamed", "right", "called wrong"
+    head = "mistakes", "seen", "located", "named", "named in another line", "right kernels", "called wrong"
+    order = [f"kernels_blind{f'_{n}' * (n > 1)}" for n in range(1, 13)]
+    words = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+    known = json.loads((ROOT / "tests" / "bench" / "diagnoses.json").read_text(encoding="utf-8"))
+    rows = [f"| [{word} bank](../tests/{bank}/__init__.py) | {dtype} | {' | '.join(str(counts[n]) for n in names)} |"
+            for word, bank in zip(words, order, strict=True) for dtype, counts in known.get(bank, {}).items()]
+    return "\n".join([f"| | precision | {' | '.join(head)} |", "|---|---|" + "---:|" * len(head), *rows]) + "\n"
+
+
 def printed(command: str) -> str:
     """What a command line prints on standard output, or one of the tables."""
     name, *paper = command.split()
-    own = {"variants": variants, "recipes": recipes, "verdicts": verdicts, "quotes": quotes, "public": public}
+    own = {"variants": variants, "recipes": recipes, "verdicts": verdicts, "quotes": quotes, "public": public,
+           "diagnoses": diagnoses}
     if name in own:
         return own[name](*paper)
     with contextlib.redirect_stdout(io.StringIO()) as said:

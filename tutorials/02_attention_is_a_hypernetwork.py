@@ -322,6 +322,7 @@ for name in fitted:
 
 assert share["hyla", 0][0] < 1e-5 < share["softmax", 0][0]
 assert share["hyla", 1][1] > 2 * share["hyla", 1][3] and share["softmax", 1][1] > share["softmax", 1][3]
+assert share["hyla", 1][2] > 0.85 * share["hyla", 1][1]
 
 # %% [markdown]
 # **The first layer of HYLA is blind, exactly.** The score of the question with itself is a function of the
@@ -342,6 +343,7 @@ for target, colour, marker in styles:
         a = codes(name, asked)[1]
         left, size, _ = np.linalg.svd(a - a.mean(axis=0), full_matrices=False)
         points, part = left[:, :2] * size[:2], size**2 / (size**2).sum()
+        assert name != "hyla" or abs(np.corrcoef(points[:, 0], asked.target)[0, 1]) > 0.8
         ax.scatter(*points[chosen].T, s=9, color=colour, marker=marker, linewidths=0, alpha=0.7, label=f"{target:.2f}")
         ax.set(xlabel=f"first principal component ({part[0]:.0%} of variance)",
                ylabel=f"second component ({part[1]:.0%})", title=f"{name}, layer 2")

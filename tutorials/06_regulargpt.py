@@ -79,14 +79,18 @@ for T in 8, 40, 500, 5_000:
 # ## 2. The equation, as a mask and as shifts
 #
 # At dilation δ, query i sees the keys i, i − δ, ..., i − (C − 1) δ, and head h has one learned number
-# $\mathbf{r}_{hj}$, the offset bias, for each offset j:
+# $\mathbf{r}_{hj}$, the offset bias, for each offset j. R writes both as one T x T matrix that is added to the scores, T
+# being the number of positions:
 #
-# $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hn} / \sqrt D + \underbrace{\mathbf{r}_{hj}}_{\text{eq. 1}}, \qquad n = i - j \delta, \qquad
+# $$\mathbf{M}_{hin} = \mathbf{r}_{hj} \ \text{ where }\ i - n = j \delta, \ 0 \le j < C, \qquad \mathbf{M}_{hin} = -\infty \ \text{ elsewhere} \tag{eq. 1}$$
+#
+# The loops do the same. Of the T x T entries C x T matter, so the attention with this matrix is a sum over offsets:
+#
+# $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hn} / \sqrt D + \mathbf{r}_{hj}, \qquad n = i - j \delta, \qquad
 # \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn}$$
 #
-# with D the number of features d, T the number of positions, and the batch left out. R's eq. 1 is r alone, as a T x T matrix
-# M that holds r on C diagonals and -infinity elsewhere; the loops do the same. Of its T x T entries C x T matter, and for one
-# offset the keys are the queries' neighbours, **shifted**: nothing has to be masked or gathered.
+# with D the number of features d, and the batch left out. For one offset the keys are the queries' neighbours,
+# **shifted**: nothing has to be masked or gathered.
 
 # %%
 figure = diagrams.attention("sliding_dilated")
@@ -200,16 +204,14 @@ for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_t
 # ## 5. Train on 40 symbols, ask about 5,000
 #
 # PARITY, as R's code trains it: each step draws one length from 1 to 40 and 128 words of it, and only the answer after
-# the last symbol is scored. 600 steps at rate 0.001; R has 100,000 at 0.0003. Beside it, for 200
-# steps, a Transformer of two layers, 32 wide, with Transformer-XL's relative positions, which sees every symbol at once.
-# It is here to show what not having learned looks like; it is no rival.
+# the last symbol is scored. 600 steps at rate 0.001; R has 100,000 at 0.0003. Beside it, as wide and with as many steps,
+# a Transformer of two layers with Transformer-XL's relative positions, which sees every symbol at once.
 
 # %%
-CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated", "steps": 600},
-          "Transformer-XL, not trained to the end": {"attention": "transformer_xl", "steps": 200, "layers": 2, "width": 32,
-                                       "heads": 4}}
-fitted = {name: fit(recipe("regular_languages", "quick", language="parity", seed=0, rate=1e-3, evaluation=8, max_length=100,
-                           probe=4, evaluate_every=600, **fields))
+CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated"},
+          "Transformer-XL positions": {"attention": "transformer_xl", "layers": 2, "heads": 4}}
+fitted = {name: fit(recipe("regular_languages", "quick", language="parity", seed=0, rate=1e-3, steps=600, evaluation=8,
+                           max_length=100, probe=4, evaluate_every=600, **fields))
           for name, fields in CHOSEN.items()}
 
 
@@ -228,21 +230,26 @@ for name, run in fitted.items():
           f"{min(curves[name][:14]):.2f}, at 41 to 500 {min(curves[name][14:]):.2f}")
 print(f"RegularGPT at 5,000 symbols, {levels(5_000, 2)} levels: {far:.2f} of 32 words")
 assert min(curves["RegularGPT, C = 2"]) > 0.98 and far > 0.9
-assert np.mean(curves["Transformer-XL, not trained to the end"][14:]) < 0.6
+guessed = curves["Transformer-XL positions"][1:]
+print(f"Transformer-XL positions, mean accuracy at 4 to 40 {np.mean(guessed[:13]):.2f}, at 41 to 500 {np.mean(guessed[13:]):.2f}")
+assert max(np.mean(guessed[:13]), np.mean(guessed[13:])) < 0.6
 
 # %%
 figure, ax = plt.subplots(figsize=(9, 3.8))
-for (name, curve), colour, marker in zip(curves.items(), (BLUE, ORANGE), "os", strict=True):
-    ax.plot(LENGTHS, curve, color=colour, marker=marker, markersize=5, label=name)
+for (name, curve), colour, marker, state in zip(curves.items(), (BLUE, ORANGE), "os", ("", ", not trained to the end"),
+                                                strict=True):
+    ax.plot(LENGTHS, curve, color=colour, marker=marker, markersize=5, label=name + state)
 ax.axvspan(0, 40, color=GREY, alpha=0.12, label="trained lengths")
 ax.axhline(0.5, color=GREY, linestyle=":", label="chance")
 ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.3, 1.03), xlim=(0, 505),
-       title="PARITY: one run each (seed 0), 600 and 200 steps; n = 64 words a point")
+       title="PARITY: one run each (seed 0), 600 steps each; n = 64 words a point\n"
+             "These steps are too few for the Transformer: it has not learned the trained lengths either")
 ax.legend(loc="upper right", bbox_to_anchor=(1, 0.93), framealpha=1)
 
 # %% [markdown]
-# The small Transformer has not even learned the trained lengths: it says nothing about longer ones. (R's, with 5 layers and 100,000 steps, has, and stays
-# at chance beyond: its Table 2.) RegularGPT has no reason to stop at 40: a longer word is one more level of the same.
+# With the same steps the Transformer still guesses, from 4 symbols on, at the trained lengths too. So its curve does not say
+# how it extrapolates what it has learned. It says only that RegularGPT needs fewer steps here. (R's Transformer, with 5
+# layers and 100,000 steps, has learned the trained lengths, and stays at chance beyond: its Table 2.) RegularGPT has no reason to stop at 40: a longer word is one more level of the same.
 #
 # ## 6. Look inside: how far the clusters are the maps
 #
@@ -295,12 +302,14 @@ axes[1].plot([0, 500], [0, 1], color=GREY, linestyle=":", label="every symbol al
 axes[1].set(xlabel="most recent positions, symbols", ylabel="share of the gradient",
             title="Receptive field (n = 32 words)")
 axes[1].legend()
+print("share of the gradient of the last", ", ".join(f"{n}: {field[n - 1]:.2f}" for n in (50, 100, 250, 400, 450, 500)))
+assert field[99] > 0.3 and field[449] < 0.98                              # no straight line, and no end before the end
 figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at 500")
 
 # %% [markdown]
 # **What is seen.** No cluster mixes maps: purity is 1, or nearly. But purity asks for two clusters, because there are two
 # maps; it does not find that number. Nor do the silhouettes: that of two clusters and that of six differ by a few
-# hundredths, and which is larger hangs on the processor's rounding; and the marked words of level 0 are four points. So "the
+# hundredths, and which is larger depends on the processor's rounding; and the marked words of level 0 are four points. So "the
 # clusters are the maps" is true in one direction: each cluster has one map, but a map may have several.
 #
 # On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4).
@@ -333,7 +342,7 @@ ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.4, 1.03), xlim=(5.5,
 ax.legend(framealpha=1, fontsize=9)
 none, late, most = (np.array(values) for values in found.values())
 assert most[:5].min() > 0.95 and max(none.max(), late[1:].max()) < 0.7            # of the third kind, 9 to 129 symbols
-assert most.mean() > none.mean() + 0.3 and late[0] > 0.7
+assert most.mean() > none.mean() + 0.3 and late[0] > 0.65
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
@@ -358,7 +367,6 @@ assert min(trained) > 0.9
 # It has learned the trained lengths of all three kinds. What it makes of the longer ones is printed above: a network that
 # is right wherever it was trained need not hold the map of a word, and only lengths that nobody trained on tell.
 #
-# %% [markdown]
 # ## 8. Change this
 #
 # (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)

@@ -223,7 +223,6 @@ ratios = [by_key[4, k, "text"].fraction / max(by_key[4, k, "released"].fraction,
 assert 8 < ratios[0] < 15 and 50 < ratios[1] < 200 and ratios[2] > 200
 
 # %% [markdown]
-#
 # ## 4. The ceiling
 #
 # More than one answer does not mean that all of them are equally likely. Whoever knows the generator can weigh them:

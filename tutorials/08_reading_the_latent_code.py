@@ -75,8 +75,9 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # ## 2. Two small models
 #
 # Three variables (8 terms, 6 of them known, 15 pairs; 6 pairs are held out), T = 32, 2 layers of 8 heads, 1,300
-# steps at rate 0.003, no dropout, one seed: 2, chosen because HYLA learned more with it than with the seeds 0 and 1. At
-# rate 0.005 some runs stop learning, and which ones do depends on the last bits of the arithmetic. Pooled R2 is that of tutorial 2: 1 is perfect, 0 is always answering the mean.
+# steps at rate 0.003, no dropout, one seed: 2, chosen because HYLA's R2 on held-out pairs is higher with it than
+# with the seeds 0 and 1. At rate 0.005 some runs stop learning, and which ones do depends on the last bits of the
+# arithmetic. Pooled R2 is that of tutorial 2: 1 is perfect, 0 is always answering the mean.
 
 # %%
 settings = dict(variables=3, held_out=0.4, width=64, hidden=128, heads=8, batch=64, steps=1_300, rate=3e-3, clip=1.0,
@@ -167,12 +168,13 @@ for name, layers in reports.items():
             print(f"{name if not what else '':9s}{layer if not what else '':9s}{what:12s}"
                   + "".join(f"{scores[kind + label]:10.2f}" for label in labels))
 late, early = reports["hyla"]["layer 2"], reports["hyla"]["layer 1"]
-for label in "term 2", "any term":
+for label in labels:
     assert late[label] > late[f"shuffled {label}"] + 0.1 and late[label] > early[label] + 0.1
     assert abs(early[label] - early[f"shuffled {label}"]) < 0.06
+    assert reports["softmax"]["layer 1"][label] > reports["softmax"]["layer 1"][f"shuffled {label}"]
 above = {label: late[label] - late[f"answer {label}"] for label in labels}
 print("HYLA, layer 2, above the answer alone:", {label: round(float(x), 2) for label, x in above.items()})
-assert max(map(abs, above.values())) < 0.2 < late["any term"]
+assert max(map(abs, above.values())) < 0.2 and 0.1 < late["term 1"] < late["any term"]
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True)
@@ -215,7 +217,7 @@ for label in labels:
           f"context fixed {harder[label]:.2f} (shuffled {harder[f'shuffled {label}']:.2f})")
 probe = latent_code.probe(fixed["hyla", "train"], 3)
 print(f"ridge probe: R2 {probe:.2f} of the signs of the literals, trained functions, one fixed query")
-assert 0.1 < probe < 1
+assert 0.1 < probe < 1 and all(harder[label] < late[label] for label in labels)
 
 # %% [markdown]
 # ## 5. Looking at the codes
@@ -288,7 +290,6 @@ figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 # answer and without a common term there are only three pairs). A picture of
 # codes that lie "by function" may be one of codes that lie by answer.
 #
-# %% [markdown]
 # ## 6. How many heads does a code need?
 #
 # With H heads the code has H numbers. With one, RMSHead leaves a sign: every pair applies the same map or its

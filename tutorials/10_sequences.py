@@ -81,23 +81,29 @@ axis.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# Four tasks are made of them. A trial is a row of pictures and the label of the right answer, 0 for "the same" or for
-# the first choice. RMTS (relational match to sample) asks which of the last two pairs has the relation of the first one;
-# distribution of three, which of the last four completes the second row; identity rules, the same for rows AAA, ABA or
-# ABB. Frames show what is given in a row or pair, and what is to be chosen from:
+# Four tasks are made of them. A trial is a row of pictures and the label of the right answer: 0 for "the same" and 1 for
+# "different", otherwise the place of the right choice, counted from 0. RMTS (relational match to sample) asks which of the
+# last two pairs has the relation of the first one; distribution of three, which of the last four completes the second row;
+# identity rules, the same for rows AAA, ABA or ABB. Frames show what is given in a row or pair, and what is to be chosen from:
 
 # %%
 parts = {"same_different": (2,), "rmts": (2, 2, 2), "distribution_of_three": (3, 2, 4), "identity_rules": (3, 2, 4)}
-figure, axes = plt.subplots(4, 1, figsize=(7, 5.6))
-for axis, name in zip(axes, TASKS, strict=True):
-    pictures_of, place, target = Esbn(name, 95).take("train", [3])
-    row = np.pad(pictures[pictures_of[place[0]]], ((0, 0), (2, 2), (2, 2)), constant_values=0.85)
-    axis.imshow(row.swapaxes(0, 1).reshape(36, -1), cmap="gray", vmin=0, vmax=1)
-    for start, n in zip(np.cumsum((0, *parts[name]))[:-1], parts[name], strict=True):
-        axis.add_patch(plt.Rectangle((36 * start + 1, 0.5), 36 * n - 3, 34, fill=False, edgecolor=ORANGE, linewidth=2))
-    axis.set_title(f"{name.replace('_', ' ')}: label {target[0]}", fontsize=10, loc="left")
-    axis.set_axis_off()
-figure.suptitle("One trial of each task, made of the five pictures to train on")
+drawn = {"same_different": (3, 0), "rmts": (3, 0), "distribution_of_three": (0, 5), "identity_rules": (3, 4)}
+figure, axes = plt.subplots(4, 2, figsize=(12, 5))
+for pair, name in zip(axes, TASKS, strict=True):
+    labels = []
+    for axis, number in zip(pair, drawn[name], strict=True):
+        pictures_of, place, target = Esbn(name, 95).take("train", [number])
+        row = np.pad(pictures[pictures_of[place[0]]], ((0, 0), (2, 2), (2, 2)), constant_values=0.85)
+        axis.imshow(row.swapaxes(0, 1).reshape(36, -1), cmap="gray", vmin=0, vmax=1)
+        for start, n in zip(np.cumsum((0, *parts[name]))[:-1], parts[name], strict=True):
+            axis.add_patch(plt.Rectangle((36 * start + 1, 0.5), 36 * n - 3, 34, fill=False, edgecolor=ORANGE,
+                                         linewidth=2))
+        axis.set_title(f"{name.replace('_', ' ')}: label {target[0]}", fontsize=10, loc="left")
+        axis.set_axis_off()
+        labels.append(int(target[0]))
+    assert labels[0] == 0 < labels[1]
+figure.suptitle("Two trials of each task, made of the five pictures to train on")
 plt.show()
 
 # %% [markdown]
@@ -157,8 +163,8 @@ print(y.round(4))
 assert np.allclose(np.abs(y), [[[0, 0.5**0.5, 0.5**0.5]] * 2], atol=1e-3)
 
 # %% [markdown]
-# So the *size* of a normalised pair says whether the two are the same, whatever the pictures are and whatever the
-# encoder has made of them. An encoder with random weights will do:
+# So the *size* of a normalised pair says whether the two are the same, whatever the pictures are, as long as the encoder
+# has not made the same of them. An encoder with random weights will do:
 
 # %%
 one = recipe("same_different", hold_out=95)
@@ -205,6 +211,7 @@ for attention, fitted in fits.items():
     print(f"{attention:13}  trained on: {fitted.metrics['train']['accuracy']:.3f}   "
           f"never seen: {fitted.metrics['held_out']['accuracy']:.3f}")
 assert all(fitted.metrics["train"]["accuracy"] > 0.95 for fitted in fits.values())
+assert fits["compositional"].metrics["held_out"]["accuracy"] > fits["softmax"].metrics["held_out"]["accuracy"]
 
 # %% [markdown]
 # What do the eight searches of the compositional block look for? Their scores, mean over trials of the test, for trials
@@ -233,15 +240,18 @@ figure.suptitle("What searches look at in RMTS (seed 0): pictures 1 and 2 are th
 plt.show()
 away = np.abs(scores[source_same].mean(axis=0) - scores[~source_same].mean(axis=0)).max(axis=(1, 2))
 print("largest difference between the two kinds of trial, by search:", away.round(2))
-assert np.allclose(scores.sum(axis=-1), 1, atol=1e-5) and away.max() > 0.03
+source = scores[..., :2].sum(axis=-1).mean(axis=(0, 2))                    # (s): on pictures 1 and 2, over all queries
+print("weight of each search on pictures 1 and 2, two of six:", source.round(2))
+assert np.allclose(scores.sum(axis=-1), 1, atol=1e-5) and away.max() < 0.15 and source.min() > 1 / 3
 
 # %% [markdown]
 # **What is seen.** Chance is 0.5. Both networks know the 480 trials by heart, and compositional attention knows more of the
 # new pictures. One run each shows no more than that: rounding alone moves it. With
 # OpenBLAS's kernels for Haswell (`OPENBLAS_CORETYPE=Haswell`) these seeds have 0.905 and 0.997, with those for SkylakeX
 # 0.792 and 0.960. In the recorded runs, eight seeds and more steps, softmax attention has 0.626 ± 0.067 (mean ± standard
-# error) and compositional attention with 1 retrieval 0.780 ± 0.050 ([results](../docs/results.md)). The searches, too, are of this run: most look at the pictures of the source
-# first, and at nearly the same places in both kinds of trial.
+# error) and compositional attention with 1 retrieval 0.780 ± 0.050 ([results](../docs/results.md)). The searches, too, are of this run. Each
+# gives the pictures of the source more than a third of its weight, which is their share of the pictures. And each looks at
+# nearly the same places in both kinds of trial.
 #
 # ## 4. Commands
 #
@@ -350,9 +360,9 @@ assert (kept == asked[:, 1:]).mean() > 0.999 and seconds[1] > 2 * seconds[0]
 # %% [markdown]
 # ## 6. Why length splits break
 #
-# How long are the answers? Up to the cut-off as long as they should be; beyond it mostly not: positions after the ninth
-# were never in training, so their position vectors are new, and END was always said by then. Most of the rest go on too
-# long: where END was not said in time, nothing has taught when to.
+# How long are the answers? Up to the cut-off nearly all are as long as they should be; beyond it few are, and most are too
+# short. Positions after the ninth were never in training, so their position vectors are new, and END was always said by
+# then. Most of the rest go on too long: where END was not said in time, nothing has taught when to.
 
 # %%
 groups = {"trained lengths": one.take("train", np.arange(300)), "longer": one.take("longer", np.arange(300))}
@@ -360,6 +370,9 @@ figure, axis = plt.subplots(figsize=(8, 3.8))
 for (words, batch), colour, marker in zip(groups.items(), (BLUE, ORANGE), "o^", strict=True):
     said = one.predict(model, p, batch)
     ended = np.where((said == END).any(axis=1), (said == END).argmax(axis=1), said.shape[1])
+    as_long = (ended == batch.length).mean()
+    print(f"{words}: {as_long:.0%} of the answers are as long as they should be")
+    assert as_long > 0.9 if words == "trained lengths" else as_long < 0.2
     axis.scatter(batch.length + rng.uniform(-0.3, 0.3, 300), ended + rng.uniform(-0.3, 0.3, 300), s=10, color=colour,
                  marker=marker, label=f"{words} (n = 300)")
     if words == "longer":
@@ -369,7 +382,7 @@ axis.set(xlabel="actions of the right answer", ylabel="actions said", title="SCA
 axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 print(f"of the longer commands, {short:.0%} are answered with too few actions, {over:.0%} with too many")
-assert short > 0.3
+assert short > 0.5 and over > (1 - short) / 2
 
 # %% [markdown]
 # ## 7. Change this

@@ -35,7 +35,7 @@ def box(ax, x, y, text, colour=BLUE, fontsize=11, zorder=3, **options):
 
 def arrow(ax, start, end, colour=BLUE, bend=0.0, label="", style="-", width=1.3, shrink=11, boxes=(None, None)):
     """An arrow from start to end, its label at the middle; it begins and ends at the edges of `boxes`, drawn before."""
-    ax.annotate("", end, start, zorder=2, arrowprops={
+    ax.annotate("", end, start, zorder=3.5, arrowprops={        # after the boxes, whose edges a drawing settles
         "arrowstyle": "-|>", "color": colour, "linewidth": width, "linestyle": style, "shrinkA": shrink,
         "shrinkB": shrink, "connectionstyle": f"arc3,rad={bend}", "patchA": boxes[0], "patchB": boxes[1]})
     if label:
@@ -70,7 +70,7 @@ def hyla():
     box(ax, 5, 4.2, "latent code  a[:, q, k] = RMSHead over heads of q·k/√d", GREEN)
     x, z, g = box(ax, 0.9, 1.4, "x of the key", GREY), box(ax, 4.9, 1.4, "z", BLUE), box(ax, 6.6, 1.4, "relu(z)", BLUE)
     for h in range(3):
-        y = 0.5 + 0.9 * h
+        y = 2.3 - 0.9 * h                                         # the first at the top
         v, o = box(ax, 2.9, y, f"head {h + 1}: v", GREY), box(ax, 8.7, y, f"o of head {h + 1}", BLUE)
         arrow(ax, (0.9, 1.4), (2.9, y), GREY, shrink=2, boxes=(x, v))
         arrow(ax, (2.9, y), (4.9, 1.4), BLUE, label=f"a{h + 1}", shrink=2, boxes=(v, z))
@@ -85,7 +85,7 @@ def compositional():
     """One query: two searches, three retrievals, all six pairs, and the choice among them."""
     figure, ax = canvas(10, 5, (9, 4.2), "Compositional attention, one query: every search has its choice of retrieval")
     for s in range(2):
-        y = 1.2 + 2.4 * s
+        y = 3.6 - 2.4 * s
         search = box(ax, 1.1, y, f"search {s + 1}:\nwhere to look", BLUE)
         o = box(ax, 8.9, y, f"o of search {s + 1}", BLUE)
         for r in range(3):

@@ -1,18 +1,21 @@
 """How often the mistake of a kernel is found: a bank of kernels through `diagnose`.
 
-    python -m tests.bench.diagnoses [--bank tests.kernels_blind] [--dtypes float64 float32 bfloat16 float16] [--verbose]
+    python -m tests.bench.diagnoses [--bank tests.kernels_blind ...] [--dtypes float64 float32 bfloat16 float16]
+                                    [--verbose] [--record FILE]
 
 In half precision a kernel in PyTorch has the form of fused kernels (`fused`), one in NumPy is as it is written.
 A mistake counts as located where its line is among those reported, at most three; as named where one mistake explains
 every answer, and as misnamed where it does so in other lines.  A mistake that changes no answer beyond the error bars
-counts as not seen and not located.
+counts as not seen and not located.  `diagnoses.json` has the counts that `docs/oracle.md` gives.
 """
 
 import argparse
 import importlib
+import json
 import pkgutil
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from refattn import check
@@ -87,19 +90,24 @@ def measure(cases, dtype, say=lambda *words, **_: None) -> dict:
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bank", default="tests.kernels_blind")
+    parser.add_argument("--bank", nargs="+", default=["tests.kernels_blind"])
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
     parser.add_argument("--pages", nargs="+", help="cases of these pages only")
     parser.add_argument("--verbose", action="store_true", help="each case, and what was said where it is not located")
+    parser.add_argument("--record", type=Path, help="JSON of counts by bank and precision, which these are put into")
     args = parser.parse_args(argv)
-    cases = [c for c in bank(args.bank) if not args.pages or c.as_ in args.pages]
-    for dtype in args.dtypes:
+    for name, dtype in ((name, dtype) for name in args.bank for dtype in args.dtypes):
+        cases = [c for c in bank(name) if not args.pages or c.as_ in args.pages]
         counts = measure(cases, dtype, **{"say": print} if args.verbose else {})
         n = counts["wrong"] or 1
-        print(f"{args.bank}, {dtype}: of {counts['wrong']} mistakes {counts['seen']} seen, {counts['located']} located "
+        print(f"{name}, {dtype}: of {counts['wrong']} mistakes {counts['seen']} seen, {counts['located']} located "
               f"({100 * counts['located'] / n:.1f} %), {counts['named']} named ({100 * counts['named'] / n:.1f} %), "
               f"{counts['misnamed']} misnamed; of {counts['right']} right kernels {counts['called wrong']} "
               f"called wrong", flush=True)
+        if args.record:
+            known = json.loads(args.record.read_text()) if args.record.exists() else {}
+            known.setdefault(name.rpartition(".")[2], {})[dtype] = counts
+            args.record.write_text(json.dumps(known, indent=1) + "\n")
     return 0
 
 

@@ -3,7 +3,8 @@
 The mistakes are switches in some 15 kernels, each with the step that is wrong (`kernels.py`); the tables here, which
 say what line of a page a step is, were made from the pages before the first run.  In float64 and in float32 it saw all
 of 234 mistakes, located 228 (97.4 %), named 200 (85.5 %), 6 in other lines, which its author then found as true; none
-of 55 and 58 right kernels was called wrong.  By now 204 are named.
+of 55 and 58 right kernels was called wrong.  `tests/bench/diagnoses.json` has what is found by
+now.
 """
 
 
