@@ -910,15 +910,17 @@ def test_help_imports_no_numerics():
     assert done.returncode == 0
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no groups of processes here")
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("seeds, whole_group", [([0], False), ([0, 1], False), ([0, 1], True)],
                          ids=["one run", "the parent of two runs", "the terminal of two runs"])
-def test_ctrl_c_ends_with_130_and_says_how_to_resume(seeds, whole_group, tmp_path):
+def test_ctrl_c_and_sigterm_end_with_130_and_say_how_to_resume(seeds, whole_group, sign, tmp_path):
     flags = ["fuzzy_logic", "--attention", "hyla", *FLAGS, "--steps", "3000", "--seed", *seeds]
     process = run("train", *flags, "--out", tmp_path, start_new_session=True)
     deadline = time.monotonic() + 60
     while not all(runs.lines(tmp_path / f"hyla-seed{seed}") for seed in seeds) and time.monotonic() < deadline:
         time.sleep(0.02)
-    (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+    (os.killpg if whole_group else os.kill)(process.pid, sign)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and out == "" and "Traceback" not in err
     assert f"checkpoints are in {tmp_path}, go on with: refattn train --resume {tmp_path}" in err.splitlines()[-1]

@@ -1,13 +1,15 @@
 """The command line: refattn train | verify | list | show | reproduce | vectors | compile | check | write.
 
 Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
-option, the value and what is allowed, with exit status 2; a failed check or run exits with 1, Ctrl-C with 130.
+option, the value and what is allowed, with exit status 2.  A failed check or run exits with 1, one that is stopped by
+Ctrl-C or SIGTERM with 130.
 """
 
 import codecs
 import importlib
 import json
 import os
+import signal
 import sys
 from contextlib import redirect_stderr
 from dataclasses import asdict
@@ -160,6 +162,8 @@ class Lossy(codecs.StreamWriter):
 
 def main(argv=None) -> int:
     """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
+    if argv is None:                                        # a process of our own: SIGTERM is as Ctrl-C there
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     argv = sys.argv[1:] if argv is None else list(argv)
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w", encoding="utf-8")    # one is closed: `>&-`
                               for stream in (sys.stdout, sys.stderr))

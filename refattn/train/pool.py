@@ -44,16 +44,16 @@ def of_processes(n: int) -> ProcessPoolExecutor:
 
 @contextmanager
 def quiet_start():
-    """Processes begun in here have one BLAS thread and leave Ctrl-C to this one."""
+    """Processes begun in here have one BLAS thread and leave Ctrl-C and SIGTERM to this one."""
     before = {name: os.environ[name] for name in THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    handlers = {sign: signal.signal(sign, signal.SIG_IGN) for sign in (signal.SIGINT, signal.SIGTERM) if main}
     try:
         yield
     finally:
-        if main:
-            signal.signal(signal.SIGINT, handler)
+        for sign, handler in handlers.items():
+            signal.signal(sign, handler)
         for name in THREADS:
             del os.environ[name]
         os.environ.update(before)

@@ -21,15 +21,13 @@ class Stop:
         if max_seconds is not None and not max_seconds > 0:
             raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
         self.deadline = None if max_seconds is None else time.monotonic() + max_seconds
-        self.file, self.next_look = file, 0.0
-        self.interrupted = False
+        self.file, self.next_look, self.interrupted = file, 0.0, False
 
     def __enter__(self):
-        self.previous = None
-        if threading.current_thread() is threading.main_thread():
-            self.previous = signal.getsignal(signal.SIGINT)
-            if self.previous is not signal.SIG_IGN:         # workers ignore it: their parent makes the file
-                signal.signal(signal.SIGINT, self._note)
+        main = threading.current_thread() is threading.main_thread()
+        self.previous = signal.getsignal(signal.SIGINT) if main else None
+        if self.previous not in (None, signal.SIG_IGN):     # workers ignore it: their parent makes the file
+            signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, *_):
