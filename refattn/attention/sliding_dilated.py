@@ -65,11 +65,11 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
     at = windows(read, chunk, dilation)
     if out_of_range == "mask" and (there := present(read, chunk, dilation, xp)) is not None:
         keep = there if keep is None else keep & there
-    s = products(q * q.shape[-1] ** -0.5, k, pad_k, at)                         # (1) eq. 1
-    s += offset_bias[:, None]                                                   # (2) eq. 1, r by offset
+    s = products(q * q.shape[-1] ** -0.5, k, pad_k, at)                         # (1)
+    s += offset_bias[:, None]                                                   # (2) eq. 1, M: r by offset
     if bias is not None:
         s += laid_out_like(bias, s)                                             # (3)
-    a = ops.softmax(s, keep, out=s)                                             # (4) eq. 1, over offsets
+    a = ops.softmax(s, keep, out=s)                                             # (4) over offsets
     c = ops.drop(a, dropout)                                                    # (5)
     o = mixtures(c, v, pad_v, at)                                               # (6)
     return o, Saved(q, k, v, (pad_k, pad_v), at, bias, dropout, a)
