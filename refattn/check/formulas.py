@@ -59,10 +59,17 @@ def with_log(of: Formulas) -> Formulas:
     """The same with each softmax as exp(s - log sum exp s), as in kernels that keep this log or merge parts by it."""
     text, lines = {line.name: line.text for line in of.lines}, []
     for line in of.lines:
-        made = re.fullmatch(r"(\w+) \* inverse\(sum\(\1, '.'\)\)", line.text)
+        made = re.fullmatch(rf"(\w+) \* inverse\(sum\(\1, '{line.letters[-1]}'\)\)", line.text)
         of_exp = made and re.fullmatch(r"exp\((\w+)\)(?: \* (.+))?", text[made[1]])
         lines.append(line._replace(text=f"by_log({of_exp[1]}, {of_exp[2] or 1})") if of_exp else line)
     return of._replace(lines=tuple(lines))
+
+
+def joined(text, fused) -> str:
+    """The text as it stands in fused kernels, or as it is."""
+    for apart, together in JOINED if fused else ():
+        text = text.replace(apart, together)
+    return text
 
 
 @cache
@@ -71,10 +78,8 @@ def _formulas(of: str, fused) -> Formulas | None:
     if found is None:
         return None
     text, inputs, code, words, dilation = found
-    for apart, joined in JOINED if fused else ():
-        text = text.replace(apart, joined)
     lines = []
-    for part, rows in enumerate(text.split(PARTED)):
+    for part, rows in enumerate(joined(text, fused).split(PARTED)):
         for row in rows.splitlines():
             head, _, body = row.partition(" = ")
             tag, name, axes = head.split()
@@ -114,11 +119,10 @@ def _page(of, fused):
     else:
         text = _multi_head(page(of).knobs, of)
         inputs["wv2"] = "hef"
-    if fused and of in ("softmax", "sliding_dilated", "sliding_dilated_pad"):       # the same sum, from the output
-        again = BLOCKS["scores again"] if fused == 2 and of == "softmax" else ""
-        delta = f"{2 if of == 'softmax' else 4} delta {code} = dot('bqhe,bqhe->bhq', do, o)[..., None]\n"
-        text = re.sub(r"sum\(a \* da, '.'\)", "delta", text).replace(PARTED, PARTED + again + delta)
-    return text, inputs, code, words, 2
+    if fused and of == "softmax":                           # the same sum, from the output
+        delta = "2 delta bhqk = dot('bqhe,bqhe->bhq', do, o)[..., None]\n"
+        text = text.replace("sum(a * da, 'k')", "delta").replace(PARTED, PARTED + BLOCKS["scores again"] * (fused == 2) + delta)
+    return joined(text, fused), inputs, code, words, 2
 
 
 def _layer(case, fused):

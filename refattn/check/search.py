@@ -90,8 +90,9 @@ class Search:
                 return self.found(p, self.runner.run(env, m.codes, None if self.part else 0, whole=True), m.only)
             exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():
-                judged = np.isfinite(y) & np.isfinite(bars[n])
-                r = np.minimum(np.abs(a.theirs[n] - y)[judged] / np.maximum(bars[n][judged], 1e-300), FAR)
+                bar = bars[n] if n in a.wrong else np.maximum(bars[n], a.bars[n])       # which know other forms, too
+                judged = np.isfinite(y) & np.isfinite(bar)
+                r = np.minimum(np.abs(a.theirs[n] - y)[judged] / np.maximum(bar[judged], 1e-300), FAR)
                 rms, largest = max(rms, ((r * r).sum() / max(1, r.size)) ** 0.5), max(largest, r.max(initial=0))
             if largest > 1:
                 break                                           # it explains nothing

@@ -215,7 +215,8 @@ def bars(run, dtype, *, naive=False, seed=0, pairs=PAIRS, other=None):
 
 
 def _bar(exact, square, unit, times, largest):
-    row = square.mean(axis=-1, keepdims=True) / 4 if square.ndim else square     # chance cannot spare a single entry
+    axis = max((i for i, n in enumerate(square.shape) if n > 1), default=None)
+    row = square.mean(axis, keepdims=True) / 4                      # chance cannot spare a single entry
     bar = times * np.sqrt(np.maximum(square, row)) + LEAST * (largest < np.inf)
     bar += unit * (4 * np.abs(exact) + 1e-3 * np.abs(exact).max(initial=0)) + (NOTHING if unit > UNIT["float64"] else 0)
     return np.where(np.isnan(bar) | (np.abs(exact) + bar > largest), np.inf, bar)       # there it may overflow
