@@ -1,6 +1,7 @@
 """The oracle: error bars that hold, formulas that are the pages, mistakes found in the line where they were made."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -367,6 +368,74 @@ def test_an_output_of_another_page_beside_gradients_of_this_one():
         return PAGES["softmax"].forward(q, k, v)[0], *PAGES["linear"].backward(saved, do)[:3]
     found = check.diagnose(kernel, "linear")
     assert found.named and found.sentences[0] == "the output is that of softmax" and found.fit < 1, found
+
+
+def test_what_the_nearest_mistake_leaves_is_said_and_nothing_beside_another_page():
+    """A page is the whole explanation; a mistake that is only like it says how much of the error is left."""
+    def tanh_for_relu(q, k, v, selector, wr, wc, br, w2, b2):
+        o, saved = PAGES["compositional_nonlinear"].forward(q, k, v, selector, wr, wc, br, w2, b2)
+        scores = np.tanh(saved.inside) @ w2 + b2
+        g = np.exp(scores - scores.max(-1, keepdims=True))
+        return ((g / g.sum(-1, keepdims=True))[..., None] * saved.retrievals).sum(3)
+    said = str(check.diagnose(tanh_for_relu, "compositional_nonlinear"))
+    assert re.search(r"nearest: .*, [-\d.e]+ times as much, which leaves [1-9]\d*% of the error", said), said
+    found = check.diagnose(own(Call(None, "hyla", "float32")), "softmax")
+    assert found.sentences == ("every answer is that of hyla",), found
+
+
+@pytest.mark.parametrize("change, words", [
+    ("added", "keep is added to the scores, as 0 and 1"), ("causal", "the causal mask is missing")])
+def test_masks_that_are_no_masks(change, words):
+    def kernel(q, k, v, keep=None):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.dtype.type(q.shape[-1] ** 0.5)
+        x = np.exp(s if keep is None else s + keep)
+        return np.einsum("bhqk,bkhe->bqhe", x / x.sum(-1, keepdims=True), v)
+    options = {"keep": "qk"} if change == "added" else {"causal": True}
+    found = check.diagnose(kernel, "softmax", **options)
+    assert found.named and found.sentences[0].endswith(words), found
+
+
+@pytest.mark.parametrize("mistake, words", [
+    ("prefix", "keys before the first query's own are lost"),
+    ("early", "in tiles of 4 counted from the first query, keys of the query's own tile count twice"),
+    ("never", "in tiles of 4 counted from the first query, only keys of the query's own tile and those before the first "
+     "query's own count")])
+def test_chunks_with_a_state_that_begin_at_the_first_query(mistake, words):
+    """There are three keys before it: at equal numbers both ways to count tiles are the same."""
+    def kernel(q, k, v):
+        before = k.shape[1] - q.shape[1]
+        state = np.einsum("bkhd,bkhe->bhde", k[:, :before], v[:, :before]) * (mistake != "prefix")
+        found = []
+        for n in range(0, q.shape[1], 4):
+            i, j = slice(n, n + 4), slice(before + n, before + min(n + 4, q.shape[1]))
+            new = np.einsum("bkhd,bkhe->bhde", k[:, j], v[:, j])
+            state = state + new * (mistake == "early")
+            inside = np.tril(np.einsum("bqhd,bkhd->bhqk", q[:, i], k[:, j]))
+            own_chunk = np.einsum("bhqk,bkhe->bqhe", inside, v[:, j])
+            found.append(np.einsum("bqhd,bhde->bqhe", q[:, i], state) + own_chunk)
+            state = state + new * (mistake == "prefix")
+        return np.concatenate(found, 1) * q.dtype.type(q.shape[-1] ** -0.5)
+    found = check.diagnose(kernel, "linear", causal=True, sizes={"q": 9, "k": 12})
+    assert found.named and found.sentences[0].endswith(words) and found.lines[0] == "forward (2)", found
+
+
+def test_a_forgotten_term_is_called_so():
+    def kernel(x, scale, shift, do):
+        y, n, r = ops.layer_norm(x, scale, shift)
+        dn = do * scale
+        return y, r * (dn - dn.mean(-1, keepdims=True)), (do * n).sum((0, 1)), do.sum((0, 1))
+    found = check.diagnose(kernel, "ops/layer_norm")
+    assert found.named and found.sentences[0].endswith("the term n * mean(dn * n, 'm') is missing"), found
+
+
+@pytest.mark.parametrize("means, words", [(("dwv",), "a mean over bk in place of a sum"), (("dbq", "dbk"), "dbq: all")])
+def test_gradients_of_some_parameters_that_are_means(means, words):
+    """Of one the report says so; of several it gives factors, and no mistake of all gradients for some of them only."""
+    def kernel(*arrays, **inputs):
+        found = subject("layers/MultiHead linear").run(inputs)
+        return {n: x / np.float32(inputs["x"][..., 0].size) if n in means else x for n, x in found.items()}
+    said = str(check.diagnose(kernel, "layers/MultiHead linear"))
+    assert words in said and "every gradient" not in said and "only" not in said, said
 
 
 def test_a_kernel_that_gives_lse_and_has_a_mistake_without_a_name():

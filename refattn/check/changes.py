@@ -65,7 +65,9 @@ class Changes:
         self.alike = str.maketrans({x: same.setdefault(n, x) for x, n in sizes.items()})
         self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
                        "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
-                       "tile": one("tile", keys if of.code[-1] == "k" else ()),
+                       "tile": [{"tile": f"{t}{words}", "step": sign * t} for t in keys if of.code[-1] == "k"
+                                for sign, words in ((1, ""), (-1, " counted from the first query"))
+                                if sign > 0 or sizes.get("q") != sizes["k"]],
                        "whole": one("whole", (1,) if of.code[-1] == "k" else ())}
 
     def rows(self, kinds, ranges=None, **fields):
@@ -188,8 +190,9 @@ class Changes:
             ahead, behind = x.strip("'").split("->")
             yield from self.rows("dot of a square", self.squares(behind), text=text)
             yield from self._of_places(ahead.split(",") + [behind], node, twin)
-            for letter in dict.fromkeys(ahead.replace(",", "")):
-                yield from self.rows("dot", text=text, letter=letter) if letter not in behind else ()
+            gone = "".join(x for x in dict.fromkeys(ahead.replace(",", "")) if x not in behind)
+            for letters in dict.fromkeys((*gone, gone)) if gone else ():
+                yield from self.rows("dot", text=text, letters=letters, size=" / n_".join(letters))
         elif call in MISTAKES:
             running = x.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
             letters = reduced(self.of, twin.args[0]) if x.startswith("sum(") else ""

@@ -92,6 +92,9 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         verdict, part = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong", 1
         names = [n for n in wrong if n not in ("o", "lse", "end")]
     found = searched(call, asked, part, names, verdict)
+    if causal and keep is None:                             # the mask is the kernel's own
+        mended = (x.replace("keep is ignored", "the causal mask is missing") for x in found.sentences)
+        found = found._replace(sentences=tuple(mended))
     known = part or found.named or any(a.misshapen for a in asked.values())
     return found if known else of_another_page(call, sizes, seed, found)
 
@@ -165,7 +168,7 @@ def of_another_page(call, sizes, seed, found) -> Diagnosis:
         if right and (said.ok or right[0].name == "o"):
             fit = max(entry.error / max(entry.allowed, 1e-300) for entry in right)
             words = f"{'every answer' if said.ok else 'the output'} is that of {other}"
-            return found._replace(sentences=(words, *found.sentences), named=True, fit=fit)
+            return found._replace(sentences=(words,), named=True, fit=fit)
     return found
 
 
@@ -191,7 +194,8 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
         found = found or [(*f, s) for s in searches for f in ways(s) if f[1] <= 1]
     if found:
         best = min(f[0] for f in found)
-        found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (f[2].cost, len(f[2].words)))
+        found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (
+            f[2].cost, not f[2].words.startswith("the term"), len(f[2].words)))     # before a factor that makes it zero
         words = [(m.line, m.words) for _, _, m, _ in found]
         words += [(line, f"in line ({m.line.tag}), {m.words}" if line.tag != m.line.tag else m.words)
                   for _, _, m, s in found for line in s.alike(m)]
@@ -210,7 +214,7 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         first = [m.line for x, _, m in close[:1] if x > LIKE and not sure] + explain
         tags = list(dict.fromkeys(line.tag for line in first))[:3]
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
-        like = {tag: f"{c[2].words}, {c[1]:.3g} times as much" for tag, c in near.items() if c}
+        like = {tag: nearest(*c) for tag, c in near.items() if c}
         passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
         words = [(line, f"another {line.name} would explain it"
                   + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
@@ -221,8 +225,13 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
     if not close or close[0][0] < LIKE:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
-    words = [(m.line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {m.words}, {f:.3g} times as much") for _, f, m in top]
+    words = [(c[2].line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {nearest(*c)}") for c in top]
     return report(searches[0], worst, verdict, [*words, *said])
+
+
+def nearest(cosine, factor, m) -> str:
+    """A mistake that changes the answers in a similar way: how much more of it there is, and what it leaves."""
+    return f"{m.words}, {factor:.3g} times as much, which leaves {max(0, 1 - cosine**2) ** 0.5:.0%} of the error"
 
 
 def pattern(answer, n) -> str:

@@ -121,7 +121,8 @@ def _page(of, fused):
         inputs["wv2"] = "hef"
     if fused and of == "softmax":                           # the same sum, from the output
         delta = "2 delta bhqk = dot('bqhe,bqhe->bhq', do, o)[..., None]\n"
-        text = text.replace("sum(a * da, 'k')", "delta").replace(PARTED, PARTED + BLOCKS["scores again"] * (fused == 2) + delta)
+        delta = BLOCKS["scores again"] * (fused == 2) + delta
+        text = text.replace("sum(a * da, 'k')", "delta").replace(PARTED, PARTED + delta)
     return joined(text, fused), inputs, code, words, 2
 
 

@@ -93,9 +93,10 @@ def _last(at, first=False):
 def _causal(keep, how, tile):
     """A causal keep as kernels get it wrong that go through tiles, or chunks with a state."""
     q, k = keep.shape[-2:]
-    row, key = np.arange(q)[:, None], np.arange(k)
-    here, there = (row + k - q) // tile, key // tile
+    row, key, tile, first = np.arange(q)[:, None], np.arange(k), abs(tile), (k - q) * (tile < 0)
+    here, there = (row + k - q - first) // tile, (key - first) // tile
     return {"early": keep * (key <= row), "strict": keep * (there < here), "late": np.maximum(keep, there == here + 1),
+            "prefix": keep * (key >= k - q), "carried": keep * ((here == there) | (key < k - q)),
             "own": keep * (here == there), "twice": keep + (here == there), "lost": keep * (there >= here - 1),
             "whole": 1.0 * (there <= here), "first": keep * (key <= row // tile * tile + k - q)}[how]
 

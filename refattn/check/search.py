@@ -119,7 +119,7 @@ class Search:
         found = [mutants(self.known, part, self.sizes, costs, lines)
                  for part, costs in ((1, (0, 1)), (0, (0, 1)), (None, range(4))) if self.part]
         return self.explaining(m._replace(words=f"{m.words}, for {' and '.join(only)} only", only=only)
-                               for m in chain(*found))
+                               for m in chain(*found) if not m.words.startswith("every"))
 
     def explaining(self, mistakes):
         """(rms, largest, mistake) of those that explain every answer."""
