@@ -102,6 +102,8 @@ def test_a_network_of_fewer_retrievals_has_a_row_for_each_that_is_asked_for():
     seen = an_observation(np.random.default_rng(0))
     matrix = searches.specialisation(seen._replace(value_scores=seen.value_scores[..., :3]))
     assert matrix.shape == (4, 3) and matrix.any(axis=1).tolist() == [True, True, False, True]
+    assert searches.diagonality(matrix) == (matrix[0, 0] + matrix[1, 1]) / 2
+    assert searches.diagonality(np.eye(3)[[0, 2, 2, 1]]) == 2 / 3
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (9, 2)])

@@ -147,6 +147,8 @@ def test_bits_by_position_are_the_losses_and_a_window_is_all_that_a_small_chunk_
     field = receptive_field(low, p, batch.tokens, batch.target)
     assert field.shape == (7,) and (np.diff(field) >= 0).all() and field[-1] == pytest.approx(1)
     assert receptive_field(replace(low, length=1), p, batch.tokens[:, :2], batch.target[:, :2])[0] < 1
+    others = np.where(np.arange(7) < 6, 0, batch.target)
+    assert np.array_equal(receptive_field(low, p, batch.tokens, others), field)     # the last token's loss alone
 
 
 def test_every_update_leaves_kerples_numbers_where_they_may_be():

@@ -157,6 +157,7 @@ def test_an_answer_is_one_of_some_ranges():
     first, second = latent_code.binned(np.array([1.0, 1.0, 2.0, 3.0]), np.array([0.0, 2.5]), bins=4)
     assert (first.sum(axis=1) == 1).all() and (first[0] == first[1]).all() and len(np.unique(first, axis=0)) >= 2
     assert second.shape == (2, first.shape[1])
+    assert latent_code.binned(np.arange(64.0))[0].sum(axis=0).tolist() == [4] * 16
 
 
 @sklearn

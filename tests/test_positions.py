@@ -77,7 +77,7 @@ def test_rotary_starts_where_the_queries_are_read():
     q, k = rng.standard_normal((2, 1, 7, 2, 4))
     rotary = Rotary()
     whole = rotary.forward(None, q, k)
-    for read in slice(2, 5), slice(-1, None), slice(3, None), slice(1, None, 3), slice(None, None, -2):
+    for read in slice(2, 5), slice(-1, None), slice(3, None), slice(1, None, 3), slice(None, None, -2), slice(3, 0, -1):
         part = rotary.forward(None, q[:, read], k, range(7)[read])
         assert np.array_equal(part[0], whole[0][:, read]) and np.array_equal(part[1], whole[1])
 
