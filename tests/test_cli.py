@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -758,6 +759,7 @@ def test_list_names_everything_with_its_file(capsys):
     said = capsys.readouterr().out
     for name in [*VARIANTS, *recipes.RECIPES, *theorems.THEOREMS, "quick", "paper", "HYLA + deep value network"]:
         assert name in said
+    assert any(line.startswith("hyla_deep ") and line.endswith(" ablations.py") for line in said.splitlines())
     assert cli.main(["list", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {"variants", "tasks", "recipes", "theorems", "checked"}
@@ -908,6 +910,20 @@ def test_help_imports_no_numerics():
     code = "import sys, refattn.cli; refattn.cli.main(['--help']); sys.exit('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL)
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks the C library of GNU")
+def test_freed_memory_is_kept_for_the_process():
+    """Arrays of 32 MiB, one after the other: one behind the first needs next to none of 8,192 new pages."""
+    code = ("import numpy as np; from resource import RUSAGE_SELF, getrusage\n"
+            "from refattn.xp import keep_freed_memory\n"
+            "print(keep_freed_memory())\n"
+            "for _ in range(4):\n"
+            "    before = getrusage(RUSAGE_SELF).ru_minflt; np.ones(1 << 22)\n"
+            "    print(getrusage(RUSAGE_SELF).ru_minflt - before)")
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    taken, _, *faults = done.stdout.split()
+    assert taken == "True" and min(map(int, faults)) < 100
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no groups of processes here")
