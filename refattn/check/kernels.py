@@ -193,7 +193,7 @@ class Call:
         for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
             inputs = self.draw(sizes, s)
             shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
-            if shown - seen and (self.of.arrays or self.takes(self.hand(inputs)[1])):
+            if shown - seen and self.takes(self.hand(inputs)[1]):
                 found, seen = [*found, s], seen | shown
         return found or [seed]
 
