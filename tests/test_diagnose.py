@@ -398,8 +398,8 @@ def test_masks_that_are_no_masks(change, words):
 @pytest.mark.parametrize("mistake, words", [
     ("prefix", "keys before the first query's own are lost"),
     ("early", "in tiles of 4 counted from the first query, keys of the query's own tile count twice"),
-    ("never", "in tiles of 4 counted from the first query, only keys of the query's own tile and those before the first "
-     "query's own count")])
+    ("never", "in tiles of 4 counted from the first query, only keys of the query's own tile and those before the "
+     "first query's own count")])
 def test_chunks_with_a_state_that_begin_at_the_first_query(mistake, words):
     """There are three keys before it: at equal numbers both ways to count tiles are the same."""
     def kernel(q, k, v):
