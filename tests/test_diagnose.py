@@ -29,9 +29,12 @@ from refattn.verification.cases import CASES
 from .bench import false_alarms
 from .kernels_blind_8 import CASES as EIGHTH
 from .kernels_blind_10 import CASES as TENTH
+from .kernels_blind_13 import CASES as THIRTEENTH
+from .kernels_blind_13 import kernel as thirteenth
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
+ALL_DTYPES = "float64", "float32", "bfloat16", "float16"
 LAYERS = [case.name for case in CASES if case.name.startswith("layers/") and formulas(case.name)]
 SAMPLE = ("hyla: dropout missing in the first use", "hyla: a sign", "hyla: dq unscaled", "softmax: scores too large",
           "softmax: keep missing", "softmax: the model's width in the scale", "linear: keep missing backward",
@@ -218,7 +221,7 @@ def test_later_banks_of_others(bank, dtype, located, named):
 @pytest.mark.slow
 @pytest.mark.parametrize("bank, dtype, every, located, named", [
     ("7", "bfloat16", 12, 0.93, 0.81), ("8", "float16", 12, 0.93, 0.83), ("9", "float32", 12, 0.95, 0.78),
-    ("10", "float64", 40, 0.93, 0.72), ("11", "float64", 10, 0.9, 0.7)])
+    ("10", "float64", 40, 0.93, 0.72), ("11", "float64", 10, 0.9, 0.7), ("13", "float32", 4, 0.9, 0.75)])
 def test_banks_in_numpy(bank, dtype, every, located, named):
     """A few of the mistakes beside all right kernels; `python -m tests.bench.diagnoses` has all, in every dtype."""
     from .bench import diagnoses
@@ -576,6 +579,32 @@ def test_mistakes_of_the_eighth_bank(name, wrong, words):
         return wrong(lambda other, x: subject(other).run(x), inputs)
     found = check.diagnose(kernel, name, dtype="float64")
     assert found.named and words in str(found), found
+
+
+@pytest.mark.parametrize("name, page, dtypes, seeds, options", [
+    ("two maps", "compositional_nonlinear", ("float32", "float64"), (0, 1, 2, 20, 58, 69), {}),
+    ("joined, causal", "compositional_linear", ("float32",), (257734,), {"causal": True, "bias": "b11k"}),
+    ("exp(s - lse) of keys", "ops/softmax of axis -1", ALL_DTYPES, range(4), {}),
+    ("exp(s - lse) of heads", "ops/softmax of axis 1", ALL_DTYPES, range(4), {}),
+    ("o in float16", "softmax", ("float16",), (0, 1), {"bias": "bhq1", "keep": "bhqk"}),
+    ("o in bfloat16", "softmax", ("bfloat16",), (0, 318624), {"bias": "q1", "keep": "bhqk"})])
+def test_right_kernels_that_were_called_wrong(name, page, dtypes, seeds, options):
+    """Deltas from an output, exp(s - lse), and an output that is stored in half precision."""
+    for dtype in dtypes:
+        for seed in seeds:
+            found = check.compare(thirteenth(name), page, dtype=dtype, seed=seed, **options)
+            assert found.ok, (dtype, seed, str(found))
+
+
+@pytest.mark.parametrize("name, options, words", [
+    ("dselector not scaled", {}, "dselector is sqrt(c) times what it should be"),
+    ("value scores detached from the retrievals", {}, "dt = dt7 + dt5: the term dt5 is missing"),
+    ("dropout missing in da", {"dropout": "bhqk"}, "da = dc * dropout: dropout is ignored")])
+def test_mistakes_beside_a_delta_from_the_output_have_their_names(name, options, words):
+    """Of the thirteenth bank, at the first seed: such a delta must not hide what the mistake is."""
+    case = next(c for c in THIRTEENTH if c.name == f"dot, all: {name}")
+    found = check.diagnose(case.function, "compositional", **options)
+    assert found.named and found.lines[0] in case.line and words in found.sentences[0], found
 
 
 @pytest.mark.parametrize("page, other", [("hyla_and_softmax", "hyla_and_softmax_reversed"), ("softmax", "hyla")],
