@@ -99,6 +99,29 @@ def test_what_was_not_asked_of_a_right_kernel_is_said(tmp_path, capsys):
     assert "has no function 'softmax'; allowed: nothing, there is none" in capsys.readouterr().err
 
 
+def test_a_function_that_takes_no_do_is_asked_with_its_backward(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text("""from refattn.attention.softmax import softmax, softmax_backward
+def wrong(q, k, v):
+    return softmax(q, k, v)
+def wrong_backward(saved, do):
+    dq, dk, dv, _ = softmax_backward(saved, do)
+    return 2 * dq, dk, dv
+def whole(q, k, v, do):
+    o, saved = softmax(q, k, v)
+    return o, *softmax_backward(saved, do)[:3]
+def whole_backward(saved, do):
+    1 / 0
+def open_to_all(q, k, v, **options):
+    return whole(q, k, v, **options)
+open_to_all_backward = whole_backward
+""", encoding="utf-8")
+    for name, wrong in ("softmax", 0), ("wrong", 1), ("whole", 0), ("open_to_all", 0):
+        assert main(["check", f"{path}:{name}", "--as", "softmax"]) == wrong, capsys.readouterr().err
+        said = capsys.readouterr().out
+        assert "dv     agrees" in said and ("dq is 2 times what it should be" in said) == bool(wrong)
+
+
 def test_a_variant_has_a_pair_of_its_own_name(tmp_path, capsys):
     path = tmp_path / "mine.py"
     for name in "hyla_deep", "compositional_linear":

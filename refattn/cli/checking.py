@@ -4,6 +4,7 @@ import importlib
 import os
 import runpy
 import sys
+from inspect import signature
 
 from ..refusals import choices
 from .comparison import wrapped
@@ -29,14 +30,25 @@ def defined(where: str) -> dict:
 
 
 def function(text: str):
-    """The function of MODULE:FUNCTION or FILE:FUNCTION."""
+    """The function of MODULE:FUNCTION or FILE:FUNCTION; with FUNCTION_backward if it takes no do and there is one."""
     module, colon, name = text.rpartition(":")
     if not (module and colon and name):
         raise Usage(f"MODULE:FUNCTION is {text!r}; allowed: a module, a colon and a name, such as mine:kernel")
     found = defined(module)
     if not callable(found.get(name)):
         raise Usage(f"{module!r} has no function {name!r}{choices(name, [n for n in found if callable(found[n])])}")
-    return found[name]
+    backward = found.get(f"{name}_backward")
+    pair = callable(backward) and not any(x.name == "do" or x.kind is x.VAR_KEYWORD
+                                          for x in signature(found[name]).parameters.values())
+    return together(found[name], backward) if pair else found[name]
+
+
+def together(forward, backward, settings=()):
+    """A forward that gives o and what it saves, and its backward, as one kernel."""
+    def kernel(*arrays, do, **options):
+        o, saved = forward(*arrays, **dict(settings), **options)
+        return o, *backward(saved, do)
+    return kernel
 
 
 def of_file(path: str, variant: str):
@@ -51,15 +63,10 @@ def of_file(path: str, variant: str):
     own = getattr(forward, "func", forward).__name__             # of a variant that is a page with other settings
     name = variant if variant in found else own
     settings = getattr(forward, "keywords", {}) if name == own else {}
-    pair = [found.get(f"{name}{ending}") for ending in ("", "_backward")]
-    if None in pair:
+    forward, backward = (found.get(f"{name}{ending}") for ending in ("", "_backward"))
+    if None in (forward, backward):
         raise Usage(f"{path} has neither kernel nor {variant} and {variant}_backward; allowed: one of the two")
-
-    def kernel(*arrays, do, **options):
-        o, saved = pair[0](*arrays, **settings, **options)
-        return o, *pair[1](saved, do)
-
-    return kernel
+    return together(forward, backward, settings)
 
 
 def run(argv) -> int:
@@ -70,8 +77,8 @@ def run(argv) -> int:
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
-                        "arrays; of FILE.py:FUNCTION that one, of a file alone `kernel`, or the pair V(q, k, v, ...) "
-                        "-> o, saved and V_backward(saved, do)")
+                        "arrays; of FILE.py:NAME that one, of a file alone `kernel`, or V; without do a pair, V(q, k, "
+                        "v, ...) -> o, saved and V_backward(saved, do)")
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
