@@ -102,7 +102,12 @@ def test_pages_are_not_called_wrong_and_an_error_of_a_thousandth_is_seen(name, d
 
 
 def test_no_false_alarm_is_recorded():
-    """What `python -m tests.bench.false_alarms --record` counted, for every page of then, option and precision."""
+    """What `python -m tests.bench.false_alarms --record` counted, for every page of then, option and precision.
+
+    And what `tests.bench.diagnoses --record` did, in every bank.
+    """
+    banks = json.loads(Path(false_alarms.__file__).with_name("diagnoses.json").read_text())
+    assert len(banks) == 13 and not any(row["called wrong"] for bank in banks.values() for row in bank.values())
     counts = json.loads(Path(false_alarms.__file__).with_suffix(".json").read_text())
     planted = {name: row for name, row in counts.items() if name.startswith("planted")}
     cells = {name: row for name, row in counts.items() if name not in planted}

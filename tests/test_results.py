@@ -483,6 +483,13 @@ def test_words_on_regular_languages_are_those_of_the_runs():
     assert (f"Cycle Navigation has {np.mean(three['cycle']):.3f}, where the paper's average is 0.786, Even Pairs "
             f"{np.mean(three['even_pairs']):.3f} (0.966), and Modular Arithmetic is at chance, as the paper's is "
             f"({np.mean(three['modular_arithmetic']):.3f}; 0.205).") in words
+    pairs, arithmetic = ([x for split in ("train", "longer") for x in of(split, "accuracy", name,
+                                                                         attention="transformer_xl")]
+                         for name in ("even_pairs", "modular_arithmetic"))
+    assert ("One seed each so far: it learns those of Even Pairs ({:.3f}) and has {:.3f} of the longer words, where "
+            "the paper's average is 0.732, and of").format(*pairs) in words
+    said = "Modular Arithmetic it gets {:.3f}, and {:.3f} of the longer ones, which is chance."
+    assert said.format(*arithmetic) in words
     learned = of("train", "accuracy", "tomita5", chunk=3)
     assert len(learned) == 3 and max(learned) < 0.8
     assert f"with any seed ({np.mean(learned):.2f} at trained lengths)" in words
