@@ -195,7 +195,7 @@ def diagnosed(searches, worst, verdict, names) -> Diagnosis:
     if found:
         best = min(f[0] for f in found)
         found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (
-            f[2].cost, not f[2].words.startswith("the term") or f[2].words[-7:] != "missing", len(f[2].words)))
+            f[2].cost, not (f[2].words.startswith("the term") and f[2].words.endswith("missing")), len(f[2].words)))
         words = [(m.line, m.words) for _, _, m, _ in found]
         words += [(line, f"in line ({m.line.tag}), {m.words}" if line.tag != m.line.tag else m.words)
                   for _, _, m, s in found for line in s.alike(m)]

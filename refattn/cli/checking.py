@@ -43,10 +43,10 @@ def function(text: str):
     return together(found[name], backward) if pair else found[name]
 
 
-def together(forward, backward, settings=()):
+def together(forward, backward, **settings):
     """A forward that gives o and what it saves, and its backward, as one kernel."""
     def kernel(*arrays, do, **options):
-        o, saved = forward(*arrays, **dict(settings), **options)
+        o, saved = forward(*arrays, **settings, **options)
         return o, *backward(saved, do)
     return kernel
 
@@ -63,10 +63,10 @@ def of_file(path: str, variant: str):
     own = getattr(forward, "func", forward).__name__             # of a variant that is a page with other settings
     name = variant if variant in found else own
     settings = getattr(forward, "keywords", {}) if name == own else {}
-    forward, backward = (found.get(f"{name}{ending}") for ending in ("", "_backward"))
-    if None in (forward, backward):
+    theirs, backward = found.get(name), found.get(f"{name}_backward")
+    if None in (theirs, backward):
         raise Usage(f"{path} has neither kernel nor {variant} and {variant}_backward; allowed: one of the two")
-    return together(forward, backward, settings)
+    return together(theirs, backward, **settings)
 
 
 def run(argv) -> int:
