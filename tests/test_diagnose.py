@@ -392,7 +392,7 @@ def test_what_the_nearest_mistake_leaves_is_said_and_nothing_beside_another_page
 
 
 @pytest.mark.parametrize("change, words", [
-    ("added", "keep is added to the scores, as 0 and 1"), ("causal", "the causal mask is missing")])
+    ("added", "keep is added to the scores, as 0 and 1"), ("causal", "the causal mask is ignored")])
 def test_masks_that_are_no_masks(change, words):
     def kernel(q, k, v, keep=None):
         s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.dtype.type(q.shape[-1] ** 0.5)

@@ -281,7 +281,7 @@ def test_words_on_esbn_are_those_of_the_runs():
     assert "RMTS, {:+.3f}, {:+.3f} and {:+.3f}; on identity rules there is none (".format(*rmts) in words
     assert "there is none ({:+.3f}, {:+.3f} and {:+.3f}), and nobody".format(*identity) in words
     assert all(pair["interval_95"][0] < 0 < pair["interval_95"][1] for pair in many["pairs"][3::4])
-    assert f"the mean of both is {told(few)}." in words and few["verdict"].startswith("not supported")
+    assert f"mean of 1 and 4 retrievals with 50 held out is {told(few)}." in words and few["verdict"].startswith("not supported")
     assert f"is not shown: {told(grows)}, n = 8." in words and grows["verdict"].startswith("not supported")
     fewer, = (row for row in judged() if row["words"].endswith("with fewer retrievals than heads"))
     assert f"do better, with 95 held out, is {fewer['verdict']}: {told(fewer)}." in words
@@ -307,8 +307,12 @@ def test_words_on_esbn_are_those_of_the_runs():
         ("identity_rules", 3), ("distribution_of_three", 7)} and max(one["differences"][n] for n in "37") < 0
     assert ("identity rules ({:.3f} of the training, {:.3f} of the test), ".format(*learned["identity_rules", 3])
             + "the distribution of three ({:.3f}, {:.3f}).".format(*learned["distribution_of_three", 7])) in words
-    assert of("train", "identity_rules", 50, "compositional", 4).mean < 0.95
-    assert of("train", "identity_rules", 95, "compositional", 4).mean < 0.95
+    unlearned = {m: sorted(run["metrics"]["train"]["accuracy"] for run in runs for x in [run["fields"]]
+                           if (x["problem"], x["hold_out"], x["attention"], x["retrievals"])
+                           == ("identity_rules", m, "compositional", 4))[:3] for m in (50, 95)}
+    assert all(third > 0.98 for *_, third in unlearned.values())
+    assert ("not learn these rules ({:.3f} and {:.3f} of the training; ".format(*unlearned[50])
+            + "with 95 held out {:.3f} and {:.3f}).".format(*unlearned[95])) in words
     three = [of("held_out", "distribution_of_three", 95, "softmax").mean] + [
         of("held_out", "distribution_of_three", 95, "compositional", n).mean for n in (1, 4, 8)]
     assert f"the four models have {min(three):.2f} to {max(three):.2f}." in words

@@ -5,6 +5,7 @@ forward is seen from differences of its own outputs.  Then every single mistake 
 formulas of the page is held against all answers: a mistake is named only if it explains each of them.
 """
 
+import re
 from contextlib import suppress
 from copy import copy
 from typing import NamedTuple
@@ -92,9 +93,6 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         verdict, part = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong", 1
         names = [n for n in wrong if n not in ("o", "lse", "end")]
     found = searched(call, asked, part, names, verdict)
-    if causal and keep is None:                             # the mask is the kernel's own
-        mended = (x.replace("keep is ignored", "the causal mask is missing") for x in found.sentences)
-        found = found._replace(sentences=tuple(mended))
     known = part or found.named or any(a.misshapen for a in asked.values())
     return found if known else of_another_page(call, sizes, seed, found)
 
@@ -179,6 +177,7 @@ def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
     sentences = []
     for tag in lines:
         line, words = next((line, w) for line, w in found if line and f"{part} ({line.tag})" == tag)
+        words = re.sub(r"\bkeep\b", search.mask, words)
         sentences.append(f"line ({line.tag}) of {function}, {line.name} = {line.text}: {words}")
     sentences += [words for line, words in found if line is None]
     sure = [x.split()[1] for x, words in zip(lines, sentences, strict=False) if ": perhaps " not in words]

@@ -74,12 +74,13 @@ def joined(text, fused) -> str:
 
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
-    found = _layer(find(of), fused) if of.startswith("layers/") else _operation(of) if "/" in of else _page(of, fused)
+    made = _layer if of.startswith("layers/") else _operation if "/" in of else _page
+    found = made(of, fused)
     if found is None:
         return None
     text, inputs, code, words, dilation = found
     lines = []
-    for part, rows in enumerate(joined(text, fused).split(PARTED)):
+    for part, rows in enumerate(text.split(PARTED)):
         for row in rows.splitlines():
             head, _, body = row.partition(" = ")
             tag, name, axes = head.split()
@@ -88,11 +89,12 @@ def _formulas(of: str, fused) -> Formulas | None:
     return Formulas(tuple(lines), letters, words, code, dilation)
 
 
-def _operation(of):
+def _operation(of, fused):
     if (kind := of.partition(" in ")[0]) not in OPERATIONS:
         return None
     axes, name = find(of).axes, of.split("/")[1].split()[0]
-    return BLOCKS[kind], {**axes, "do": axes["output"], "hit": "btv"}, "bhqk", (name, f"{name}_backward"), 2
+    inputs, words = {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
+    return joined(BLOCKS[kind], fused), inputs, "bhqk", words, 2
 
 
 def _page(of, fused):
@@ -126,8 +128,9 @@ def _page(of, fused):
     return joined(text, fused), inputs, code, words, 2
 
 
-def _layer(case, fused):
+def _layer(name, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
+    case = find(name)
     layer, kind = case.layer, type(case.layer).__name__
     if layer is None:
         return None
@@ -137,7 +140,7 @@ def _layer(case, fused):
         text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.replace("{phi}", ahead).replace("{slope}", slope)
-        return text, {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
+        return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
     pads, of = "pad" in axes, None
     if kind == "MultiHead":
         of = page(layer.variant).name

@@ -28,6 +28,8 @@ class Search:
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
         self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.envs[order[0]] if n[:2] == "n_"}
         self.first, self.close = order[0], []
+        own = "state" in of.letters or call.causal and call.forms["keep"] is None
+        self.mask = "the causal mask" if own else "keep"        # what the kernel's author calls it
         given = {n for inputs in seen.values() for n in inputs} | ({"keep"} if "state" in of.letters else set())
         self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
         a = self.asked[self.first]
