@@ -392,13 +392,15 @@ def test_what_the_nearest_mistake_leaves_is_said_and_nothing_beside_another_page
 
 
 @pytest.mark.parametrize("change, words", [
-    ("added", "keep is added to the scores, as 0 and 1"), ("causal", "the causal mask is ignored")])
+    ("added", "keep is added to the scores, as 0 and 1"), ("causal", "the causal mask is ignored"),
+    ("-10000", "keep is added to the scores, as 0 and -10000")])
 def test_masks_that_are_no_masks(change, words):
     def kernel(q, k, v, keep=None):
         s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.dtype.type(q.shape[-1] ** 0.5)
-        x = np.exp(s if keep is None else s + keep)
+        s = s if keep is None else s + (keep if change == "added" else np.float32(1e4) * (keep - np.float32(1)))
+        x = np.exp(s - s.max(-1, keepdims=True))
         return np.einsum("bhqk,bkhe->bqhe", x / x.sum(-1, keepdims=True), v)
-    options = {"keep": "qk"} if change == "added" else {"causal": True}
+    options = {"causal": True} if change == "causal" else {"keep": "qk"}
     found = check.diagnose(kernel, "softmax", **options)
     assert found.named and found.sentences[0].endswith(words), found
 
@@ -424,6 +426,20 @@ def test_chunks_with_a_state_that_begin_at_the_first_query(mistake, words):
             state = state + new * (mistake == "prefix")
         return np.concatenate(found, 1) * q.dtype.type(q.shape[-1] ** -0.5)
     found = check.diagnose(kernel, "linear", causal=True, sizes={"q": 9, "k": 12})
+    assert found.named and found.sentences[0].endswith(words) and found.lines[0] == "forward (2)", found
+
+
+@pytest.mark.parametrize("causal, part", [(False, 4), (True, 3)])
+def test_split_keys_that_are_merged_by_a_mean(causal, part):
+    def kernel(q, k, v):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) * q.dtype.type(q.shape[-1] ** -0.5)
+        x = np.exp(s) * (np.tri(*s.shape[2:], s.shape[3] - s.shape[2], dtype=q.dtype) if causal else 1)
+        parts = [slice(n, n + part) for n in range(0, s.shape[3], part)]
+        sums = [np.maximum(x[..., at].sum(-1), 1e-30).swapaxes(1, 2)[..., None] for at in parts]
+        return sum(np.einsum("bhqk,bkhe->bqhe", x[..., at], v[:, at]) / total
+                   for at, total in zip(parts, sums, strict=True)) / len(parts)
+    found = check.diagnose(kernel, "softmax", causal=causal)
+    words = f"parts of {part} keys are merged by a mean, whatever their sums"
     assert found.named and found.sentences[0].endswith(words) and found.lines[0] == "forward (2)", found
 
 

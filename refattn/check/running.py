@@ -134,7 +134,7 @@ FUNCTIONS = KNOWN | {
     "drift": _drift, "causal": _causal, "power_of_two": lambda n: 1 << (n - 1).bit_length(),
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
-    "elsewhere": _elsewhere,
+    "elsewhere": _elsewhere, "beside_10000": lambda s: np.rint(s * 1024) / 1024,         # what float32 keeps of s there
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0), "reciprocal": lambda x: 1 / x,
     "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within, "by_log": _by_log,
