@@ -429,6 +429,25 @@ def test_chunks_with_a_state_that_begin_at_the_first_query(mistake, words):
     assert found.named and found.sentences[0].endswith(words) and found.lines[0] == "forward (2)", found
 
 
+def test_a_loss_that_lacks_the_largest_logit():
+    def kernel(logits, target, weight=None):
+        top, n = logits.max(-1), (np.arange(len(target))[:, None], np.arange(target.shape[1]), target)
+        loss = np.log(np.exp(logits - top[..., None]).sum(-1)) - logits[n]
+        return loss.mean() if weight is None else (loss * weight).sum() / weight.sum()
+    found = check.diagnose(kernel, "losses/cross_entropy")
+    assert found.named and "the largest is not added back" in found.sentences[0], found
+
+
+def test_scores_that_are_capped_softly():
+    def kernel(q, k, v, bias):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) * q.dtype.type(q.shape[-1] ** -0.5) + bias
+        x = np.exp(30 * np.tanh(s / 30))
+        return np.einsum("bhqk,bkhe->bqhe", x / x.sum(-1, keepdims=True), v)
+    found = check.diagnose(kernel, "softmax", bias="hqk")
+    assert found.named and found.sentences[0].endswith("scores are capped softly at 30"), found
+    assert found.lines[0] == "forward (1)", found
+
+
 @pytest.mark.parametrize("causal, part", [(False, 4), (True, 3)])
 def test_split_keys_that_are_merged_by_a_mean(causal, part):
     def kernel(q, k, v):

@@ -13,6 +13,7 @@ from .running import reduced, tiles, ways
 OPTIONS = "bias", "keep", "dropout"
 TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
 EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
+CAPS = 15, 20, 30, 50
 EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
 FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
 POWERS = ("{}", 1.0), ("1/{}", -1.0), ("sqrt({})", 0.5), ("1/sqrt({})", -0.5)
@@ -103,12 +104,13 @@ class Changes:
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
         heads = len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk"
-        kinds = {"line": True, "line of the code": line.letters == of.code, "square": True, "reshaped": heads,
-                 "batch and heads": self.head_axis(line.letters), "line of heads": heads,
-                 "line of exp": line.text.startswith("exp(") and "keep" in line.text,
+        kinds = {"line": True, "line of the code": line.letters == of.code, "line of scores": line.name == "s1",
+                 "batch and heads": self.head_axis(line.letters), "line of heads": heads, "reshaped": heads,
+                 "line of exp": line.text.startswith("exp(") and "keep" in line.text, "square": True,
                  "line of weights": line.part and "inverse(sum(" in line.text}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
-        ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, **self.squares(line.letters)}
+        ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": one("cap", CAPS),
+                  **self.squares(line.letters)}
         yield from self.rows(kinds, ranges, **fields, heads=self.head_axis(line.letters))
         yield from self.along("line along an axis", line.letters, **fields)
 
