@@ -67,8 +67,16 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     return o
 
 
-def layer(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropout=None):
-    """y_i = bo + sum_s o_is wo_s, with q and the selector from x, k and v from the context (x unless given).
+def projected(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropout=None):
+    """o of `compositional`, with q and the selector from x, k and v from the context (x unless given); as `layer`."""
+    context = x if context is None else context
+    q, selector, k, v = affine(p, x, "q"), affine(p, x, "s"), affine(p, context, "k"), affine(p, context, "v")
+    score = [part(p, name) for name in SCORINGS[scoring][1]]
+    return compositional(q, k, v, selector, *score, scoring=scoring, bias=bias, keep=keep, dropout=dropout)
+
+
+def layer(p, x, **options):
+    """y_i = bo + sum_s o_is wo_s: the searches side by side, as eq. 14 has them.
 
     Source: Compositional Attention, eq. 7-14, and the authors' code for the biases.
 
@@ -79,8 +87,4 @@ def layer(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropout=No
                  the arrays of the scoring  wo (s, e, m)  bo (m); absent biases are 0
     returns    : (b, q, m)
     """
-    context = x if context is None else context
-    q, selector, k, v = affine(p, x, "q"), affine(p, x, "s"), affine(p, context, "k"), affine(p, context, "v")
-    score = [part(p, name) for name in SCORINGS[scoring][1]]
-    o = compositional(q, k, v, selector, *score, scoring=scoring, bias=bias, keep=keep, dropout=dropout)
-    return output_map(p, o)                                     # the searches side by side, as eq. 14 has them
+    return output_map(p, projected(p, x, **options))

@@ -4,17 +4,18 @@ import numpy as np
 
 from . import feed_forward
 from .arguments import exact
-from .compositional import SCORINGS, compositional
-from .layer import affine, attention, part
+from .compositional import projected
+from .layer import affine, part
 from .ops import linear
+from .softmax import softmax
 
 
-def network(p, x, *, scoring=None, variant="softmax", dropout=None):
+def network(p, x, *, scoring=None, dropout=None):
     """y = decoder(concatenate(attention outputs, own value) W + b) with h = encoder(x), no object seeing itself.
 
     Source: Compositional Attention, appendix C.1 and the authors' code.
 
-    scoring  : of compositional attention, or None for multi-head attention of the `variant`
+    scoring  : of compositional attention, or None for softmax attention
 
     Shapes
     ------
@@ -27,13 +28,10 @@ def network(p, x, *, scoring=None, variant="softmax", dropout=None):
     h = feed_forward.layer(encoder, x, "relu")
     objects = range(h.shape[1])
     keep = np.array([[i != j for j in objects] for i in objects])
-    q, k, v = (affine(inner, h, name) for name in "qkv")
     if scoring is None:
-        o = attention(variant, q, k, v, keep=keep, dropout=dropout)
+        o = softmax(*(affine(inner, h, name) for name in "qkv"), keep=keep, dropout=dropout)
     else:
-        selector = affine(inner, h, "s")
-        score = [part(inner, name) for name in SCORINGS[scoring][1]]
-        o = compositional(q, k, v, selector, *score, scoring=scoring, keep=keep, dropout=dropout)
+        o = projected(inner, h, scoring=scoring, keep=keep, dropout=dropout)
     wo = exact(part(inner, "wo"))
     joined, w = o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2])
     if own is not None:

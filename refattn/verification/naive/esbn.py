@@ -86,6 +86,6 @@ def network(p, x, *, place, segments=1, scoring=None, dropout=None):
     z = np.array(z).reshape(*np.shape(place), -1)
     h = context_norm(z, part(p, "context", "scale"), part(p, "context", "shift"), segments)
     h = h + positions.sinusoidal(*h.shape[1:])
-    h = block(part(p, "block"), h, partial(attention, scoring=scoring, keep=None, dropout=dropout), norm="post")
+    h = block(part(p, "block"), h, partial(attention, scoring=scoring, dropout=dropout), norm="post")
     h = normed(part(p, "norm"), h)
     return feed_forward.layer(part(p, "readout"), sum(h[:, t] for t in range(h.shape[1])) / h.shape[1], "relu")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .arguments import exact
+from .losses import cross_entropy
 
 
 def next_token(h, table, target, scale=1.0):
@@ -17,6 +18,5 @@ def next_token(h, table, target, scale=1.0):
     y = np.zeros(target.shape, dtype=np.result_type(h, table))
     for b, t in np.ndindex(target.shape):
         z = [scale * sum(h[b, t, m] * row[m] for m in range(len(row))) for row in table]
-        top = max(value.real for value in z)
-        y[b, t] = np.log(sum(np.exp(value - top) for value in z)) + top - z[target[b, t]]
+        y[b, t] = cross_entropy(z, target[b, t])
     return y

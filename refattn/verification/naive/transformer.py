@@ -26,7 +26,7 @@ def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activa
     return x + feed_forward.layer(part(p, "feed_forward"), norm(part(p, "norm2"), x), activation)
 
 
-def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirectional=False, activation="gelu"):
+def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activation="gelu"):
     """y = norm(block_L(... block_1(x w + b))) readout.w + readout.b.
 
     Source: Attention as a Hypernetwork, section 3 and the authors' code: pre-norm blocks, a norm after the last one,
@@ -52,8 +52,7 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, bidirect
     blocks = part(p, "blocks")
     for number in range(len(blocks)):
         factors = None if dropout is None else dropout[number]
-        x = block(blocks[number], x, variant=variant, keep=keep, dropout=factors, bidirectional=bidirectional,
-                  activation=activation)
+        x = block(blocks[number], x, variant=variant, keep=keep, dropout=factors, activation=activation)
     x = norm(part(p, "norm"), x)
     if part(readout, "w") is None:
         table = exact(part(embed, "table"))

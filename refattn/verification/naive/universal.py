@@ -9,14 +9,23 @@ from .layer import affine, multi_head, part
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
 
 
-def attention(p, x, scoring, keep, dropout):
+def attention(p, x, scoring, dropout=None):
     """Compositional attention with a scoring, softmax attention where it is None."""
     if scoring is None:
-        return multi_head(p, x, keep=keep, dropout=dropout)
-    return compositional.layer(p, x, scoring=scoring, keep=keep, dropout=dropout)
+        return multi_head(p, x, dropout=dropout)
+    return compositional.layer(p, x, scoring=scoring, dropout=dropout)
 
 
-def universal(p, x, *, layers, scoring=None, norm="pre", table="none", keep=None, dropout=None):
+def stack(p, h, layers, scoring, norm="pre", **factors):
+    """The block p.block applied `layers` times; dropout, residual, hidden have one array for each time, or are None."""
+    for n in range(layers):
+        now = {name: None if x is None else x[n] for name, x in factors.items()}
+        look = partial(attention, scoring=scoring, dropout=now.pop("dropout", None))
+        h = block(part(p, "block"), h, look, norm=norm, **now)
+    return h
+
+
+def universal(p, x, *, layers, scoring=None, norm="pre", table="none", dropout=None):
     """y = readout(block(... block(x w + b + table))), always the same block.
 
     Source: Compositional Attention, section 4, and the authors' code.
@@ -27,14 +36,12 @@ def universal(p, x, *, layers, scoring=None, norm="pre", table="none", keep=None
 
     Shapes
     ------
-    x        : (b, t, i);  keep broadcasts to (b, s, t, t), dropout has one such array for each application
+    x        : (b, t, i);  dropout has one array that broadcasts to (b, s, t, t) for each application
     p        : embed.w (i, m) .b (m)   block.norm1 .norm2 .attention .feed_forward   norm, or none   readout.w .b
     returns  : (b, t, o)
     """
     x = affine(part(p, "embed"), x)
     if table != "none":
         x = x + TABLES[table](*x.shape[1:])
-    for number in range(layers):
-        factors = None if dropout is None else dropout[number]
-        x = block(part(p, "block"), x, partial(attention, scoring=scoring, keep=keep, dropout=factors), norm=norm)
+    x = stack(p, x, layers, scoring, norm, dropout=dropout)
     return affine(part(p, "readout"), normed(part(p, "norm"), x))

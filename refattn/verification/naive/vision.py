@@ -1,25 +1,13 @@
 """The networks of Compositional Attention's image tasks, whole, as the authors' code has them."""
 
-from functools import partial
-
 import numpy as np
 
 from . import positions
 from .arguments import exact
-from .block import block
 from .convolution import convolution
 from .feed_forward import layer as feed_forward
 from .layer import affine, part
-from .universal import attention
-
-
-def stack(p, h, layers, scoring, residual, hidden):
-    """The block p.block applied `layers` times, pre-LN, relu."""
-    for n in range(layers):
-        given = {"residual": None if residual is None else residual[n], "hidden": None if hidden is None else hidden[n]}
-        look = partial(attention, scoring=scoring, keep=None, dropout=None)
-        h = block(part(p, "block"), h, look, norm="pre", **given)
-    return h
+from .universal import stack
 
 
 def class_token(p, x, *, question=None, size, layers, scoring=None, residual=None, hidden=None):
@@ -42,7 +30,7 @@ def class_token(p, x, *, question=None, size, layers, scoring=None, residual=Non
         asked = affine(part(p, "question"), question)
         h = np.stack([[np.concatenate([token, words]) for token in each] for each, words in zip(h, asked, strict=True)])
         h = affine(part(p, "join"), h)
-    h = stack(p, h, layers, scoring, residual, hidden)
+    h = stack(p, h, layers, scoring, residual=residual, hidden=hidden)
     return affine(part(p, "readout"), h[:, :1])
 
 
@@ -65,6 +53,6 @@ def task_tokens(p, x, *, task, size, layers, scoring=None, residual=None, hidden
     h = feed_forward(part(p, "encoder"), rows, "relu")
     learned = task.shape[1]
     h[:, learned:] = h[:, learned:] + positions.image_table(len(corners), h.shape[2])
-    h = stack(p, h, layers, scoring, residual, hidden)
+    h = stack(p, h, layers, scoring, residual=residual, hidden=hidden)
     own = np.stack([each[list(which).index(1)] for each, which in zip(h, task, strict=True)])
     return feed_forward(part(p, "heads"), own, "relu")
