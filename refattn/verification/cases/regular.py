@@ -4,7 +4,7 @@ from functools import partial
 
 from ...attention.layer import MultiHead
 from ...attention.pages import PAGES
-from ...attention.sliding_dilated import SlidingDilated, sliding_dilated, sliding_dilated_backward
+from ...attention.sliding_dilated import SlidingDilated
 from ...attention.transformer_xl import TransformerXL
 from ...layers.feed_forward import FeedForward
 from ...models.recurrent import Recurrent, linear_scan, linear_scan_backward
@@ -20,21 +20,20 @@ from .layers import attending, row
 PAIRS = dict.fromkeys(("bias", "keep", "dropout"), "bhqw")
 
 
-def page(name, extras, forward, *, dilation, read=None) -> Case:
-    """The row of one semantics of what is out of range, at one dilation; the queries at `read` or at the last keys."""
-    letters = {x: PAGES["sliding_dilated_pad"].axes[x] for x in ("q", "k", "v", *extras)}
+def page(name, row, **fixed) -> Case:
+    """The row of one semantics of what is out of range, at a dilation; the queries at `read` or at the last keys."""
+    letters = {x: row.axes[x] for x in ("q", "k", "v", *row.extras)}
 
     def make(rng):
         size = sizes(rng, "bhdew") | dict(zip("qk", sorted(rng.permutation(range(2, 9))[:2]), strict=True))
-        if read is not None:
-            size |= {"k": 7, "q": len(range(7)[read])}
+        if "read" in fixed:
+            size |= {"k": 7, "q": len(range(7)[fixed["read"]])}
         drawn = {x: normal(rng, letters[x], size) for x in letters}
         drawn["offset_bias"][:, 1] = drawn["q"][:, 1] = 0           # legal values: neither is a mask
         return {**drawn, **maybe(rng, size | {"k": size["w"]})}
 
-    at = {} if read is None else {"read": read}
-    run, backward = of_page(forward, sliding_dilated_backward, extras, **at)
-    naive, _ = of_page(loops.sliding_dilated, None, extras, dilation=dilation, **at)
+    run, backward = of_page(row.forward, row.backward, row.extras, **fixed)
+    naive, _ = of_page(loops.sliding_dilated, None, row.extras, **fixed)
     return Case(f"attention/{name}", "R, eq. (1)", "attention/sliding_dilated.py", make, run, backward, naive,
                 constants=("dropout",), axes={**letters, **PAIRS, "output": "bqhe"}, independent="b", symmetric="bhde",
                 masked="zero")
@@ -43,12 +42,10 @@ def page(name, extras, forward, *, dilation, read=None) -> Case:
 def pages():
     """Both semantics at dilation 2 as in the table; and undilated as in the tree, far apart, at some positions only."""
     for name in "sliding_dilated", "sliding_dilated_pad":
-        yield page(name, PAGES[name].extras, PAGES[name].forward, dilation=2)
-        extras, pad = PAGES[name].extras, PAGES[name].forward.keywords["out_of_range"]
+        yield page(name, PAGES[name], dilation=2)
         for dilation, read in (1, slice(1, None, 3)), (3, slice(2, 5)):
-            forward = partial(sliding_dilated, dilation=dilation, out_of_range=pad)
             words = f"{name}, dilation {dilation}, {'every third' if read.step else 'some'} query"
-            yield page(words, extras, forward, dilation=dilation, read=read)
+            yield page(words, PAGES[name], dilation=dilation, read=read)
 
 
 def layer(name, *, read=None, **fields) -> Case:
