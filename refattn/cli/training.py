@@ -28,14 +28,14 @@ def plan(argv):
     task, fixed = SHORT.get(name, (name, {}))
     if task not in RECIPES:
         raise Usage(unknown("TASK", task, [*RECIPES, *SHORT]))
-    options = train_parser(RECIPES[task], fixed, name).parse(argv[named:])
+    kind = RECIPES[task]
+    options = train_parser(kind, fixed, name).parse(argv[named:])
     if "resume" in options:
         for other in options:
             if other not in (*BESIDE_RESUME, "resume") or named:
-                what = f"TASK {argv[0]!r}" if named else flag(RECIPES[task].COMPARES if other == "compared" else other)
+                what = f"TASK {argv[0]!r}" if named else flag(kind.COMPARES if other == "compared" else other)
                 raise Usage(f"{what} cannot go with --resume; allowed beside it: {', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
-    kind = RECIPES[task]
     scale = options.pop("scale", kind.first_scale())
     out = Path(options.pop("out")) if "out" in options else time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")
     rest = {other: options.pop(other) for other in BESIDE_RESUME if other in options}

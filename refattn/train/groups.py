@@ -178,11 +178,12 @@ def cores() -> int:
 
 def check(workers: int | None, device: str, ranks=None) -> None:
     """Raises ValueError for less than one worker, for several on a GPU, and for any number where ranks of MPI work."""
-    if workers is not None:
-        check_integer("workers", workers)
-    if workers is not None and ranks is not None:
+    if workers is None:
+        return
+    check_integer("workers", workers)
+    if ranks is not None:
         raise ValueError(f"workers is {workers}, but mpiexec says how many there are; allowed: no workers")
-    if device != "cpu" and (workers or 1) > 1:
+    if device != "cpu" and workers > 1:
         raise ValueError(f"workers is {workers}; allowed with device {device}: 1")
 
 
