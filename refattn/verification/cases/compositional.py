@@ -64,10 +64,9 @@ def retrieval_network(name, scoring, own=2, read=None) -> Case:
 def shared(name, scoring, *, read=None, **fields) -> Case:
     """The weight-shared transformer, two applications."""
     model = universal(attention(scoring), FeedForward(8, 9, "relu"), 2, inputs=4, outputs=2, **fields)
-    options = {"scoring": scoring, "layers": 2, "norm": model.stack.block.norm, "table": model.embedding.table}
-
-    return row(f"models/Universal {name}", model, "models/transformer.py", tokens,
-               partial(naive_universal.universal, **options), read=read,
+    naive = partial(naive_universal.universal, scoring=scoring, layers=2, norm=model.stack.block.norm,
+                    table=model.embedding.table)
+    return row(f"models/Universal {name}", model, "models/transformer.py", tokens, naive, read=read,
                source="C, section 4", constants=("dropout",), independent="b",
                symmetric="b" if read or model.embedding.table != "none" else "bt",
                axes={"x": "bti", "dropout": "bstt", "output": "bto"})

@@ -107,10 +107,7 @@ def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=Tr
     layer = MultiHead(8, 3, 4, 2, variant=variant, position=position, biases=biases)
     loops, extras = definition(VARIANTS[variant]), VARIANTS[variant].extras
     turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing)
-
-    def naive(p, x, **given):
-        return naive_layer.multi_head(p, x, variant=loops, extras=extras, position=turn, **given)
-
+    naive = partial(naive_layer.multi_head, variant=loops, extras=extras, position=turn)
     return attending(f"layers/MultiHead {name}", layer, "attention/layer.py", naive, "H, section 2.1", cross=cross,
                      read=read, ordered=bool(pairing))
 
@@ -129,12 +126,9 @@ def position_wise(name, layer, file, naive) -> Case:
 def t5(bidirectional) -> Case:
     """The bias table: no input but its parameters."""
     layer = T5(3, 8, 16, bidirectional)
-
-    def naive(p):
-        return naive_positions.t5_bias(p.table, 5, 21, 16, bidirectional)
-
     return row(f"positions/T5{' in both directions' * bidirectional}", layer, "layers/positions.py", lambda rng: {},
-               naive, source="H, released code; Raffel et al. 2020", fixed={"queries": 5, "keys": 21})
+               lambda p: naive_positions.t5_bias(p.table, 5, 21, 16, bidirectional),
+               source="H, released code; Raffel et al. 2020", fixed={"queries": 5, "keys": 21})
 
 
 def block(name, variant, bidirectional=False) -> Case:
@@ -146,11 +140,9 @@ def block(name, variant, bidirectional=False) -> Case:
         size |= {"q": size["t"], "k": size["t"]}
         return {"x": normal(rng, "btm", size), **maybe(rng, size, ("keep", "dropout"))}
 
-    def naive(p, x, **given):
-        return naive_transformer.block(p, x, variant=variant, bidirectional=bidirectional, **given)
-
-    return row(f"layers/Block {name}", layer, "layers/block.py", make, naive, constants=("dropout",),
-               independent="b", symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
+    naive = partial(naive_transformer.block, variant=variant, bidirectional=bidirectional)
+    return row(f"layers/Block {name}", layer, "layers/block.py", make, naive, constants=("dropout",), independent="b",
+               symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
 
 
 def block_of(norm, *, cross=False, read=None) -> Case:

@@ -34,7 +34,6 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
     model = decoder(MultiHead(8, 3, 4, 2, variant=variant), hidden=9, layers=LAYERS, buckets=10, outputs=2,
                     feed_forward=FeedForward(8, 9, activation), inputs=None if vocabulary else 4,
                     vocabulary=vocabulary, tied=tied, causal=causal)
-
     naive = partial(naive_transformer.transformer, variant=variant, causal=causal, activation=activation)
     return row(f"models/Transformer {name}", model, "models/transformer.py", partial(tokens, vocabulary=vocabulary),
                naive, read=read, source="H, appendix C", constants=("dropout",), independent="b", symmetric="b",
@@ -57,9 +56,7 @@ def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:
         drop = {"source_dropout": dropped(rng, *source.shape, 8), "target_dropout": dropped(rng, *target.shape, 8)}
         return {"x": source, "target": target, "source_keep": keep if rng.random() < 0.7 else None, **drop}
 
-    def naive(p, x, **given):
-        return naive_block.encoder_decoder(p, x, tied=tied, **given, **norms)
-
+    naive = partial(naive_block.encoder_decoder, **norms)
     return row(f"models/EncoderDecoder {name}", model, "models/encoder_decoder.py", make, naive, read=read,
                source="Vaswani et al. 2017, section 3", independent="b", symmetric="b",
                constants=("source_dropout", "target_dropout"),

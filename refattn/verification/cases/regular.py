@@ -68,7 +68,6 @@ def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5
     attention = SlidingDilated(8, 2, 4, chunk, out_of_range=fields.pop("out_of_range"))
     model = RegularGPT(attention, FeedForward(8, 9, activation), 5, 2, **fields)
     settings = {"chunk": chunk, "norm": model.norm, "activation": activation, "scale": model.embedding_scale}
-    given = {} if options.get("levels") is None else {"levels": options["levels"]}
 
     def make(rng):
         size = {"b": int(rng.integers(2, 4)), "t": int(rng.choice(steps)), "m": 8}
@@ -78,7 +77,7 @@ def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5
     def naive(p, x):
         if released:
             return whole.tree(p, x, **settings)
-        y = whole.regular_gpt(p, x, **settings, **given)
+        y = whole.regular_gpt(p, x, **settings, levels=options.get("levels"))
         return y[:, -1:] if options.get("tree") else y
 
     return row(f"models/RegularGPT {name}", model, "models/regular_gpt.py", make, naive, source="R, section 3",

@@ -11,12 +11,20 @@ from .ops import embedding, layer_norm, linear
 from .positions import sinusoidal
 
 
-def normed(p, x):
-    """LayerNorm with the parameters p.scale, p.shift; epsilon 1e-5.  x as it is where p is None."""
-    return x if p is None else layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon=1e-5)
+def normed(p, x, epsilon=1e-5):
+    """LayerNorm with the parameters p.scale, p.shift.  x as it is where p is None."""
+    return x if p is None else layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon)
 
 
-def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None, hidden=None):
+def read_out(p, h, table):
+    """h w + b with the parameters p.w and p.b; without them the tied one, y_v = h . table_v / sqrt(m)."""
+    if part(p, "w") is not None:
+        return affine(p, h)
+    table = exact(table)
+    return linear(h, table.T) / np.sqrt(table.shape[1])
+
+
+def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None, hidden=None, epsilon=1e-5):
     """post: norm1(x + attention(x)), norm2(y + mlp(y));  pre: the norms inside the sums;  none: neither.
 
     With `cross`, cross(p.cross, y) is a sub-layer of the same kind between the two, and its norm is p.norm_cross.
@@ -29,23 +37,23 @@ def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None
     mlp = partial(feed_forward, activation=activation, dropout=hidden)
     layers = [("attention", attention, "norm1"), ("cross", cross, "norm_cross"), ("feed_forward", mlp, "norm2")]
     for number, (name, layer, its_norm) in enumerate(each for each in layers if each[1] is not None):
-        y = layer(part(p, name), normed(part(p, its_norm), x) if norm == "pre" else x)
+        y = layer(part(p, name), normed(part(p, its_norm), x, epsilon) if norm == "pre" else x)
         x = x + (y if residual is None else y * np.broadcast_to(exact(residual[number]), y.shape))
-        x = normed(part(p, its_norm), x) if norm == "post" else x
+        x = normed(part(p, its_norm), x, epsilon) if norm == "post" else x
     return x
 
 
-def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post", decoder_norm="post", tied=False,
+def encoder_decoder(p, x, *, target, source_keep=None, encoder_norm="post", decoder_norm="post",
                     positions=False, source_dropout=None, target_dropout=None):
     """y of the next target token from the source and the target so far; softmax attention, relu, own blocks.
 
     Source: Attention Is All You Need, section 3.
 
-    Shapes: source (b, s) and target (b, t) integer tokens, source_keep (b, 1, 1, s), dropout (b, s, m) and (b, t, m);
-    p.source.table, p.encoder.blocks, .norm where there is one, p.target.table (`positions`: sines and cosines are
-    added), p.decoder alike, p.readout.w .b or a tied one, which is y_v = h . table_v / sqrt(m); returns (b, t, o).
+    Shapes: x (b, s), the source, and target (b, t) integer tokens, source_keep (b, 1, 1, s), dropout (b, s, m) and
+    (b, t, m); p.source.table, p.encoder.blocks, .norm where there is one, p.target.table (`positions`: sines and
+    cosines are added), p.decoder alike, p.readout.w .b or a tied one; returns (b, t, o).
     """
-    h = embedding(part(p, "source", "table"), source) * exact(1 if source_dropout is None else source_dropout)
+    h = embedding(part(p, "source", "table"), x) * exact(1 if source_dropout is None else source_dropout)
     for each in part(p, "encoder", "blocks"):
         h = block(each, h, partial(multi_head, keep=source_keep), norm=encoder_norm)
     context = normed(part(p, "encoder", "norm"), h)
@@ -58,7 +66,4 @@ def encoder_decoder(p, source, *, target, source_keep=None, encoder_norm="post",
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))
     h = normed(part(p, "decoder", "norm"), h)
-    if tied:
-        table = exact(part(p, "target", "table"))
-        return linear(h, table.T) / np.sqrt(table.shape[1])
-    return affine(part(p, "readout"), h)
+    return read_out(part(p, "readout"), h, part(p, "target", "table"))

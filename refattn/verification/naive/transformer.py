@@ -1,17 +1,16 @@
 """The decoder of Attention as a Hypernetwork, whole."""
 
+from functools import partial
+
 import numpy as np
 
-from . import feed_forward
-from .arguments import exact
+from .block import block as residual_block
+from .block import normed, read_out
 from .layer import affine, multi_head, part
-from .ops import embedding, layer_norm, linear
+from .ops import embedding
 from .positions import t5_bias
 
-
-def norm(p, x):
-    """LayerNorm with the parameters p.scale, p.shift."""
-    return layer_norm(x, part(p, "scale"), part(p, "shift"))
+EPSILON = 1e-6
 
 
 def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activation="gelu"):
@@ -21,9 +20,8 @@ def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activa
     """
     table = part(p, "position", "table")
     bias = None if table is None else t5_bias(table, x.shape[1], x.shape[1], bidirectional=bidirectional)
-    x = x + multi_head(part(p, "attention"), norm(part(p, "norm1"), x), variant=variant, bias=bias, keep=keep,
-                       dropout=dropout)
-    return x + feed_forward.layer(part(p, "feed_forward"), norm(part(p, "norm2"), x), activation)
+    attention = partial(multi_head, variant=variant, bias=bias, keep=keep, dropout=dropout)
+    return residual_block(p, x, attention, norm="pre", activation=activation, epsilon=EPSILON)
 
 
 def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activation="gelu"):
@@ -45,7 +43,7 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activati
                readout.w (m, o)  readout.b (o), or without a read-out the tied one, y_v = x . table_v / sqrt(m)
     returns  : (b, t, o)
     """
-    embed, readout = part(p, "embed"), part(p, "readout")
+    embed = part(p, "embed")
     x = embedding(part(embed, "table"), x) if np.asarray(x).ndim == 2 else affine(embed, x)
     steps = x.shape[1]
     keep = np.array([[j <= i for j in range(steps)] for i in range(steps)]) if causal else None
@@ -53,8 +51,4 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activati
     for number in range(len(blocks)):
         factors = None if dropout is None else dropout[number]
         x = block(blocks[number], x, variant=variant, keep=keep, dropout=factors, activation=activation)
-    x = norm(part(p, "norm"), x)
-    if part(readout, "w") is None:
-        table = exact(part(embed, "table"))
-        return linear(x, table.T) / np.sqrt(table.shape[1])
-    return affine(readout, x)
+    return read_out(part(p, "readout"), normed(part(p, "norm"), x, EPSILON), part(embed, "table"))
