@@ -59,10 +59,8 @@ class DecoderRecipe(Recipe):
     def build(self):
         size, (length, inputs, outputs, _) = self.sizes(), self.shape()
         attention = MultiHead(size["width"], size["heads"], size["head_width"], variant=self.attention)
-        feed_forward = None
-        if self.experts:
-            feed_forward = MixtureOfExperts(size["width"], size["hidden"], self.experts, self.chosen)
-        return decoder(attention, hidden=size["hidden"], layers=self.layers, buckets=length, feed_forward=feed_forward,
+        experts = MixtureOfExperts(size["width"], size["hidden"], self.experts, self.chosen) if self.experts else None
+        return decoder(attention, hidden=size["hidden"], layers=self.layers, buckets=length, feed_forward=experts,
                        inputs=inputs, outputs=outputs)
 
     def sample(self, rng, split="train", size=None):

@@ -89,9 +89,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
 
     @property
     def name(self) -> str:
-        attention = self.attention
-        if attention == "compositional":
-            attention += f"-{self.scoring}-{self.retrievals}"
+        attention = self.attention + (f"-{self.scoring}-{self.retrievals}" if self.attention == "compositional" else "")
         return f"{self.cutoff}-{attention}-seed{self.seed}"
 
     def data(self) -> task.Scan:

@@ -35,7 +35,7 @@ class WorkerLost(BrokenExecutor):
 class Alone:
     """Nobody helps: shards are computed one after the other, each into the same row."""
 
-    size, why = 1, ""
+    size = 1
 
     def __init__(self, why: str = ""):
         self.why = why                                      # nobody helps, where one could wonder

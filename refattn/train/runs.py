@@ -50,6 +50,12 @@ def completed(recipe, theirs):
     return {**{f.name: plain(f.default) for f in fields(recipe)}, **theirs}
 
 
+def check_recipe(path, name: str, recipe, theirs) -> None:
+    """Raises ValueError unless the fields in the file of that name are the recipe's."""
+    if completed(recipe, theirs) != describe(recipe)["fields"]:
+        raise ValueError(f"{Path(path, name)} was written by another recipe than {path}/recipe.json; allowed: that one")
+
+
 def begin(path, recipe, resume: bool = False) -> None:
     """Make the directory and write recipe.json; with `resume` a run of the same recipe may be there already.
 
@@ -184,9 +190,7 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{file} has entries of {name} that are not finite; allowed: finite numbers")
     step, theirs = meta.get("step"), meta.get("recipe")
-    fields_there = theirs.get("fields") if isinstance(theirs, dict) else None
-    if completed(recipe, fields_there) != describe(recipe)["fields"]:
-        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json; allowed: that one")
+    check_recipe(path, which, recipe, theirs.get("fields") if isinstance(theirs, dict) else None)
     if (now := recipe.data_read(resuming)) and meta.get("data") not in (None, now):
         raise ValueError(f"{file} was trained on {meta['data']}, but now there is {now}; allowed: the former")
     if type(step) is not int or not 0 <= step <= recipe.steps:
@@ -219,8 +223,8 @@ def result(path, recipe=None) -> dict | None:
     for name, good in RESULT.items():
         if not good(found.get(name)):
             raise ValueError(f"{file} is no result of a run (its {name} is {reprlib.repr(found.get(name))})")
-    if recipe is not None and completed(recipe, found["fields"]) != describe(recipe)["fields"]:
-        raise ValueError(f"{file} was written by another recipe than {path}/recipe.json; allowed: that one")
+    if recipe is not None:
+        check_recipe(path, "result.json", recipe, found["fields"])
     return found
 
 

@@ -23,8 +23,7 @@ ACROSS_CAPACITIES = ("outperforms standard Multi-Head attention (lower is better
 
 def retrieval(measured, split, held_out, at=None) -> Comparison:
     """The loss of compositional attention and of softmax attention with 4 heads; small, seeds 10 to 17."""
-    pairs = tuple(tuple(side._replace(at=at) for side in pair)
-                  for pair in sides(OURS, split, "loss", held_out=held_out, scoring="dot"))
+    pairs = sides(OURS, split, "loss", at, held_out=held_out, scoring="dot")
     return Comparison(f"{measured}, {SMALL}", "contextual_retrieval", pairs, QUICK, "quick", less=True)
 
 

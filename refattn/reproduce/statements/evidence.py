@@ -99,9 +99,9 @@ class Statement(NamedTuple):
         return self.source[0]
 
 
-def sides(pairs, split, metric, **fields) -> tuple:
+def sides(pairs, split, metric, at=None, **fields) -> tuple:
     """Pairs of Sides from pairs of variants, all with these other fields."""
-    return tuple(tuple(Side({"attention": name, **fields}, split, metric) for name in pair) for pair in pairs)
+    return tuple(tuple(Side({"attention": name, **fields}, split, metric, at) for name in pair) for pair in pairs)
 
 
 def text(pair, unit, words="", margin=0.0, record="text_models", **fields) -> Comparison:

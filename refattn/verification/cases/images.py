@@ -38,7 +38,6 @@ LAYERS, TILE, HIGH, WIDE = 2, 2, 4, 6      # of the networks: applications; pixe
 def network(name, scoring, *, questions=0, tasks=0) -> Case:
     """A class token with and without questions, or task tokens, over images of 2 x 3 patches."""
     stack = Stack(Block(attention(scoring), FeedForward(8, 9, "relu"), epsilon=1e-5), LAYERS, shared=True)
-    model: ClassToken | TaskTokens
     if tasks:
         model, naive = TaskTokens(TILE, 2, stack, tasks, 5, hidden=7), vision.task_tokens
     else:

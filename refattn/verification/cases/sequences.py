@@ -101,13 +101,9 @@ def whole_models():
               for cross in (None, MultiHead(8, 3, 4))]
     table = {"source": Embedding(8, vocabulary=5), "target": Embedding(8, vocabulary=6, table="interleaved")}
     model = EncoderDecoder(table["source"], blocks[0], table["target"], blocks[1], Readout(8, 6))
-
-    def naive(p, source, source_keep, target):
-        return naive_block.encoder_decoder(p, source, target=target, source_keep=source_keep, positions=True)
-
     yield models_decoding("EncoderDecoder", model, lambda rng: {
-        "source": rng.integers(5, size=(3, 4)), "source_keep": padding(rng.integers(1, 5, size=3), 4),
-        "target": rng.integers(6, size=(3, 7))}, naive)
+        "x": rng.integers(5, size=(3, 4)), "source_keep": padding(rng.integers(1, 5, size=3), 4),
+        "target": rng.integers(6, size=(3, 7))}, partial(naive_block.encoder_decoder, positions=True))
 
 
 def context_norm(segments) -> Case:
