@@ -82,11 +82,8 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
             record.checkpoint()
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
-        finished = state.step == recipe.steps
-        metrics = {}
-        if finished:
-            metrics = _finish(recipe, model, state, out, _bars(recipe, progress, stop), device=device,
-                              workers=group.size)
+        finished, bars = state.step == recipe.steps, _bars(recipe, progress, stop)
+        metrics = _finish(recipe, model, state, out, bars, device=device, workers=group.size) if finished else {}
     return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .arguments import exact
+from .arguments import exact, filled
 from .layer import affine, output_map, part
 from .softmax import softmax
 
@@ -35,9 +35,7 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
                 for pad, x in ((pad_k, k), (pad_v, v)))
     keys = np.shape(k)[1]
     positions = range(keys - pads)[slice(keys - pads - queries, None) if read is None else read]
-    given = exact(0 if bias is None else bias), exact(1 if dropout is None else dropout)
-    bias, dropout = (np.broadcast_to(x, (batch, heads, queries, chunk)) for x in given)
-    keep = np.broadcast_to(True if keep is None else keep, (batch, heads, queries, chunk))
+    bias, keep, dropout = filled((batch, heads, queries, chunk), bias, keep, dropout)
     shape = batch, heads, queries, keys
     matrix = np.zeros(shape, np.result_type(exact(offset_bias), bias))
     seen, factors = np.zeros(shape, bool), np.ones(shape, dropout.dtype)

@@ -49,6 +49,12 @@ def masks(rng, x, s):
     return {"bias": rng.standard_normal((s, t, t)), "keep": keep}
 
 
+def both(rng, heads, p, layer, c, x):
+    """Output, parameter gradients and dx of two layers, under the same masks, for the same upstream gradient."""
+    options, dy = masks(rng, x, heads.heads), rng.standard_normal(x.shape)
+    return passes(heads, p, x, dy, **options), passes(layer, c, x, dy, **options)
+
+
 @theorem("multi-head attention is a compositional attention: s = r = heads, one-hot value features made by bv, read by "
          "wr and asked for by a saturating bs; forward and backward, with biases in both; every query keeps a key, no "
          "dropout", "C, appendix B.1")
@@ -57,9 +63,7 @@ def multi_head_attention_is_compositional(rng):
     heads = MultiHead(m, h, d, e)
     p, x = filled(heads, rng), rng.standard_normal((b, t, m))
     layer, c = as_compositional(heads, p, p.wv, p.bv, range(h))
-    options, dy = masks(rng, x, h), rng.standard_normal(x.shape)
-    y, g, dx = passes(heads, p, x, dy, **options)
-    y2, g2, dx2 = passes(layer, c, x, dy, **options)
+    (y, g, dx), (y2, g2, dx2) = both(rng, heads, p, layer, c, x)
     ours = [y2, dx2, g2.wq, g2.bq, g2.wk, g2.wv[..., :e], g2.bv[:, :e], g2.wo[:, :e], g2.bo]
     none = largest(g2.ws, g2.bs, g2.wr, g2.wv[..., e:])
     return largest(none, deviations(ours, [y, dx, g.wq, g.bq, g.wk, g.wv, g.bv, g.wo, g.bo]))
@@ -76,9 +80,7 @@ def a_fixed_pairing_is_a_multi_head_attention_with_copies(rng):
     wv, bv = rng.standard_normal((m, r, e)), rng.standard_normal((r, e))
     p.wv[...], p.bv[...] = wv[:, pairing], bv[pairing]
     layer, c = as_compositional(heads, p, wv, bv, pairing)
-    options, dy = masks(rng, x, s), rng.standard_normal(x.shape)
-    y, g, dx = passes(heads, p, x, dy, **options)
-    y2, g2, dx2 = passes(layer, c, x, dy, **options)
+    (y, g, dx), (y2, g2, dx2) = both(rng, heads, p, layer, c, x)
     summed = np.zeros_like(wv)
     np.add.at(summed, (slice(None), pairing), g.wv)
     return deviations([y2, dx2, g2.wv[..., :e]], [y, dx, summed])
