@@ -16,10 +16,11 @@ def normed(p, x, epsilon=1e-5):
     return x if p is None else layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon)
 
 
-def read_out(p, h, table):
-    """h w + b with the parameters p.w and p.b; without them the tied one, y_v = h . table_v / sqrt(m)."""
-    if part(p, "w") is not None:
-        return affine(p, h)
+def read_out(p, h, table=None, epsilon=1e-5):
+    """norm(h) w + b with p.readout and p.norm, where there is one; without p.readout.w norm(h) . table_v / sqrt(m)."""
+    h = normed(part(p, "norm"), h, epsilon)
+    if part(p, "readout", "w") is not None:
+        return affine(part(p, "readout"), h)
     table = exact(table)
     return linear(h, table.T) / np.sqrt(table.shape[1])
 
@@ -66,4 +67,4 @@ def encoder_decoder(p, x, *, target, source_keep=None, encoder_norm="post", deco
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))
     h = normed(part(p, "decoder", "norm"), h)
-    return read_out(part(p, "readout"), h, part(p, "target", "table"))
+    return read_out(p, h, part(p, "target", "table"))

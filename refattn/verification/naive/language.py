@@ -8,9 +8,9 @@ from .arguments import exact
 from .block import block, normed
 from .layer import multi_head, part
 from .next_token import next_token
-from .ops import embedding
+from .ops import linear
 from .positions import halves_table
-from .regular_gpt import depth
+from .regular_gpt import depth, embedded
 from .sliding_dilated import layer as sliding
 
 
@@ -27,9 +27,7 @@ def language(p, x, *, target=None, layers=None, chunk=None, least=1, variant="so
     returns (b, t, v), with a target (b, t).
     """
     table = part(p, "embed", "table")
-    h, steps = embedding(table, x), np.shape(x)[1]
-    if embedding_scale:
-        h = h * np.sqrt(h.shape[-1])
+    h, steps = embedded(p, x, embedding_scale), np.shape(x)[1]
     if halves:
         h = h + halves_table(steps, h.shape[-1])
     if part(p, "positions") is not None:
@@ -52,5 +50,4 @@ def language(p, x, *, target=None, layers=None, chunk=None, least=1, variant="so
     factor = h.shape[-1] ** -0.5 if scale else 1.0
     if target is not None:
         return next_token(h, own, target, factor)
-    return np.array([[[factor * np.dot(h[b, t], row) for row in exact(own)] for t in range(steps)]
-                     for b in range(len(h))])
+    return factor * linear(h, exact(own).T)

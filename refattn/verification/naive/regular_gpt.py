@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from .arguments import exact
-from .block import block, normed
-from .layer import affine, part
+from .block import block, read_out
+from .layer import part
 from .ops import embedding
 from .sliding_dilated import layer
 
@@ -27,11 +27,6 @@ def embedded(p, x, scale):
     """x (b, t, m) of tokens, or x itself where it has features; times sqrt(m) with `scale`."""
     x = exact(x) if np.ndim(x) == 3 else embedding(part(p, "embed", "table"), x)
     return x * np.sqrt(x.shape[-1]) if scale else x
-
-
-def read_out(p, x):
-    """norm(x) w + b, without the norm where p has none."""
-    return affine(part(p, "readout"), normed(part(p, "norm"), x))
 
 
 def regular_gpt(p, x, *, chunk, norm="post", activation="relu", scale=True, levels=None):

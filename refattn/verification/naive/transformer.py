@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from .block import block as residual_block
-from .block import normed, read_out
+from .block import read_out
 from .layer import affine, multi_head, part
 from .ops import embedding
 from .positions import t5_bias
@@ -51,4 +51,4 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activati
     for number in range(len(blocks)):
         factors = None if dropout is None else dropout[number]
         x = block(blocks[number], x, variant=variant, keep=keep, dropout=factors, activation=activation)
-    return read_out(part(p, "readout"), normed(part(p, "norm"), x, EPSILON), part(embed, "table"))
+    return read_out(p, x, part(embed, "table"), EPSILON)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from .arguments import exact
-from .block import block
+from .block import block, read_out
 from .layer import affine, multi_head, part
-from .ops import embedding
+from .regular_gpt import embedded
 
 
 def distance_code(p, width):
@@ -46,8 +46,7 @@ def baseline(p, x):
 
     Source: RegularGPT's code.  Shapes: x (b, t) integer, returns (b, t, o).
     """
-    table = exact(part(p, "embed", "table"))
-    x = embedding(table, x) * np.sqrt(table.shape[1])
+    x = embedded(p, x, True)
     for each in part(p, "blocks"):
         x = block(each, x, layer, norm="post")
-    return affine(part(p, "readout"), x)
+    return read_out(p, x)

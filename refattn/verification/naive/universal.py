@@ -3,7 +3,7 @@
 from functools import partial
 
 from . import compositional, positions
-from .block import block, normed
+from .block import block, read_out
 from .layer import affine, multi_head, part
 
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
@@ -44,4 +44,4 @@ def universal(p, x, *, layers, scoring=None, norm="pre", table="none", dropout=N
     if table != "none":
         x = x + TABLES[table](*x.shape[1:])
     x = stack(p, x, layers, scoring, norm, dropout=dropout)
-    return affine(part(p, "readout"), normed(part(p, "norm"), x))
+    return read_out(p, x)
