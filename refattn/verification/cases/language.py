@@ -27,8 +27,9 @@ from ..naive import next_token as naive_next_token
 from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
 from ..naive.positions import rotary as naive_rotary
-from .case import Case, dropped, named, normal, shape, sizes
+from .case import Case, dropped, shape, sizes
 from .layers import attending, only_x, random_parameters, row
+from .operations import op, tokens
 from .routines import table
 
 
@@ -61,35 +62,22 @@ def learned_table() -> Case:
 
 def loss(rows, scale) -> Case:
     """The loss of tokens, `rows` at a time."""
-    def make(rng):
-        size = sizes(rng, "btmv", 3)
-        return {"h": normal(rng, "btm", size), "table": normal(rng, "vm", size),
-                "target": rng.integers(size["v"], size=(size["b"], size["t"]))}
-
-    return Case(f"layers/next_token, {rows or 'all'} at a time", "H, C and R, language models", "layers/next_token.py",
-                make, lambda x: next_token(**x, scale=scale, rows=rows),
-                lambda saved, dy: named(("h", "table"), next_token_backward(saved, dy)),
-                lambda x: naive_next_token.next_token(**x, scale=scale), independent="bt", symmetric="btm",
-                axes={"h": "btm", "table": "vm", "target": "bt", "output": "bt"})
+    return op(f"layers/next_token, {rows or 'all'} at a time", partial(next_token, scale=scale, rows=rows),
+              next_token_backward, partial(naive_next_token.next_token, scale=scale), "bt",
+              source="H, C and R, language models", file="layers/next_token.py", h="btm", table="vm",
+              target=("bt", tokens), independent="bt", symmetric="btm", smallest=3)
 
 
 def state(given) -> Case:
     """Linear attention over a piece, with or without a state before it."""
-    letters = {"q": "bthd", "k": "bthd", "v": "bthe"} | ({"state": "bhde"} if given else {})
-
-    def make(rng):
-        size = sizes(rng, "bthde")
-        return {x: normal(rng, letters[x], size) for x in letters}
-
-    def forward(inputs):
+    def forward(**inputs):
         o, after, saved = linear_state(**inputs)
         return (o, after), saved
 
-    return Case(f"attention/linear_state{' after others' if given else ''}",
-                "H, eq. (1)-(3); Katharopoulos et al. 2020", "attention/linear_state.py", make, forward,
-                lambda saved, dy: named(letters, linear_state_backward(saved, *dy)),
-                lambda x: naive_state.linear_state(**x), axes={**letters, "output": ("bthe", "bhde")},
-                independent="bh", symmetric="bhde")
+    return op(f"attention/linear_state{' after others' if given else ''}", forward,
+              lambda saved, dy: linear_state_backward(saved, *dy), naive_state.linear_state, ("bthe", "bhde"),
+              source="H, eq. (1)-(3); Katharopoulos et al. 2020", file="attention/linear_state.py", q="bthd", k="bthd",
+              v="bthe", **({"state": "bhde"} if given else {}), independent="bh", symmetric="bhde")
 
 
 def model(name, stack, *, embedding=None, read=None, target=True, fields=None, **options) -> Case:
