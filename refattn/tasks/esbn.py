@@ -71,9 +71,10 @@ def arrangements(numbers, n, size):
 
 def pair(same):
     """Two pictures, the same one or different ones."""
+    second = 0 if same else 1                                       # which object it is, and the answer
+
     def unfold(numbers, n, rng):
-        objects = arrangements(numbers, n, 1 if same else 2)
-        return objects[:, [0, 0 if same else 1]], np.full(len(numbers), 0 if same else 1)
+        return arrangements(numbers, n, second + 1)[:, [0, second]], np.full(len(numbers), second)
 
     return Kind(lambda n: n if same else perm(n, 2), unfold)
 

@@ -91,9 +91,6 @@ class Sraven:
         vars(self)["seed"] = check_integer("seed", self.seed, 0)
         check_fraction("held_out", self.held_out)
         check_switch("released", self.released)
-        if int(count * self.held_out) == count:
-            raise ValueError(f"held_out is {self.held_out}, which leaves none of {count} rule combinations to train "
-                             f"on; allowed: smaller fractions")
         check_released(self, features=(4,), held_out=(0.25,), seed=RELEASED)
 
     def combinations(self, split):
