@@ -125,6 +125,6 @@ def routines():
                 lambda: np.zeros(10, dtype=int), source)
     for nearest in "released", "text":
         yield table(f"tasks/sort_of_clevr answers, {nearest}", "tasks/sort_of_clevr.py",
-                    lambda x=nearest: clevr_answers(x), lambda x=nearest: clevr_by_loops(x), source)
+                    partial(clevr_answers, nearest), partial(clevr_by_loops, nearest), source)
     yield table("tasks/triangles samples", "tasks/triangles.py", triangle_faults, lambda: np.zeros(4, dtype=int),
                 "C, section 4.3, and the released code")

@@ -160,11 +160,10 @@ def block_of(norm, *, cross=False, read=None) -> Case:
         return {"x": normal(rng, "btm", size), **given, "residual": dropped(rng, 2 + cross, size["b"], size["t"], 8),
                 "hidden": dropped(rng, size["b"], size["t"], 9)}
 
-    def naive(p, x, *, context=None, context_keep=None, context_dropout=None, keep=None, dropout=None, residual=None,
-              hidden=None):
+    def naive(p, x, *, keep, dropout, context=None, context_keep=None, context_dropout=None, **factors):
+        own = partial(naive_layer.multi_head, keep=keep, dropout=dropout)
         other = partial(naive_layer.multi_head, context=context, keep=context_keep, dropout=context_dropout)
-        return naive_block.block(p, x, partial(naive_layer.multi_head, keep=keep, dropout=dropout), norm=norm,
-                                 cross=other if cross else None, residual=residual, hidden=hidden)
+        return naive_block.block(p, x, own, norm=norm, cross=other if cross else None, **factors)
 
     name = f"layers/Block {norm}{', across' if cross else ''}{'' if read is None else ', read'}"
     return row(name, layer, "layers/block.py", make, naive, read=read, source="Vaswani et al. 2017, section 3",
