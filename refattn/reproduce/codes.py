@@ -41,6 +41,11 @@ def initial(recipe, model):
     return State(recipe, model.parameters(), np).parameters
 
 
+def again(recipe):
+    """The random numbers of what is read off a network: the same every time."""
+    return stream(recipe.seed, "evaluation", BEYOND)
+
+
 def both(read, trained, untrained) -> dict:
     """What is read off the trained network, and off the untrained one, from the same random numbers."""
     return {**read(trained), **{f"untrained {name}": x for name, x in read(untrained).items()}}
@@ -48,11 +53,8 @@ def both(read, trained, untrained) -> dict:
 
 def regular_codes(recipe, model, trained, untrained) -> dict:
     """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter."""
-    def again():
-        return stream(recipe.seed, "evaluation", BEYOND)
-
     def half(p):
-        drawn = recipe.sample(again(), "longer", FIELD_WORDS, LENGTH)
+        drawn = recipe.sample(again(recipe), "longer", FIELD_WORDS, LENGTH)
         share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
         return {"first half": float(1 - share[LENGTH // 2 - 1])}
 
@@ -69,7 +71,7 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
     if recipe.language.startswith("d"):
         wide = params.view(trained.readout.w.base.astype(np.float64), model.parameters())      # base: all of them
         return {"member margin": margins(recipe, model, trained), "float64 member margin": margins(recipe, model, wide)}
-    found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(), WORDS, LENGTH), trained,
+    found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(recipe), WORDS, LENGTH), trained,
                                    untrained)}
     if recipe.language != "parity":
         return found
@@ -79,7 +81,7 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
 
 def margins(recipe, model, p) -> dict:
     """{length: by how much the right answer leads, mean over 64 members}, at powers of 2, where a tree needs no pad."""
-    rng, found = stream(recipe.seed, "evaluation", BEYOND), {}
+    rng, found = again(recipe), {}
     for length in POWERS:
         tokens, member = recipe.data().sample(rng, 128, length)
         y = model.forward(p, tokens[member == 1], tree=True)[0][:, 0]
@@ -90,7 +92,7 @@ def margins(recipe, model, p) -> dict:
 def retrieval_codes(recipe, model, trained, untrained) -> dict:
     """Of compositional attention; spread is the standard deviation over retrievals, mean over the rows."""
     def observed(p, split="train"):
-        return searches.observe(recipe, model, p, stream(recipe.seed, "evaluation", BEYOND), split=split)
+        return searches.observe(recipe, model, p, again(recipe), split=split)
     seen, over_all = observed(trained), observed(trained, "all")
     return {"specialisation": {name: searches.diagonality(searches.specialisation(each)) for name, each in (
                 ("trained", seen), ("untrained", observed(untrained)))},
@@ -101,8 +103,7 @@ def retrieval_codes(recipe, model, trained, untrained) -> dict:
 def text_codes(recipe, model, trained, untrained) -> dict:
     """Of any language model: how much of the gradient the last tokens get, where it would be even, and untrained."""
     length = recipe.lengths.get("times_2", recipe.length)
-    drawn = text_windows.sample(stream(recipe.seed, "evaluation", BEYOND), recipe.corpus().ids["test"], FIELD_WORDS,
-                                length)
+    drawn = text_windows.sample(again(recipe), recipe.corpus().ids["test"], FIELD_WORDS, length)
 
     def shares(p):
         field = text.receptive_field(model, p, drawn.tokens, drawn.target)
@@ -129,9 +130,9 @@ def read_codes(path, count: int = COUNT) -> dict:
     Raises ValueError for a run of another task.
     """
     recipe, model, parameters = load(path)
-    rng = stream(recipe.seed, "evaluation", BEYOND)
     if recipe.TASK in NETWORKS:
         return NETWORKS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
+    rng = again(recipe)
 
     def pair(**fixed):
         return [latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)

@@ -9,9 +9,9 @@ import numpy as np
 from ..analysis import images, latent_code, latent_code_figures, regular, searches
 from ..recipes import recipe
 from ..tasks.sraven import RULES
-from ..train import load, progress_bar, stream
-from ..train.evaluation import BEYOND
+from ..train import load, progress_bar
 from . import drawing
+from .codes import again
 from .figures import CHI, MITTAL, SCHUG
 from .sheet import NEVER, Sheet, chosen
 from .table import Exhibit
@@ -52,7 +52,7 @@ class Picture(Exhibit):
         if not sheet.data:
             raise ValueError(f"{self.name} is drawn from a trained network; allowed: --fresh --plot FILE")
         run, model, parameters = load(sheet.data[0]["path"])
-        made = self.draw(run, model, parameters, stream(run.seed, "evaluation", BEYOND))
+        made = self.draw(run, model, parameters, again(run))
         made.suptitle(f"{self.title.partition(':')[0]}\n{run.name} after {sheet.data[0]['ours']:,} steps, "
                       f"{made.get_suptitle()}", fontsize=9)
         return made

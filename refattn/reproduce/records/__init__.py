@@ -87,8 +87,8 @@ def load(name) -> dict:
     if not _is_record(record):
         raise ValueError(f"{path} is no record of runs; allowed: a task, fields and runs")
     task = record["task"]
-    runs = [run | {"fields": all_fields(task, record["fields"] | run["fields"], path)} for run in record["runs"]]
-    return {**record, "runs": [{"task": task, **run} for run in runs]}
+    return {**record, "runs": [{"task": task, **run, "fields": all_fields(task, record["fields"] | run["fields"], path)}
+                               for run in record["runs"]]}
 
 
 def _is_record(x: dict) -> bool:
