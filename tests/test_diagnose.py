@@ -1,5 +1,6 @@
 """The oracle: error bars that hold, formulas that are the pages, mistakes found in the line where they were made."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from refattn import check, ops
+from refattn.attention import ablations
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import Window, windows
@@ -1238,3 +1240,87 @@ def test_what_is_transposed_in_a_forward_of_equal_sizes(words, change):
         return {"o": right(q, k, v, bias=bias, keep=keep, do=do)["o"]}
     found = check.diagnose(wrong, "softmax", dtype="float64", bias="hqk", keep="qk", sizes=EQUAL)
     assert found.named and words in str(found), found
+
+
+def summed_by_chance(dbias=True):
+    """Softmax attention whose sums are in an order of chance: a gradient of 0 is other rounding each time."""
+    rng = np.random.default_rng(0)
+
+    def kernel(q, k, v, bias, do):
+        o, saved = PAGES["softmax"].forward(q, k, v, bias=bias)
+        *gradients, of_bias = PAGES["softmax"].backward(saved, do)
+        least = np.finfo(q.dtype).eps * np.abs(gradients[2]).max()
+        return o, *gradients, of_bias + (rng.choice([-1, 1], of_bias.shape) * least if dbias else 0 * of_bias)
+    return kernel
+
+
+def test_sums_in_an_order_of_chance_agree_where_the_gradient_is_zero():
+    found = check.compare(summed_by_chance(), "softmax", bias="hq1")
+    assert found.ok, str(found)
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("seed", [18, 75, 102])
+def test_a_context_norm_in_one_pass_agrees(segments, seed):
+    def kernel(x, scale, shift, do):
+        b, t, m = x.shape
+        parts, do = (y.reshape(b, segments, t // segments, m) for y in (x, do))
+        n = parts.shape[2]
+        variance = ((parts * parts).sum(2, keepdims=True) - parts.sum(2, keepdims=True) ** 2 / n) / (n - 1)
+        r = 1 / np.sqrt(variance + 1e-8)
+        y = (parts - parts.mean(2, keepdims=True)) * r
+        dn = do * scale
+        dx = r * (dn - dn.mean(2, keepdims=True) - y * (dn * y).sum(2, keepdims=True) / (n - 1))
+        return (y * scale + shift).reshape(x.shape), dx.reshape(x.shape), (do * y).sum((0, 1, 2)), do.sum((0, 1, 2))
+    found = check.compare(kernel, f"layers/ContextNorm in {segments}", seed=seed)
+    assert found.ok, str(found)
+
+
+@pytest.mark.parametrize("mistake, words", [
+    ("biased", "the term 1 is missing"), ("epsilon", "epsilon is 1000 times what it should be"),
+    ("mean", "the term mean(dn, 'p') is missing")])
+def test_mistakes_of_a_context_norm(mistake, words):
+    def kernel(x, scale, shift, do):
+        n = x.shape[1]
+        c = x - x.mean(1, keepdims=True)
+        variance = (c * c).sum(1, keepdims=True) / (n - (mistake != "biased"))
+        r = 1 / np.sqrt(variance + (1e-5 if mistake == "epsilon" else 1e-8))
+        y, dn = c * r, do * scale
+        dx = r * (dn - (mistake != "mean") * dn.mean(1, keepdims=True) - y * (dn * y).sum(1, keepdims=True) / (n - 1))
+        return y * scale + shift, dx, (do * y).sum((0, 1)), do.sum((0, 1))
+    found = check.diagnose(kernel, "layers/ContextNorm in 1", dtype="float64")
+    assert found.named and words in str(found), found
+
+
+def test_a_nonlinearity_that_the_backward_makes_again_without_it():
+    space, source = dict(vars(ablations)), inspect.getsource(ablations.ablation_backward)
+    assert source.count("phi_backward(z2, dg), phi(z)") == 1
+    exec(source.replace("phi_backward(z2, dg), phi(z)", "phi_backward(z2, dg), z"), space)
+
+    def kernel(q, k, v, wv2, do):
+        o, saved = PAGES["hyla_deep"].forward(q, k, v, wv2)
+        return o, *(x for x in space["ablation_backward"](saved, do) if x is not None)
+    found = check.diagnose(kernel, "hyla_deep")
+    assert found.named and found.lines[0] == "backward (8)", found
+
+
+@pytest.mark.parametrize("factor, words", [(1.7, "dk and dv: 1.7 times what they should be"), (
+    2**-7, "dk and dv: 0.007812 times what they should be")])
+def test_some_gradients_that_are_off_by_one_factor(factor, words):
+    def kernel(q, k, v, do):
+        o, saved = PAGES["softmax"].forward(q, k, v)
+        dq, dk, dv, _ = PAGES["softmax"].backward(saved, do)
+        return o, dq, q.dtype.type(factor) * dk, q.dtype.type(factor) * dv
+    found = check.diagnose(kernel, "softmax")
+    assert found.named and found.sentences == (words,) and found.lines == ("backward (4)", "backward (1)"), found
+
+
+def test_what_the_nearest_mistake_leaves_is_said_for_all_inputs():
+    """At one sequence a bias of the next query is the reverse of it, at others it is not."""
+    def kernel(q, k, v, do):
+        o, saved = PAGES["softmax"].forward(q, k, v)
+        dq, dk, dv, _ = PAGES["softmax"].backward(saved, do)
+        return o, dq * (1 if len(q) == 1 else -2) + (0.5 if len(q) == 1 else 0.1), dk, dv
+    found = check.diagnose(kernel, "softmax")
+    left = [int(x) for x in re.findall(r"leaves (\d+)% of the error", str(found))]
+    assert not found.named and left and min(left) > 20, found

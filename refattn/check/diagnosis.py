@@ -128,7 +128,24 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
         words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
         return Diagnosis(worst.comparison, verdict, tuple(lines), (words,), True, max(fit for _, fit in given.values()))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
-    return diagnosed(searches, worst, verdict, names)
+    found = diagnosed(searches, worst, verdict, names)
+    if part and not found.named and (off := off_by_one_factor(asked, names)):
+        lines = [f"backward ({x.tag})" for of in forms[:1] for x in of.lines if x.part and x.name in off[0]]
+        return found._replace(sentences=off[1:2], lines=tuple(dict.fromkeys(lines)), named=True, fit=off[2])
+    return found
+
+
+def off_by_one_factor(asked, names) -> tuple:
+    """(wrong gradients, what is said, error in error bars) where they are the right ones times one number; else ()."""
+    wrong = [n for n in names if any(n in a.wrong for a in asked.values())]
+    every = [(a.theirs[n], a.ours[n], a.bars[n]) for n in wrong for a in asked.values() if n in a.theirs]
+    x, y, bars = (np.concatenate([each.ravel() for each in several]) for several in zip(*every, strict=True))
+    if not np.isfinite(x).all():
+        return ()
+    factor = (x @ y) / ((y @ y) or 1)
+    fit = (abs(x - factor * y) / np.maximum(bars * max(1, abs(factor)), 1e-300)).max()
+    said = f"{' and '.join(wrong)}: {factor:.4g} times what they should be"
+    return (wrong, said, float(fit)) if fit <= 1 else ()
 
 
 def exchanged(asked, names) -> dict:
@@ -213,7 +230,7 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         first = [m.line for x, _, m in close[:1] if x > LIKE and not sure] + explain
         tags = list(dict.fromkeys(line.tag for line in first))[:3]
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
-        like = {tag: nearest(*c) for tag, c in near.items() if c}
+        like = {tag: nearest(searches, *c) for tag, c in near.items() if c}
         passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
         words = [(line, f"another {line.name} would explain it"
                   + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
@@ -224,13 +241,15 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
     if not close or close[0][0] < LIKE:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
-    words = [(c[2].line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {nearest(*c)}") for c in top]
+    words = [(c[2].line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {nearest(searches, *c)}") for c in top]
     return report(searches[0], worst, verdict, [*words, *said])
 
 
-def nearest(cosine, factor, m) -> str:
+def nearest(searches, cosine, factor, m) -> str:
     """A mistake that changes the answers in a similar way: how much more of it there is, and what it leaves."""
-    return f"{m.words}, {factor:.3g} times as much, which leaves {max(0, 1 - cosine**2) ** 0.5:.0%} of the error"
+    leaves = max(s.leaves(m, factor) for s in searches if any(m is c[2] for c in s.close))
+    said = f"{m.words}, " if factor > 0 else f"the reverse of {m.words}, "
+    return f"{said}{abs(factor):.3g} times as much, which leaves {leaves:.0%} of the error"
 
 
 def pattern(answer, n) -> str:

@@ -136,10 +136,11 @@ def _layer(name, fused):
         return None
     words = f"{kind}.forward", f"{kind}.backward"
     axes = {name: axes for name, axes, *_ in layout(layer.parameters())}
-    if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward"):
+    if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward", "ContextNorm"):
         text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.replace("{phi}", ahead).replace("{slope}", slope)
+        text = text.replace("{segments}", str(getattr(layer, "segments", 1)))
         return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
     pads, of = "pad" in axes, None
     if kind == "MultiHead":
@@ -217,6 +218,11 @@ def inverse(x):
     return 1 / np.where(x == 0, 1, x)
 
 
+def parts(x, segments):
+    """(b, t, m) in equal parts of the positions."""
+    return x.reshape(x.shape[0], segments, -1, x.shape[2])
+
+
 def erf_of(x):
     """erf(x), of a complex step too."""
     if np.iscomplexobj(x):
@@ -225,7 +231,8 @@ def erf_of(x):
 
 
 KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
-         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf_of}
+         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf_of,
+         "parts": parts, "whole": lambda x, like: x.reshape(like.shape)}
 
 
 def start(of: Formulas, inputs) -> dict:

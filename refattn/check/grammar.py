@@ -144,7 +144,7 @@ def interchanged(of, part, texts, sizes):
 def misread(of, part, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
-    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at"):
+    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at", "x", "context"):
         said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
         letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")

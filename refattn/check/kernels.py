@@ -38,6 +38,7 @@ __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 
 OPTIONS = "bias", "keep", "dropout"
 FURTHER = 8                    # draws of a row among which each option is looked for
+ATOMIC = 32                    # units of the largest entry by which sums in an order of chance may differ
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
 
 
@@ -246,9 +247,11 @@ class Call:
     def twice(self, inputs) -> list[tuple[dict, dict]]:
         """(inputs, results) of the first call, and those of a second one unless they are the same bit for bit."""
         (_, first), (_, second) = found = [self(inputs), self(inputs)]
+        size = {n: np.abs(x[np.isfinite(x)]).max(initial=0) for n, x in first.items()}
+        chance = ATOMIC * UNIT[self.dtype] * max(size.values(), default=0)      # all that there is of a gradient of 0
         for n, x in first.items():
-            y, size = second[n], np.abs(x[np.isfinite(x)]).max(initial=0)
-            if x.shape != y.shape or not np.allclose(x, y, 0.01, 0.01 * size, equal_nan=True):
+            y = second[n]
+            if x.shape != y.shape or not np.allclose(x, y, 0.01, max(0.01 * size[n], chance), equal_nan=True):
                 raise ValueError(f"theirs answers differently when asked again with the same inputs: {n}")
         return found[:1] if all(np.array_equal(x, second[n], equal_nan=True) for n, x in first.items()) else found
 

@@ -10,9 +10,7 @@ from .changes import OPTIONS
 from .formulas import start
 from .grammar import mutants, scaled
 from .running import FUNCTIONS, Runner
-from .upstream import ABSURD, first_lines
-
-FAR = 1e100                    # error bars; the square of more would overflow
+from .upstream import ABSURD, FAR, first_lines
 
 
 class Search:
@@ -32,10 +30,7 @@ class Search:
         self.mask = "the causal mask" if own else "keep"        # what the kernel's author calls it
         given = {n for inputs in seen.values() for n in inputs} | ({"keep"} if "state" in of.letters else set())
         self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
-        a = self.asked[self.first]
-        # of a gradient that is zero but for rounding what is allowed of it
-        self.scale = {n: max(np.abs(x).max(), np.median(a.bars[n])) or 1.0 for n, x in a.ours.items()}
-        self.difference = self.flat(a, a.theirs)
+        self.difference = self.flat(self.asked[self.first], self.asked[self.first].theirs)
         self.apart_by = np.linalg.norm(self.difference)
 
     def wrong(self, a) -> set:
@@ -44,9 +39,20 @@ class Search:
 
     def flat(self, a, results):
         """How far results are from the page, every array relative to its largest entry, in one vector."""
-        x = np.concatenate([((results[n] - a.ours[n]) / self.scale[n]).ravel() for n in self.names
+        # of a gradient that is zero but for rounding what is allowed of it
+        scale = {n: max(np.abs(a.ours[n]).max(), np.median(a.bars[n])) or 1.0 for n in a.ours}
+        x = np.concatenate([((results[n] - a.ours[n]) / scale[n]).ravel() for n in self.names
                             if n in a.theirs and np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
         return np.where(np.isfinite(x), x, 0)
+
+    def leaves(self, m, factor) -> float:
+        """The part of the error that so much of a mistake leaves, at most, over the probes where something is wrong."""
+        parts = []
+        for p, a in self.asked.items():
+            off, made = self.flat(a, a.theirs), self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
+            made = self.flat(a, a.ours | made)
+            parts += [np.linalg.norm(off - factor * made) / np.linalg.norm(off)] if self.wrong(a) else []
+        return float(max(parts))
 
     def found(self, p, env, only=()) -> dict:
         """The compared results, or `only` some of them, in the shapes that the kernel's have."""

@@ -13,6 +13,7 @@ from .running import Runner, code_of
 
 LARGEST = 400                  # entries of a value that is searched for
 STEPS = 20
+FAR = 1e100                    # error bars; the square of more would overflow
 ABSURD = 1e6                   # a value so large explains what it hides: inputs are of order 1
 VALUE = code_of("VALUE")
 
@@ -104,7 +105,7 @@ def solved(results, target, bar, value) -> str | None:
         for damping in (0, *np.geomspace(1e-8, 1, 9)):
             move = ((off @ u) * size / (size**2 + damping * top**2)) @ v
             there = (target - results(value + move)[0]) / bar
-            if np.linalg.norm(there) < 0.9 * np.linalg.norm(off):
+            if np.abs(there).max() < FAR and np.linalg.norm(there) < 0.9 * np.linalg.norm(off):
                 break
         else:
             return None

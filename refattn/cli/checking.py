@@ -5,6 +5,8 @@ import os
 import runpy
 import sys
 from inspect import signature
+from operator import attrgetter
+from types import SimpleNamespace
 
 from ..refusals import choices
 from .comparison import wrapped
@@ -35,12 +37,20 @@ def function(text: str):
     if not (module and colon and name):
         raise Usage(f"MODULE:FUNCTION is {text!r}; allowed: a module, a colon and a name, such as mine:kernel")
     found = defined(module)
-    if not callable(found.get(name)):
+    forward, backward = (named(found, x) for x in (name, f"{name}_backward"))
+    if not callable(forward):
         raise Usage(f"{module!r} has no function {name!r}{choices(name, [n for n in found if callable(found[n])])}")
-    backward = found.get(f"{name}_backward")
     pair = callable(backward) and not any(x.name == "do" or x.kind is x.VAR_KEYWORD
-                                          for x in signature(found[name]).parameters.values())
-    return together(found[name], backward) if pair else found[name]
+                                          for x in signature(forward).parameters.values())
+    return together(forward, backward) if pair else forward
+
+
+def named(found: dict, name: str):
+    """What a name leads to, or a dotted one such as that of a method; None where nothing has it."""
+    try:
+        return attrgetter(name)(SimpleNamespace(**found))
+    except AttributeError:
+        return None
 
 
 def together(forward, backward, **settings):
