@@ -57,12 +57,10 @@ def decoding(name, layer, naive) -> Case:
     """The row of a layer whose loops are naive(p, x, context=, bias=, keep=)."""
     def loops(given):
         p, x = view(given["parameters"], layer.parameters()), given["x"]
-        y = naive(p, x, bias=given["bias"], keep=given["keep"] & pairs(lambda q, k: k <= q, 7, 7))
-        found = [y[:, now] for now in PIECES]
+        found = [naive(p, x, bias=given["bias"], keep=given["keep"] & pairs(lambda q, k: k <= q, 7, 7))]
         if getattr(layer, "position", None) is None:
-            y = naive(p, x, context=given["context"])
-            found += [y[:, now] for now in PIECES]
-        return tuple(found)
+            found.append(naive(p, x, context=given["context"]))
+        return tuple(y[:, now] for y in found for now in PIECES)
 
     return Case(f"decoding/{name}", "common practice", "attention/kept.py", partial(decoding_inputs, layer=layer),
                 partial(decoded, layer), None, loops)

@@ -5,6 +5,12 @@ import numpy as np
 from .arguments import exact
 
 
+def weighted_mean(loss_of, shape, weight):
+    """sum_n w_n loss_n / sum_n w_n over all places n of a shape, with loss_n = loss_of(n); weight None is all 1."""
+    weight = np.ones(shape) if weight is None else exact(weight)
+    return sum(weight[n] * loss_of(n) for n in np.ndindex(shape)) / sum(weight.flat)
+
+
 def mse(y, target):
     """mean of (y_n - target_n)^2 over all entries n.  Shapes: y (...), target (...), returns a number.
 
@@ -37,13 +43,11 @@ def sigmoid_mse(logits, target, weight=None):
     0.125
     """
     logits, target = exact(logits), exact(target)
-    weight = np.ones(logits.shape[:-1]) if weight is None else exact(weight)
-    loss = 0.0
-    for n in np.ndindex(weight.shape):
-        for c in range(logits.shape[-1]):
-            gap = 1 / (1 + np.exp(-logits[n][c])) - target[n][c]
-            loss += weight[n] * gap ** 2 / logits.shape[-1]
-    return loss / sum(weight.flat)
+
+    def mse_of(n):
+        return sum((1 / (1 + np.exp(-x)) - y) ** 2 for x, y in zip(logits[n], target[n], strict=True)) / len(logits[n])
+
+    return weighted_mean(mse_of, logits.shape[:-1], weight)
 
 
 def cross_entropy(logits, target, weight=None):
@@ -58,13 +62,12 @@ def cross_entropy(logits, target, weight=None):
     2.0
     """
     logits, target = exact(logits), np.asarray(target)
-    weight = np.ones(target.shape) if weight is None else exact(weight)
-    loss = 0.0
-    for n in np.ndindex(target.shape):
+
+    def ce_of(n):
         top = max(value.real for value in logits[n])
-        ce = np.log(sum(np.exp(value - top) for value in logits[n])) + top - logits[n][target[n]]
-        loss += weight[n] * ce
-    return loss / sum(weight.flat)
+        return np.log(sum(np.exp(value - top) for value in logits[n])) + top - logits[n][target[n]]
+
+    return weighted_mean(ce_of, target.shape, weight)
 
 
 def binary_cross_entropy(logits, target, weight=None):
@@ -76,9 +79,9 @@ def binary_cross_entropy(logits, target, weight=None):
     1.333333333333
     """
     logits, target = exact(logits), exact(target)
-    weight = np.ones(logits.shape) if weight is None else exact(weight)
-    loss = 0.0
-    for n in np.ndindex(logits.shape):
+
+    def bce_of(n):
         p = 1 / (1 + np.exp(-logits[n]))
-        loss += weight[n] * (-target[n] * np.log(p) - (1 - target[n]) * np.log(1 - p))
-    return loss / sum(weight.flat)
+        return -target[n] * np.log(p) - (1 - target[n]) * np.log(1 - p)
+
+    return weighted_mean(bce_of, logits.shape, weight)
