@@ -9,7 +9,7 @@ from ...recipes.multitask_images import COLUMNS
 from ...tasks.esbn import TASKS
 from ..language import CORPORA
 from ..published import TABLE_6
-from .evidence import Comparison, Computed, Exact, Side, Statement, sides, text
+from .evidence import Comparison, Computed, Exact, Side, Statement, sides, statements, text
 
 OURS = (("compositional", "softmax"),)
 QUICK, CODES = ("contextual_retrieval_quick",), ("contextual_retrieval_codes",)
@@ -93,7 +93,6 @@ def products_apart(left_out=()) -> float:
 CLEVR = tuple(pair for kind in ("unary", "binary", "ternary") for pair in sides(OURS, "chosen", kind, width=32))
 FOUR = tuple(pair for name in COLUMNS for pair in sides(OURS, "test", name, first="shapes"))
 
-HELD_OUT = "Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figures 3, 9"
 STATEMENTS = (
     Statement("Multi-head attention is one rigid pairing of searches and retrievals", "C, sections 2.2, 2.3, eq. 6",
               Exact("outputs", (
@@ -104,18 +103,18 @@ STATEMENTS = (
         ("linear_scoring_cannot_see_the_query",), refutes=True),
               quote="Multi-Layer Perceptron (MLP) that takes the retrieval query and key as input and outputs the "
                     "retrieval attention score"),
-    Statement(*HELD_OUT, released("held-out loss, beside 4 heads", "held_out", True), quote=CONSISTENTLY),
-    Statement(*HELD_OUT, retrieval("held-out loss, beside 4 heads, seeds from 10 on", "held_out", True)),
-    Statement(*HELD_OUT, retrieval("held-out loss, beside 4 heads, earlier seeds, Haswell kernels", "held_out",
-                                   True)._replace(records=("contextual_retrieval_separation",))),
+    *statements("Compositional attention is better on held-out pairings", "C, section 4.1, table 6, figures 3, 9",
+                released("held-out loss, beside 4 heads", "held_out", True),
+                retrieval("held-out loss, beside 4 heads, seeds from 10 on", "held_out", True),
+                retrieval("held-out loss, beside 4 heads, earlier seeds, Haswell kernels", "held_out", True)._replace(
+                    records=("contextual_retrieval_separation",)), quote=CONSISTENTLY),
     Statement("Compositional attention generalises better, training loss being equal", "C, section 4.1", retrieval(
         "held-out loss where the training loss first is 0.57", "held_out", True, ("train.loss", 0.57)),
               quote="compositional attention is dynamically specializing over value retrievals, allowing for better "
                     "generalization on unseen value combinations in the OoD setup"),
-    Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
-              released("loss, beside 4 heads", "train", False), quote=CONSISTENTLY),
-    Statement("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
-              retrieval("loss, beside 4 heads", "train", False)),
+    *statements("Compositional attention is better in-distribution", "C, section 4.1, table 6, figure 8",
+                released("loss, beside 4 heads", "train", False), retrieval("loss, beside 4 heads", "train", False),
+                quote=CONSISTENTLY),
     Statement("Compositional attention is ahead at half of the steps", "C, appendix C.1, figure 10", retrieval(
         "training loss at half of the steps", "train", False, ("step", 2500)),
               quote="Compositional Attention not only converges faster but also does better in low-data regime"),
@@ -169,12 +168,11 @@ STATEMENTS = (
         scan(("linear", 1), ("linear", 2)), ("scan_10000",), "fifth", seen=True),
               quote="outperforms the multi-head attention baseline not only across different number of retrievals but "
                     "also on the MLP"),
-    *(Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", text(
-        OURS[0], unit, ", no layers shared"),
-                quote="our proposed attention mechanism not only outperforms the baseline but also converges faster")
-      for unit in CORPORA),
-    Statement("Compositional attention predicts text better", "C, section 4.7, figure 7", text(
-        OURS[0], "words", ", one block again and again, as the paper's", record="text_shared", shared=True)),
+    *statements("Compositional attention predicts text better", "C, section 4.7, figure 7",
+                *(text(OURS[0], unit, ", no layers shared") for unit in CORPORA),
+                text(OURS[0], "words", ", one block again and again, as the paper's", record="text_shared",
+                     shared=True),
+                quote="our proposed attention mechanism not only outperforms the baseline but also converges faster"),
     Statement("Compared models have parameters within about 5 %", "C, appendix B.5", Computed(
         "largest difference of the cells of table 6, between compositional attention and 4 heads", parameters_apart,
         0.05),

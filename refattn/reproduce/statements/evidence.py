@@ -99,6 +99,11 @@ class Statement(NamedTuple):
         return self.source[0]
 
 
+def statements(words, source, *evidence, quote=None) -> tuple:
+    """One for each evidence that the same words are held against."""
+    return tuple(Statement(words, source, each, quote=quote) for each in evidence)
+
+
 def sides(pairs, split, metric, at=None, **fields) -> tuple:
     """Pairs of Sides from pairs of variants, all with these other fields."""
     return tuple(tuple(Side({"attention": name, **fields}, split, metric, at) for name in pair) for pair in pairs)

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from ..language import CORPORA
-from .evidence import Comparison, Counted, Exact, Side, Statement, sides, text
+from .evidence import Comparison, Counted, Exact, Side, Statement, sides, statements, text
 
 RUN = {"experts": 0}                                     # without a mixture of experts
 LARGE = {"steps": 12_000, "layers": 4, "width": 64, "hidden": 128, "heads": 8}              # SRAVEN at quick scale
@@ -42,7 +42,7 @@ def again(other: str) -> Statement:
 def table_a1(words: str, source: str, *pairs, quote: str) -> tuple:
     """The statement held against runs of all the released code's steps, and against ones of 6 % of them."""
     released, short = (sides(pairs, "held_out", "r2_per_task", **fields) for fields in (RELEASED, RUN))
-    return Statement(words, source, long(released), quote=quote), Statement(words, source, logic(SHORT, short))
+    return statements(words, source, long(released), logic(SHORT, short), quote=quote)
 
 
 def unstarred(statements) -> tuple:

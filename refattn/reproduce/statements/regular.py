@@ -1,7 +1,7 @@
 """What *Transformer Working Memory …* (R, RegularGPT) says, and what it is held against."""
 
 from ...analysis.regular import pairs
-from .evidence import Comparison, Computed, Exact, Side, Statement
+from .evidence import Comparison, Computed, Exact, Side, Statement, statements
 
 GPT, XL = "sliding_dilated", "transformer_xl"
 PARITY = {"language": "parity", "attention": GPT, "chunk": 2, "layers": 5, "width": 64, "heads": 8, "train_length": 40,
@@ -51,14 +51,13 @@ def text(measured, *rises, beside=(), **more) -> Comparison:
 
 def clusters(language: str, maps: str) -> tuple:
     """Whether the outputs of all levels are one cluster for each map of words, and how many clusters there are."""
-    said = f"Layer outputs cluster by the automaton's maps: {maps}", "R, section 7.3, figure 3"
-    return (Statement(*said, read("purity minus that of the same network untrained, words of 500", language,
-                                  "layer outputs", (("purity", "untrained purity"),)),
-                      quote="PARITY has 2 clusters and Cycle Navigation has 5 clusters"),
-            Statement(*said, read(
-                "share of words in which the number of clusters, chosen by silhouette from 2 to 10, is that of the "
-                "maps, minus that of the untrained network", language, "layer outputs",
-                (("count", "untrained count"),))))
+    return statements(
+        f"Layer outputs cluster by the automaton's maps: {maps}", "R, section 7.3, figure 3",
+        read("purity minus that of the same network untrained, words of 500", language, "layer outputs",
+             (("purity", "untrained purity"),)),
+        read("share of words in which the number of clusters, chosen by silhouette from 2 to 10, is that of the maps, "
+             "minus that of the untrained network", language, "layer outputs", (("count", "untrained count"),)),
+        quote="PARITY has 2 clusters and Cycle Navigation has 5 clusters")
 
 
 STATEMENTS = (
@@ -87,12 +86,12 @@ STATEMENTS = (
         "accuracy at 11 to 100 symbols of Even Pairs, the same within 0.02, of seeds in which both learned the trained "
         "lengths", {**PAIRS, "attention": GPT}, {**PAIRS, "attention": "rnn", "states": 64},
         records=("regular_languages_short",), given=LEARNED, margin=0.02), quote=AS_AN_RNN),
-    Statement("A chunk of 3 makes PARITY harder than one of 2", "R, section 5.3, table 1", languages(
-        "accuracy at 41 to 500 symbols of PARITY, 2,000 steps", PARITY, CHUNK_3),
-              quote="Increasing C is likely to increase the task difficulty by composing more state transitions at "
-                    "once"),
-    Statement("A chunk of 3 makes PARITY harder than one of 2", "R, section 5.3, table 1", languages(
-        "the same, of seeds in which both learned the trained lengths", PARITY, CHUNK_3, given=LEARNED)),
+    *statements("A chunk of 3 makes PARITY harder than one of 2", "R, section 5.3, table 1",
+                languages("accuracy at 41 to 500 symbols of PARITY, 2,000 steps", PARITY, CHUNK_3),
+                languages("the same, of seeds in which both learned the trained lengths", PARITY, CHUNK_3,
+                          given=LEARNED),
+                quote="Increasing C is likely to increase the task difficulty by composing more state transitions at "
+                      "once"),
     *(Statement("RegularGPT is cheaper than L layers of attention where K < 3.11 L", "R, section 3.4", Computed(
         f"pairs of query and key at T = 512, C = 128, K = 5 of those of two layers, whole levels; {words}", ratio, 1.0),
                 quote="as long as K < 3L, our model is likely to be more efficient than a vanilla Transformer")
