@@ -33,6 +33,7 @@ from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.train import compare, evaluate, fit, runs
 from refattn.verification import theorems
+from refattn.verification.cases import CASES
 from tests import strict_cupy
 from tests.tiny import FLAGS, final, tiny
 
@@ -764,6 +765,8 @@ def test_list_names_everything_with_its_file(capsys):
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {"variants", "tasks", "recipes", "theorems", "checked"}
     assert "layers/MultiHead hyla;" in said and "models/" in said
+    rng, known = np.random.default_rng(0), {row["name"] for row in document["checked"]}
+    assert known == {case.name for case in CASES if not isinstance(case.forward(case.make(rng))[0], tuple)}
     for rows in document.values():
         assert all((ROOT / row["file"]).exists() for row in rows)
 

@@ -810,6 +810,20 @@ def test_every_gradient_is_held_against_the_kernel_s_own_forward(name):
     assert found.verdict == "forward differs, and your gradients are not those of your forward"
 
 
+def test_tokens_that_the_gradients_of_all_maps_misread():
+    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+
+    def kernel(**inputs):
+        found = right(**inputs)
+        keep = np.arange(len(inputs["do"])) < 1                 # what the others give is nothing
+        alone = inputs | {"do": inputs["do"] * keep[:, None, None]}
+        found["dwq"], found["dwk"], found["dwv"] = (right(**alone)[n] for n in ("dwq", "dwk", "dwv"))
+        return found
+    found = check.diagnose(kernel, "layers/MultiHead softmax")
+    assert found.named and "tokens are read wrongly over b: only the first" in found.sentences[0], found
+    assert found.lines[0] == "backward (in)", found
+
+
 def test_a_mistake_explains_every_wrong_output_or_has_no_name():
     right = own(Call(None, "linear_state", "float64"))
 

@@ -77,11 +77,13 @@ def test_a_file_may_import_its_neighbour_and_have_any_function(tmp_path, capsys)
     path.write_text("import sys; sys.path.insert(0, 'own'); import my_neighbour\n"
                     "def kernel(q, k, v, do):\n    import my_late_neighbour\n"
                     "    return my_late_neighbour.softmax(q, k, v)[0]\n"
-                    "def wrong(q, k, v, do):\n    return -kernel(q, k, v, do)\n", encoding="utf-8")
+                    "def wrong(q, k, v, do):\n    return -kernel(q, k, v, do)\n"
+                    "class mine:\n    forward = staticmethod(kernel)\n", encoding="utf-8")
     before = [*sys.path]
-    for name, status in ("", 0), (":kernel", 0), (":wrong", 1):
+    for name, status in ("", 0), (":kernel", 0), (":wrong", 1), (":mine.forward", 0):
         assert main(["check", f"{path}{name}", "--as", "softmax"]) == status, capsys.readouterr().err
         assert sys.path == before
+    assert main(["check", f"{path}:mine.backward", "--as", "softmax"]) == 2
     assert main(["check", f"{path}:wronk", "--as", "softmax"]) == 2
     assert "mine.py' has no function 'wronk', did you mean wrong?" in capsys.readouterr().err
 

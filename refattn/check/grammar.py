@@ -66,6 +66,7 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
         yield from badly_scaled(of, part, texts)
         yield from interchanged(of, part, texts, sizes)
     yield from misread(of, part, texts, sizes, costs)
+    yield from misread_tokens(of, part, texts, sizes, costs)
 
 
 def of_one_line(of, i, texts, sizes, costs):
@@ -144,7 +145,7 @@ def interchanged(of, part, texts, sizes):
 def misread(of, part, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
-    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at", "x", "context"):
+    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at"):
         said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
         letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
@@ -175,6 +176,16 @@ def misread(of, part, texts, sizes, costs):
             first = next((i for i in uses if "reach" in of.lines[i].text and "edge" in new), uses[0])
             if len(codes) > 1 or cost <= 0:
                 yield Mutant(of.lines[first], words, cost + 1, codes)
+
+
+def misread_tokens(of, part, texts, sizes, costs):
+    """A layer's tokens, and those of its context, that are read wrongly in every line."""
+    uses = [i for i, line in enumerate(of.lines) if line.part == part and re.search(r"\b(x|context)\b", texts[i])]
+    for i, letter in enumerate("bqm") if "context" in of.letters and 2 in costs else ():
+        for how in ways(sizes.get(letter, 1)):
+            names = {x: f"along({x}, {i}, {how!r})" for x in ("x", "context")}
+            yield Mutant(of.lines[uses[0]], f"tokens are read wrongly over {letter}: {how}", 2,
+                         {j: renamed(texts[j], names) for j in uses})
 
 
 def renamed(text, names):
