@@ -767,6 +767,9 @@ def test_list_names_everything_with_its_file(capsys):
     assert "layers/MultiHead hyla;" in said and "models/" in said
     rng, known = np.random.default_rng(0), {row["name"] for row in document["checked"]}
     assert known == {case.name for case in CASES if not isinstance(case.forward(case.make(rng))[0], tuple)}
+    for name, kind in recipes.RECIPES.items():
+        scales = [f"{row['scale']} {row['steps']}" for row in document["recipes"] if row["name"] == name]
+        assert [each.split()[0] for each in scales] == list(kind.SCALES) and f" {'; '.join(scales)} " in said
     for rows in document.values():
         assert all((ROOT / row["file"]).exists() for row in rows)
 

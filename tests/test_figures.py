@@ -318,6 +318,10 @@ def test_members_of_d3_lead_by_their_margin(tmp_path):
     assert set(found["member margin"]) == {"16", "32", "64", "128", "256", "512"}
     for length, lead in found["member margin"].items():
         assert abs(lead - found["float64 member margin"][length]) < 1e-4
+    run, model, p = load(tmp_path / "run")
+    p.readout.b += [-1, 2]
+    for length, lead in codes.margins(run, model, p).items():
+        assert abs(lead - found["member margin"][length] - 3) < 1e-4
 
 
 def test_pairings_of_contextual_retrieval_are_read(tmp_path):
