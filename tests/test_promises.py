@@ -1,6 +1,6 @@
 """Promises of docstrings that somebody found broken who tried them without a look at the code or at the tests."""
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +30,7 @@ from refattn.tasks.natural_images import load
 from refattn.tasks.sraven import Sraven
 from refattn.train.groups import check as check_workers
 from refattn.train.writing import drawn
+from refattn.verification.cases import CASES
 from refattn.verification.theorems.statement import filled
 from tests.refusals import refused
 
@@ -145,6 +146,25 @@ def test_integers_of_numpy_are_integers():
     check_workers(np.int64(2), "cpu")
     assert Esbn("rmts", np.int64(50)).size("train") == Esbn("rmts", 50).size("train")
     assert slopes(np.int64(4)).tolist() == slopes(4).tolist()
+
+
+WRONG = {int: (1.5, -1, True), bool: (2, "yes"), float: (-1.0, np.nan, "x"), str: ("nonsense", None)}
+
+
+def settings(layer):
+    """(layer, name, value) of a layer and of those that it is made of."""
+    for f in fields(layer):
+        value = getattr(layer, f.name)
+        yield from settings(value) if is_dataclass(value) else [(layer, f.name, value)]
+
+
+def test_every_setting_of_a_layer_is_checked_when_it_is_made():
+    seen = {setting for case in CASES if case.layer is not None for setting in settings(case.layer)}
+    assert {"RelationNetwork", "RegularGPT", "MultiHead"} < {type(layer).__name__ for layer, _, _ in seen}
+    for layer, name, value in seen:
+        for wrong in WRONG.get(type(value), ()):
+            with pytest.raises(ValueError, match="allowed: "):
+                replace(layer, **{name: wrong})
 
 
 def test_a_network_with_a_reset_reads_slices_only():
