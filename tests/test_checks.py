@@ -12,10 +12,11 @@ from refattn.attention import AXES, VARIANTS
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.value_scores import SCORINGS
-from refattn.verification import strategies
+from refattn.verification import plain_formulas, strategies
 from refattn.verification.cases import CASES, ROUTINES, find
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import FORMS, shape
+from refattn.verification.runs_of_cases import copied, passes
 from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
 
@@ -44,6 +45,16 @@ def test_case_under_the_rules_of_cupy(case):
     for name in filter(lambda name: check.applies(name, on_cupy), ("array_module", "untouched", "dtype", "derivative")):
         for seed in range(2):
             assert check.run(name, on_cupy, np.random.default_rng(seed)) is not None
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.file == "ops.py"], ids=lambda case: case.name)
+def test_plain_formulas_give_what_the_tuned_functions_give(case):
+    """Else float32 would be judged against a formula that is off by far."""
+    inputs = case.make(np.random.default_rng(0))
+    tuned = passes(case, inputs, np.random.default_rng(1))
+    plain = passes(plain_formulas.package().verification.cases.find(case.name), inputs, dy=tuned.dy)
+    for ours, theirs in zip(*(copied((run.y, run.gradients)) for run in (tuned, plain)), strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-12, atol=1e-12)
 
 
 LAYERS = {name: MultiHead(8, 2, 3, variant=name) for name in VARIANTS}
