@@ -21,7 +21,7 @@ from refattn.check.diagnosis import answers
 from refattn.check.formulas import OPERATIONS, erf_of, formulas, start
 from refattn.check.kernels import Call
 from refattn.check.probing import consistent
-from refattn.check.running import FUNCTIONS, Runner
+from refattn.check.running import FUNCTIONS, Runner, along, ways
 from refattn.check.subjects import drawn, subject
 from refattn.contract import contract as dot
 from refattn.layers.convolution import patches
@@ -174,6 +174,21 @@ def test_a_complex_step_of_erf_is_its_slope():
     x = np.linspace(-3, 3, 13)                              # by which lines are asked whether they would explain it
     np.testing.assert_allclose(erf_of(x + 1e-30j).imag / 1e-30, 2 / np.pi**0.5 * np.exp(-x * x), rtol=1e-12)
     np.testing.assert_array_equal(erf_of(x + 1e-30j).real, erf_of(x))
+
+
+HANDLED = {"the first for all": "11111", "shifted by one": "23455", "shifted back by one": "11234", "mean": "33333",
+           "rolled by one": "51234", "rolled back by one": "23451", "reversed": "54321", "only the first": "10000",
+           "the first missing": "02345", "the last missing": "12340", "only the last": "00005",
+           "the first tile missing, of 2": "00345", "only the first tile, of 2": "12000",
+           "the last tile missing, of 3": "12300", "only the last tile, of 3": "00045",
+           "the partial tile missing, of 4": "12340"}
+
+
+def test_an_axis_is_handled_as_the_words_say():
+    assert {how.rstrip(" 234") for how in ways(5)} == {how.rstrip(" 234") for how in HANDLED} | {"sum"}
+    for how, digits in HANDLED.items():
+        assert along(np.arange(1, 6), 0, how).tolist() == [*map(int, digits)], how
+    assert along(np.arange(1, 5), 0, "the partial tile missing, of 2").tolist() == [1, 2, 3, 4]
 
 
 # ----------------------------------------------------------------------------------------------------------- diagnosis

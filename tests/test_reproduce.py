@@ -82,6 +82,18 @@ def test_paper_rows_are_those_of_the_paper():
         assert all(len(row.paper) == len(table.columns) for row in table.rows)
 
 
+# Of all numbers of a table, as it was last compared with its paper
+SUMS = {"FIGURE_7": 78.7, "SORT_OF_CLEVR": 8022.01, "TABLE_1": 184.717, "TABLE_2": 29.728, "TABLE_2_OF_C": 1764.9,
+        "TABLE_3": 5919.45, "TABLE_3_OF_C": 392.1, "TABLE_4": 22.91, "TABLE_6": 2544.85, "TABLE_A1": 124.6033,
+        "TABLE_A2": 40.0729}
+
+
+def test_figures_of_the_papers_are_as_they_were_compared():
+    """A number that is changed by mistake changes its table's sum; after a change that is meant, compare the table."""
+    tables = {name: repr(getattr(published, name)) for name in published.__all__ if re.match("TABLE|FIGURE|SORT", name)}
+    assert {name: round(sum(map(float, re.findall(r"\d+\.?\d*", text))), 4) for name, text in tables.items()} == SUMS
+
+
 def test_names_are_listed_with_the_runs_that_they_are_made_of(capsys):
     some, everything = says(capsys).out, says(capsys, "--all").out
     counts = {row["name"]: row["runs"] for row in json.loads(says(capsys, "--json").out)}

@@ -96,7 +96,7 @@ def explained(runner, i, part, env, known) -> str | None:
 
 def solved(results, target, bar, value) -> str | None:
     """What `explained` says, by Levenberg and Marquardt from this value on."""
-    off, moves = (target - results(value)[0]) / bar, 1e-30j * np.vstack([0 * value, np.eye(len(value))])
+    off, moves = (target - results(value)[0]) / bar, 1e-30j * np.eye(len(value) + 1, len(value), -1)
     for _ in range(STEPS):
         slopes = np.nan_to_num((results(value + moves)[1:].imag / 1e-30 / bar).T, posinf=0, neginf=0)   # complex step
         u, size, v = np.linalg.svd(slopes, full_matrices=False)
