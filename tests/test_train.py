@@ -580,6 +580,23 @@ def test_processes_begin_with_one_thread_and_the_environment_comes_back(monkeypa
     assert os.environ["OPENBLAS_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in os.environ
 
 
+def test_a_process_of_the_pool_ends_with_its_parent(tmp_path, monkeypatch):
+    """At once where it is idle, else by the run in it, which puts its state away first."""
+    def ended():
+        codes = []
+        monkeypatch.setattr(os, "_exit", codes.append)
+        pool._end_with_parent()
+        return codes
+    for alive in True, False:
+        monkeypatch.setattr(pool, "parent_process", lambda alive=alive: SimpleNamespace(is_alive=lambda: alive))
+        monkeypatch.setattr(multiprocessing, "parent_process", pool.parent_process)
+        assert ended() == ([] if alive else [1])
+        with pool.at_work:
+            assert not ended()
+        assert stop.Stop(file=tmp_path / "stop")() is not alive
+        assert not stop.Stop()()                            # a run that is no part of a comparison
+
+
 # --- recipes ---------------------------------------------------------------------------------------------------------
 
 def test_the_paper_scale_is_the_papers():
