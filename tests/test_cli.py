@@ -441,8 +441,8 @@ def test_a_damaged_run_is_refused_and_left_alone(damage, pieces, finished, tmp_p
     ({"metrics": {"train": {}}}, "its metrics is {'train': {}}"), ({"metrics": {"train": 1}}, "its metrics is"),
     ({"metrics": {"train": {"mse": "x"}}}, "its metrics is"), ({"seconds": "x"}, "its seconds is 'x'"),
     ({"seconds": -0.1}, "its seconds is -0.1"), ({"seconds": True}, "its seconds is True"),
-    ({"step": None}, "its step is None"), ({"fields": []}, "its fields is []"), ({"name": 3}, "its name is 3"),
-    ({"fields": {"heads": 4}}, "was written by another recipe")])
+    ({"step": None}, "its step is None"), ({"step": -1}, "its step is -1"), ({"fields": []}, "its fields is []"),
+    ({"name": 3}, "its name is 3"), ({"fields": {"heads": 4}}, "was written by another recipe")])
 def test_a_damaged_result_is_refused_and_left_alone(change, words, finished, tmp_path, capsys):
     run = tmp_path / "hyla-seed0"
     shutil.copytree(finished / "hyla-seed0", run)

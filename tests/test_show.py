@@ -105,21 +105,6 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(comparison, tmp_path, ca
     assert len(json.loads(show(capsys, out, "--json", status=1))["damaged"]) == 4
 
 
-RESULT = {"task": "fuzzy_logic", "name": "hyla", "fields": {}, "step": 0, "seconds": 0.0,
-          "metrics": {"train": {"mse": 0.5}}}
-
-
-@pytest.mark.parametrize("name, wrong", [
-    ("task", 3), ("name", None), ("fields", []), ("step", -1), ("step", 1.5), ("step", True), ("seconds", -0.5),
-    ("seconds", "1"), ("metrics", {}), ("metrics", {"train": {}}), ("metrics", {"train": {"mse": "0.5"}})])
-def test_the_wrong_entry_of_a_result_is_named(name, wrong, tmp_path):
-    (tmp_path / "result.json").write_text(json.dumps(RESULT))
-    assert runs.result(tmp_path) == RESULT
-    (tmp_path / "result.json").write_text(json.dumps({**RESULT, name: wrong}))
-    with pytest.raises(ValueError, match=rf"is no result of a run \(its {name} is "):
-        runs.result(tmp_path)
-
-
 def test_a_run_whose_text_is_not_there_is_stopped_and_not_damaged(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("a line of letters\n" * 200)
@@ -141,6 +126,7 @@ def test_runs_of_several_settings_are_several_tables(comparison, tmp_path, capsy
     said = show(capsys, tmp_path)
     assert "\nfuzzy_logic, width 8\n" in said and "\nfuzzy_logic, width 16\n" in said
     assert sum(line.startswith("attention ") for line in said.splitlines()) == 2
+    assert "fuzzy_logic\n" not in show(capsys, tmp_path / "narrow")
 
 
 @pytest.mark.parametrize(("words", "message"), [
