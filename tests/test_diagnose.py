@@ -19,6 +19,7 @@ from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_b
 from refattn.attention.windows import Window, windows
 from refattn.check.diagnosis import answers
 from refattn.check.formulas import OPERATIONS, erf_of, formulas, start
+from refattn.check.grammar import mutants
 from refattn.check.kernels import Call
 from refattn.check.probing import consistent
 from refattn.check.running import FUNCTIONS, Runner, along, ways
@@ -189,6 +190,15 @@ def test_an_axis_is_handled_as_the_words_say():
     for how, digits in HANDLED.items():
         assert along(np.arange(1, 6), 0, how).tolist() == [*map(int, digits)], how
     assert along(np.arange(1, 5), 0, "the partial tile missing, of 2").tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("page", ["softmax", "hyla", "compositional", "sliding_dilated"])
+def test_no_mistake_reads_what_is_not_made_by_then(page):
+    of = formulas(page)[0]
+    made = [line.name for line in of.lines]
+    for mistake in (m for part in (0, 1) for m in mutants(of, part, dict.fromkeys("bqkhdercw", 4))):
+        for i, code in mistake.codes.items():
+            assert not {*code.co_names} & {*made[i:]} - {*made[:i]}, mistake.words
 
 
 # ----------------------------------------------------------------------------------------------------------- diagnosis
