@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refattn import ops
 from refattn.contract import agree, contract, laid_out_like, multiply_adds, plan
 from refattn.verification.changed_source import ROOT
 
@@ -64,6 +65,13 @@ def test_laid_out_like_changes_memory_only_strip_by_strip(monkeypatch):
         found = laid_out_like(x, a)
         assert np.array_equal(found, x) and found.strides == whole.strides == (160, 8, 480)
         assert np.array_equal(laid_out_like(x[:1], a), x[:1])
+
+
+def test_scores_lie_in_memory_by_what_they_are_normalised_over():
+    q, k = np.ones((2, 3, 4, 5)), np.ones((2, 6, 4, 5))
+    for over, order in ops.MEMORY.items():
+        s = ops.scores(q, k, over=over)
+        assert s.shape == (2, 4, 3, 6) and s.transpose(["bhqk".index(x) for x in order]).flags.c_contiguous
 
 
 def test_laid_out_like_changes_memory_only():

@@ -156,6 +156,14 @@ def test_log_sum_exp_is_a_named_value():
     assert not check.compare(kernel, "softmax").ok
 
 
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+def test_what_a_dtype_may_not_hold_is_allowed_anything(dtype):
+    x = np.array([1.0, 250.0, 255.9, 256.0, 300.0])         # float16 ends at 65,504, which is 255.94 squared
+    exact, bars = rounding.bars(lambda xp: {"y": xp.asarray(x) * xp.asarray(x)}, dtype)
+    assert exact["y"].tolist() == (x * x).tolist()
+    assert np.isinf(bars["y"]).tolist() == [False, False, *[dtype == "float16"] * 3] and (bars["y"] > 0).all()
+
+
 # ----------------------------------------------------------------------------------------------------------- formulas
 
 
