@@ -27,7 +27,7 @@ __all__ = ["allowed", "arrays", "results", "rows", "write"]
 
 REVEALED = Path(__file__).with_name("revealed.json")          # made by `python -m tests.planted.revealed`
 SEED, PAIRS, PRECISIONS = 2024, 2, ("float64", "float32", "bfloat16", "float16")
-SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2, "1": 1}
+SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
 SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
     "plain": ((None, None, None), "nothing but q, k and v"),
