@@ -200,6 +200,21 @@ def test_an_axis_is_handled_as_the_words_say():
     assert along(np.arange(1, 5), 0, "the partial tile missing, of 2").tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("spec, moved, meant", [
+    ("bqhd,bkhd->bhqk", 0, "bkhd,bkhd->bhk"), ("bqhd,bkhd->bhqk", 1, "bqhd,bqhd->bhq"),
+    ("bqhd,bkhd->bhqk", 2, "bqhd,bkhd->bhkq"), ("bhqk,bkhe->bqhe", 0, "bhkq,bkhe->bqhe"),
+    ("bhqk,bkhe->bqhe", 1, "bhqk,bqhe->bqhe"), ("bhqk,bkhe->bqhe", 2, "bhqk,bkhe->bkhe")])
+def test_a_product_in_which_one_has_the_place_of_the_other(spec, moved, meant):
+    rng, size = np.random.default_rng(0), {"b": 2, "q": 3, "k": 3, "h": 4, "d": 5, "e": 6}
+    first, second, result = re.split(",|->", spec)
+    x, y = (rng.standard_normal([size[letter] for letter in letters]) for letters in (first, second))
+    expected = np.einsum(meant, x, y)
+    if len(meant.partition(">")[2]) < len(result):          # the same for every query, or for every key
+        expected = expected[:, :, None] if meant.endswith("k") else expected[..., None]
+    found = FUNCTIONS["elsewhere"](spec, x, y, moved)
+    np.testing.assert_allclose(found, np.broadcast_to(expected, [size[letter] for letter in result]), atol=1e-12)
+
+
 @pytest.mark.parametrize("page", ["softmax", "hyla", "compositional", "sliding_dilated"])
 def test_no_mistake_reads_what_is_not_made_by_then(page):
     of = formulas(page)[0]

@@ -66,6 +66,13 @@ def test_a_run_that_is_trained_right_now_is_running(comparison, capsys):
     assert show(capsys, comparison / "hyla-seed0").startswith("1 run: 1 finished\n")
 
 
+def test_without_a_lock_nobody_is_at_work(tmp_path, monkeypatch):
+    assert not runs.at_work(tmp_path)
+    monkeypatch.setattr(runs, "fcntl", None)                # as on Windows
+    with runs.locked(tmp_path):
+        assert not runs.at_work(tmp_path)
+
+
 def test_a_run_that_failed_says_why_until_it_gets_on(tmp_path, capsys):
     def poison(step, batch):
         if step == 5:
