@@ -134,7 +134,8 @@ def ablation_backward(saved, do):
         dc = contract("bqhe,bqke->bhqk", do, phi(last), order=a)                # (9)
         dg = contract("bhqk,bqhe->bqke", c, do)                 # (9)
         if knobs.code_uses == 3:
-            dz2, g = phi_backward(z2, dg), phi(z)               # (8)
+            dz2 = phi_backward(z2, dg)                          # (8)
+            g = phi(z)                                          # (5) again
             u = contract("bqke,hef->bqkhf", g, wv2)             # (6) again
             dc += contract("bqkf,bqkhf->bhqk", dz2, u)          # (7)
             du = contract("bhqk,bqkf->bqkhf", c, dz2)           # (7)

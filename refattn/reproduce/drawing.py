@@ -24,7 +24,7 @@ def looks(labels):
     parts = [label.partition(", ")[::2] for label in labels]
     fronts, backs = (list(dict.fromkeys(side)) for side in zip(*parts, strict=True))
     return [{"color": COLOURS[fronts.index(front) % len(COLOURS)], "linestyle": STYLES[backs.index(back) % len(STYLES)],
-             "marker": MARKS[backs.index(back) % len(STYLES)]} for front, back in parts]
+             "marker": MARKS[backs.index(back) % len(MARKS)]} for front, back in parts]
 
 
 def seeds(ns) -> str:

@@ -71,7 +71,7 @@ ROWS = (
     (ABLATIONS, 'dv = phi_backward(v, contract("bhqk,bqhe->bkhe", c, do))',
      'dv = contract("bhqk,bqhe->bkhe", c, do)',
      "the gradient passes the values' nonlinearity as if it were not there"),
-    (ABLATIONS, "phi_backward(z2, dg), phi(z)", "phi_backward(z, dg), phi(z)",
+    (ABLATIONS, "dz2 = phi_backward(z2, dg)", "dz2 = phi_backward(z, dg)",
      "the second relu's slope is read from the first hidden layer"),
     (ABLATIONS, 'dc += contract("bqkf,bqkhf->bhqk", dz2, u)', "pass", "dcode lacks the second of its three uses"),
     (ABLATIONS, 'u = contract("bqke,hef->bqkhf", g, wv2)                 # (6) eq. 10',
