@@ -492,8 +492,8 @@ def test_words_on_regular_languages_are_those_of_the_runs():
                                                                          attention="transformer_xl")]
                          for name in ("even_pairs", "modular_arithmetic"))
     assert len(pairs) == len(arithmetic) == 6 and min(pairs[:3]) > 0.9995
-    assert ("It learns those of Even Pairs with all three seeds ({:.3f}) and has {:.3f} of the longer words, where the "
-            "paper's average is 0.732; of").format(np.mean(pairs[:3]), np.mean(pairs[3:])) in words
+    assert (f"It learns those of Even Pairs with all three seeds ({np.mean(pairs[:3]):.3f}) and has "
+            f"{np.mean(pairs[3:]):.3f} of the longer words, where the paper's average is 0.732; of") in words
     said = "Modular Arithmetic it gets {:.3f}, and {:.3f} of the longer ones, which is chance."
     assert said.format(np.mean(arithmetic[:3]), np.mean(arithmetic[3:])) in words
     learned = of("train", "accuracy", "tomita5", chunk=3)

@@ -181,7 +181,7 @@ def misread(of, part, texts, sizes, costs):
 def misread_tokens(of, part, texts, sizes, costs):
     """A layer's tokens, and those of its context, that are read wrongly in every line."""
     uses = [i for i, line in enumerate(of.lines) if line.part == part and re.search(r"\b(x|context)\b", texts[i])]
-    for i, letter in enumerate("bqm") if "context" in of.letters and 2 in costs else ():
+    for i, letter in enumerate("bqm") if "context" in of.letters and uses and 2 in costs else ():
         for how in ways(sizes.get(letter, 1)):
             names = {x: f"along({x}, {i}, {how!r})" for x in ("x", "context")}
             yield Mutant(of.lines[uses[0]], f"tokens are read wrongly over {letter}: {how}", 2,
