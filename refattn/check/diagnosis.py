@@ -130,8 +130,8 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     found = diagnosed(searches, worst, verdict, names)
     if part and not found.named and (off := off_by_one_factor(asked, names)):
-        lines = [f"backward ({x.tag})" for of in forms[:1] for x in of.lines if x.part and x.name in off[0]]
-        return found._replace(sentences=off[1:2], lines=tuple(dict.fromkeys(lines)), named=True, fit=off[2])
+        makers = [f"backward ({x.tag})" for of in forms[:1] for x in of.lines if x.part and x.name in off[0]]
+        return found._replace(sentences=off[1:2], lines=tuple(dict.fromkeys(makers)), named=True, fit=off[2])
     return found
 
 
