@@ -1388,3 +1388,9 @@ def test_what_the_nearest_mistake_leaves_is_said_for_all_inputs():
     found = check.diagnose(kernel, "softmax")
     left = [int(x) for x in re.findall(r"leaves (\d+)% of the error", str(found))]
     assert not found.named and left and min(left) > 20, found
+
+
+def test_a_factor_is_named_where_no_lines_are_searched():
+    right = own(Call(None, "losses/mse", "float32"))
+    found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "losses/mse")
+    assert found.named and not found.lines and found.sentences == ("dy: 0.5 times what it should be",), found

@@ -144,7 +144,7 @@ def off_by_one_factor(asked, names) -> tuple:
         return ()
     factor = (x @ y) / ((y @ y) or 1)
     fit = (abs(x - factor * y) / np.maximum(bars * max(1, abs(factor)), 1e-300)).max()
-    said = f"{' and '.join(wrong)}: {factor:.4g} times what they should be"
+    said = f"{' and '.join(wrong)}: {factor:.4g} times what {'they' if wrong[1:] else 'it'} should be"
     return (wrong, said, float(fit)) if fit <= 1 else ()
 
 

@@ -77,7 +77,7 @@ def measure(cases, dtype, say=lambda *words, **_: None) -> dict:
         located = any(line in case.line for line in found.lines) and len(found.lines) <= 3
         if case.line:
             got = {"wrong": True, "seen": not found.comparison.ok, "located": located, "named": located and found.named,
-                   "misnamed": found.named and not located}
+                   "misnamed": found.named and bool(found.lines) and not located}       # a row may have no lines
         else:
             got = {"right": True, "called wrong": not found.comparison.ok}
         for name, yes in got.items():
