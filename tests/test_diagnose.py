@@ -521,9 +521,10 @@ def test_a_forgotten_term_is_called_so():
     assert found.named and found.sentences[0].endswith("the term n * mean(dn * n, 'm') is missing"), found
 
 
-@pytest.mark.parametrize("means, words", [(("dwv",), "a mean over bk in place of a sum"), (("dbq", "dbk"), "dbq: all")])
+@pytest.mark.parametrize("means, words", [
+    (("dwv",), "a mean over bk in place of a sum"), (("dbq", "dbk"), "dbq and dbk: 1/(b q) times what they should be")])
 def test_gradients_of_some_parameters_that_are_means(means, words):
-    """Of one the report says so; of several it gives factors, and no mistake of all gradients for some of them only."""
+    """Of one the report says so, of several it gives the factor: no mistake of all gradients for some of them."""
     def kernel(*arrays, **inputs):
         found = subject("layers/MultiHead linear").run(inputs)
         return {n: x / np.float32(inputs["x"][..., 0].size) if n in means else x for n, x in found.items()}
@@ -1393,4 +1394,4 @@ def test_what_the_nearest_mistake_leaves_is_said_for_all_inputs():
 def test_a_factor_is_named_where_no_lines_are_searched():
     right = own(Call(None, "losses/mse", "float32"))
     found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "losses/mse")
-    assert found.named and not found.lines and found.sentences == ("dy: 0.5 times what it should be",), found
+    assert found.named and not found.lines and found.sentences == ("dy: 1/2 times what it should be",), found

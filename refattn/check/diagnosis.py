@@ -13,11 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attention.pages import PAGES
+from .changes import factors
 from .formulas import formulas
 from .kernels import Call, Comparison
 from .probing import MAYBE, Answer, consistent, probes
 from .search import Search
 from .subjects import masked, subject
+from .upstream import ABSURD
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -128,24 +130,34 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
         words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
         return Diagnosis(worst.comparison, verdict, tuple(lines), (words,), True, max(fit for _, fit in given.values()))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
-    found = diagnosed(searches, worst, verdict, names)
-    if part and not found.named and (off := off_by_one_factor(asked, names)):
-        makers = [f"backward ({x.tag})" for of in forms[:1] for x in of.lines if x.part and x.name in off[0]]
-        return found._replace(sentences=off[1:2], lines=tuple(dict.fromkeys(makers)), named=True, fit=off[2])
-    return found
+    mistakes = lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors
+    return (explained(searches, worst, verdict, mistakes)
+            or part and off_by_one_factor(searches, asked, names, worst, verdict)
+            or explained(searches, worst, verdict, (Search.apart,))
+            or unexplained(searches[:2], worst, verdict, names))
 
 
-def off_by_one_factor(asked, names) -> tuple:
-    """(wrong gradients, what is said, error in error bars) where they are the right ones times one number; else ()."""
+def off_by_one_factor(searches, asked, names, worst, verdict) -> Diagnosis | None:
+    """Where the wrong gradients are the right ones times one factor: a number, or one of the sizes, as in a mean."""
     wrong = [n for n in names if any(n in a.wrong for a in asked.values())]
-    every = [(a.theirs[n], a.ours[n], a.bars[n]) for n in wrong for a in asked.values() if n in a.theirs]
-    x, y, bars = (np.concatenate([each.ravel() for each in several]) for several in zip(*every, strict=True))
-    if not np.isfinite(x).all():
-        return ()
+    made = {p: [np.concatenate([y[n].ravel() for n in wrong]) for y in (a.theirs, a.ours, a.bars)]
+            for p, a in asked.items() if {*wrong} <= {*a.theirs}}
+    x, y, _ = (np.concatenate(each) for each in zip(*made.values(), strict=True))
     factor = (x @ y) / ((y @ y) or 1)
-    fit = (abs(x - factor * y) / np.maximum(bars * max(1, abs(factor)), 1e-300)).max()
-    said = f"{' and '.join(wrong)}: {factor:.4g} times what {'they' if wrong[1:] else 'it'} should be"
-    return (wrong, said, float(fit)) if fit <= 1 else ()
+    if not abs(factor) < ABSURD:                            # or where x is not finite
+        return None
+    sizes = {p: searches[0].envs[p] if searches else {} for p in made}
+    letters = [n for n in "bqkhdesr" if all(f"n_{n}" in env for env in sizes.values())]
+    mean = [{"w": "1/(b q)", "f": "1 / (n_b * n_q)"}] if letters[:2] == ["b", "q"] else []
+    for known in [*factors(letters), *mean, {"w": f"{factor:.4g}", "f": repr(float(factor))}]:
+        by = {p: eval(known["f"], dict(sizes[p])) for p in made}        # noqa: S307 (our text)
+        fit = max((abs(x - by[p] * y) / np.maximum(bars * max(1, abs(by[p])), 1e-300)).max()
+                  for p, (x, y, bars) in made.items())
+        if fit <= 1:
+            words = f"{' and '.join(wrong)}: {known['w']} times what {'they' if wrong[1:] else 'it'} should be"
+            lines = [f"backward ({x.tag})" for s in searches[:1] for x in s.of.lines if x.part and x.name in wrong]
+            return Diagnosis(worst.comparison, verdict, tuple(dict.fromkeys(lines)), (words,), True, float(fit))
+    return None
 
 
 def exchanged(asked, names) -> dict:
@@ -203,20 +215,20 @@ def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
     return Diagnosis(worst.comparison, verdict, lines, tuple(sentences), named, float(fit))
 
 
-def diagnosed(searches, worst, verdict, names) -> Diagnosis:
-    """What the grammar explains, in its plainest words; else the nearest mistake and the pattern of wrong entries."""
+def explained(searches, worst, verdict, ways) -> Diagnosis | None:
+    """What the first of the ways explains, in its plainest words."""
     found = []
-    for ways in (lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors, Search.apart):
-        found = found or [(*f, s) for s in searches for f in ways(s) if f[1] <= 1]
-    if found:
-        best = min(f[0] for f in found)
-        found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (
-            f[2].cost, not (f[2].words.startswith("the term") and f[2].words.endswith("missing")), len(f[2].words)))
-        words = [(m.line, m.words) for _, _, m, _ in found]
-        words += [(line, f"in line ({m.line.tag}), {m.words}" if line.tag != m.line.tag else m.words)
-                  for _, _, m, s in found for line in s.alike(m)]
-        return report(found[0][3], worst, verdict, words, True, found[0][1])
-    return unexplained(searches[:2], worst, verdict, names)
+    for way in ways:
+        found = found or [(*f, s) for s in searches for f in way(s) if f[1] <= 1]
+    if not found:
+        return None
+    best = min(f[0] for f in found)
+    found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (
+        f[2].cost, not (f[2].words.startswith("the term") and f[2].words.endswith("missing")), len(f[2].words)))
+    words = [(m.line, m.words) for _, _, m, _ in found]
+    words += [(line, f"in line ({m.line.tag}), {m.words}" if line.tag != m.line.tag else m.words)
+              for _, _, m, s in found for line in s.alike(m)]
+    return report(found[0][3], worst, verdict, words, True, found[0][1])
 
 
 def unexplained(searches, worst, verdict, names) -> Diagnosis:

@@ -12,6 +12,8 @@ from .grammar import mutants, scaled
 from .running import FUNCTIONS, Runner
 from .upstream import ABSURD, FAR, first_lines
 
+IMPOSSIBLE = ValueError, TypeError, IndexError, AttributeError, NameError       # of a mistake at some shape
+
 
 class Search:
     """The mistakes of the grammar against the kernel's answers."""
@@ -47,12 +49,16 @@ class Search:
 
     def leaves(self, m, factor) -> float:
         """The part of the error that so much of a mistake leaves, at most, over the probes where something is wrong."""
-        parts = []
+        largest = 0.0
         for p, a in self.asked.items():
-            off, made = self.flat(a, a.theirs), self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
-            made = self.flat(a, a.ours | made)
-            parts += [np.linalg.norm(off - factor * made) / np.linalg.norm(off)] if self.wrong(a) else []
-        return float(max(parts))
+            try:
+                made = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
+                left = (off := self.flat(a, a.theirs)) - factor * self.flat(a, a.ours | made)
+            except IMPOSSIBLE:
+                return 1.0
+            if self.wrong(a):
+                largest = max(largest, float(np.linalg.norm(left) / np.linalg.norm(off)))
+        return largest
 
     def found(self, p, env, only=()) -> dict:
         """The compared results, or `only` some of them, in the shapes that the kernel's have."""
@@ -64,7 +70,7 @@ class Search:
         a, square, count = self.asked[p], 0.0, 0
         try:
             found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
-        except (ValueError, TypeError, IndexError, AttributeError, NameError):
+        except IMPOSSIBLE:
             return np.inf
         if any(y.shape != a.theirs[n].shape or (np.isfinite(y) != a.finite[n]).any() for n, y in found.items()):
             return np.inf

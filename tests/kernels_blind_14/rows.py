@@ -634,14 +634,14 @@ WRONG = {
         ("dk is transposed in the window", "none", ("dk[u, w] = ", "dk[w, u] = ")),
     ],
     "context norm by var": [
-        ("the variance is biased", "none", ("ddof=1", "ddof=0")),
-        ("the backward divides by n", "none", ("(parts - mean) / (n - 1)", "(parts - mean) / n")),
-        ("epsilon of 1e-5", "none", ("type(1e-8)", "type(1e-5)")),
-        ("dx lacks the mean", "none", (" - (dz * r).mean(2, keepdims=True)", "")),
-        ("dscale of the centred input", "none", ("(g * z).sum((0, 1, 2))", "(g * (parts - mean)).sum((0, 1, 2))")),
+        ("the variance is biased", "2", ("ddof=1", "ddof=0")),
+        ("the backward divides by n", "4b", ("(parts - mean) / (n - 1)", "(parts - mean) / n")),
+        ("epsilon of 1e-5", "3", ("type(1e-8)", "type(1e-5)")),
+        ("dx lacks the mean", "1b", (" - (dz * r).mean(2, keepdims=True)", "")),
+        ("dscale of the centred input", "5b", ("(g * z).sum((0, 1, 2))", "(g * (parts - mean)).sum((0, 1, 2))")),
     ],
     "context norm by Welford": [
-        ("one mean for all segments", "none",
+        ("one mean for all segments", "1",
          ("r = 1 / np.sqrt(var", "mean = mean.mean(1, keepdims=True)\n    r = 1 / np.sqrt(var")),
     ],
     "layer, softmax": [
