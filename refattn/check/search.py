@@ -57,7 +57,7 @@ class Search:
             except IMPOSSIBLE:
                 return 1.0
             if self.wrong(a):
-                largest = max(largest, float(np.linalg.norm(left) / np.linalg.norm(off)))
+                largest = max(largest, float(np.linalg.norm(left) / (np.linalg.norm(off) or 1.0)))
         return largest
 
     def found(self, p, env, only=()) -> dict:
