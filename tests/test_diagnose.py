@@ -110,7 +110,8 @@ def test_no_false_alarm_is_recorded():
     And what `tests.bench.diagnoses --record` did, in every bank.
     """
     banks = json.loads(Path(false_alarms.__file__).with_name("diagnoses.json").read_text())
-    assert len(banks) == 13 and not any(row["called wrong"] for bank in banks.values() for row in bank.values())
+    assert {*banks} == {path.parent.name for path in Path(__file__).parent.glob("kernels_blind*/__init__.py")}
+    assert not any(row["called wrong"] for bank in banks.values() for row in bank.values())
     counts = json.loads(Path(false_alarms.__file__).with_suffix(".json").read_text())
     planted = {name: row for name, row in counts.items() if name.startswith("planted")}
     cells = {name: row for name, row in counts.items() if name not in planted}
