@@ -126,9 +126,8 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen[0].name]
         return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))
     if part and (given := exchanged(asked, names)):
-        lines = dict.fromkeys(f"backward ({x.tag})" for of in forms[:1] for x in of.lines if x.part and x.name in given)
         words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
-        return Diagnosis(worst.comparison, verdict, tuple(lines), (words,), True, max(fit for _, fit in given.values()))
+        return of_gradients(searches, worst, verdict, given, words, max(fit for _, fit in given.values()))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     mistakes = lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors
     return (explained(searches, worst, verdict, mistakes)
@@ -155,9 +154,14 @@ def off_by_one_factor(searches, asked, names, worst, verdict) -> Diagnosis | Non
                   for p, (x, y, bars) in made.items())
         if fit <= 1:
             words = f"{' and '.join(wrong)}: {known['w']} times what {'they' if wrong[1:] else 'it'} should be"
-            lines = [f"backward ({x.tag})" for s in searches[:1] for x in s.of.lines if x.part and x.name in wrong]
-            return Diagnosis(worst.comparison, verdict, tuple(dict.fromkeys(lines)), (words,), True, float(fit))
+            return of_gradients(searches, worst, verdict, wrong, words, float(fit))
     return None
+
+
+def of_gradients(searches, worst, verdict, names, words, fit) -> Diagnosis:
+    """What is said of whole gradients, with the lines that make them."""
+    lines = dict.fromkeys(f"backward ({x.tag})" for s in searches[:1] for x in s.of.lines if x.part and x.name in names)
+    return Diagnosis(worst.comparison, verdict, tuple(lines), (words,), True, fit)
 
 
 def exchanged(asked, names) -> dict:
@@ -217,9 +221,7 @@ def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
 
 def explained(searches, worst, verdict, ways) -> Diagnosis | None:
     """What the first of the ways explains, in its plainest words."""
-    found = []
-    for way in ways:
-        found = found or [(*f, s) for s in searches for f in way(s) if f[1] <= 1]
+    found = next(filter(None, ([(*f, s) for s in searches for f in way(s) if f[1] <= 1] for way in ways)), ())
     if not found:
         return None
     best = min(f[0] for f in found)

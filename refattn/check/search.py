@@ -28,22 +28,24 @@ class Search:
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
         self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.envs[order[0]] if n[:2] == "n_"}
         self.first, self.close = order[0], []
-        own = "state" in of.letters or call.causal and call.forms["keep"] is None
-        self.mask = "the causal mask" if own else "keep"        # what the kernel's author calls it
+        # what the kernel's author calls its mask
+        self.mask = "keep" if call.forms["keep"] or not (call.causal or "state" in of.letters) else "the causal mask"
+        # of a gradient that is zero but for rounding what is allowed of it
+        self.scale = {p: {n: max(np.abs(x).max(), np.median(a.bars[n])) or 1.0 for n, x in a.ours.items()}
+                      for p, a in asked.items()}
         given = {n for inputs in seen.values() for n in inputs} | ({"keep"} if "state" in of.letters else set())
         self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
-        self.difference = self.flat(self.asked[self.first], self.asked[self.first].theirs)
+        self.difference = self.flat(self.first, self.asked[self.first].theirs)
         self.apart_by = np.linalg.norm(self.difference)
 
     def wrong(self, a) -> set:
         """Which of the compared results an answer has wrong."""
         return {*self.names} & {*a.wrong}
 
-    def flat(self, a, results):
+    def flat(self, p, results):
         """How far results are from the page, every array relative to its largest entry, in one vector."""
-        # of a gradient that is zero but for rounding what is allowed of it
-        scale = {n: max(np.abs(a.ours[n]).max(), np.median(a.bars[n])) or 1.0 for n in a.ours}
-        x = np.concatenate([((results[n] - a.ours[n]) / scale[n]).ravel() for n in self.names
+        a = self.asked[p]
+        x = np.concatenate([((results[n] - a.ours[n]) / self.scale[p][n]).ravel() for n in self.names
                             if n in a.theirs and np.shape(results[n]) == a.ours[n].shape] or [np.zeros(1)])
         return np.where(np.isfinite(x), x, 0)
 
@@ -53,7 +55,7 @@ class Search:
         for p, a in self.asked.items():
             try:
                 made = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
-                left = (off := self.flat(a, a.theirs)) - factor * self.flat(a, a.ours | made)
+                left = (off := self.flat(p, a.theirs)) - factor * self.flat(p, a.ours | made)
             except IMPOSSIBLE:
                 return 1.0
             if self.wrong(a):
@@ -84,7 +86,7 @@ class Search:
             if off:
                 break
         if off and p == self.first and not m.only:
-            y = self.flat(a, found)
+            y = self.flat(p, found)
             with np.errstate(over="ignore"):
                 norm = np.linalg.norm(y) * self.apart_by
             if 0 < norm < np.inf and "{}" not in m.words:                    # not those that look for their factor
@@ -153,7 +155,7 @@ class Search:
         """(rms, largest, mistake) of a value that is off by a factor which one probe gives and the others confirm."""
         def off(m, factor):
             values = self.runner.run(self.envs[self.first] | {"FACTOR": factor}, m.codes, self.part)
-            return self.flat(self.asked[self.first], self.found(self.first, values))
+            return self.flat(self.first, self.found(self.first, values))
 
         for m in scaled(self.of, self.part):
             factor = 1.0
