@@ -952,6 +952,26 @@ def test_ctrl_c_and_sigterm_end_with_130_and_say_how_to_resume(seeds, whole_grou
         assert 0 < step < 3000
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no SIGTERM here")
+@pytest.mark.parametrize("seeds, workers", [([0], 1), ([0], 2), ([0, 1], 1)])
+def test_sigterm_ends_a_command_that_ignores_ctrl_c(seeds, workers, tmp_path):
+    """As one that a script has begun with `&`: a Ctrl-C does not reach it."""
+    words = ["fuzzy_logic", "--attention", "hyla", *FLAGS, "--steps", "3000", "--shards", "2", "--workers", workers,
+             "--seed", *seeds, "--out", tmp_path]
+    process = run("train", *words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    for sign in signal.SIGINT, signal.SIGTERM:
+        steps, deadline = len(runs.lines(tmp_path / "hyla-seed0")), time.monotonic() + 60
+        while len(runs.lines(tmp_path / "hyla-seed0")) == steps and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(sign)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and "Traceback" not in err
+    assert f"go on with: refattn train --resume {tmp_path}" in err.splitlines()[-1]
+    settings = runs.read_recipe(tmp_path / "hyla-seed0")
+    state = runs.load_checkpoint(tmp_path / "hyla-seed0", settings, settings.build().parameters())[1]
+    assert 0 < state["step"] < 3000
+
+
 def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsys):
     assert cli.main(["train", "--held-out", "0", "--out", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr().err

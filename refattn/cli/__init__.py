@@ -164,7 +164,7 @@ class Lossy(codecs.StreamWriter):
 def main(argv=None) -> int:
     """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
     if argv is None:                                        # a process of our own: SIGTERM is as Ctrl-C there
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     argv = sys.argv[1:] if argv is None else list(argv)
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w", encoding="utf-8")    # one is closed: `>&-`
                               for stream in (sys.stdout, sys.stderr))

@@ -116,7 +116,7 @@ class Forked(Alone):
             self.helpers.append((process, ours))
             return
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)    # the leader hears Ctrl-C
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))       # the leader hears both
             for line in (ours, *(line for _, line in self.helpers)):
                 line.close()                                # else nobody would see it cut
             self.rank, self.line = rank, theirs

@@ -136,7 +136,8 @@ def joined(argv):
 
 def help_until_the_end(group: Ranks, argv) -> None:
     """What the other ranks do: compute for each run that rank 0 begins.  An error ends all ranks, with its words."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)            # rank 0 hears Ctrl-C
+    for sign in (signal.SIGINT, signal.SIGTERM):            # rank 0 hears both
+        signal.signal(sign, signal.SIG_IGN)
     group.world.gather((__version__, list(argv)))
     try:
         while (run := group.world.bcast(None)) is not None:

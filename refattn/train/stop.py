@@ -12,31 +12,31 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Asked once a step whether to stop.  A first Ctrl-C is noted, a second one acts at once, as it always did.
+    """Asked once a step whether to stop.  A first Ctrl-C is noted, a second one acts at once, as it always did; so with
+    SIGTERM where Python handles it, as in our command line.
 
-    Only the main thread can hear Ctrl-C; elsewhere the clock and the file still work.
+    Only the main thread can hear signals; elsewhere the clock and the file still work.
     """
 
     def __init__(self, max_seconds: float | None = None, file=None):
         if max_seconds is not None and not max_seconds > 0:
             raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
         self.deadline = None if max_seconds is None else time.monotonic() + max_seconds
-        self.file, self.next_look, self.interrupted = file, 0.0, False
+        self.file, self.next_look, self.interrupted, self.previous = file, 0.0, False, {}
 
     def __enter__(self):
         main = threading.current_thread() is threading.main_thread()
-        self.previous = signal.getsignal(signal.SIGINT) if main else None
-        if self.previous not in (None, signal.SIG_IGN):     # workers ignore it: their parent makes the file
-            signal.signal(signal.SIGINT, self._note)
+        signs = [sign for sign in (signal.SIGINT, signal.SIGTERM) if main and callable(signal.getsignal(sign))]
+        self.previous = {sign: signal.signal(sign, self._note) for sign in signs}     # workers ignore both
         return self
 
     def __exit__(self, *_):
-        if self.previous is not None:
-            signal.signal(signal.SIGINT, self.previous)
+        for sign, handler in self.previous.items():
+            signal.signal(sign, handler)
 
     def _note(self, *_):
         self.interrupted = True
-        signal.signal(signal.SIGINT, self.previous)
+        self.__exit__()
 
     def __call__(self) -> bool:
         now = time.monotonic()
