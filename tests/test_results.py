@@ -496,6 +496,10 @@ def test_words_on_regular_languages_are_those_of_the_runs():
             f"{np.mean(pairs[3:]):.3f} of the longer words, where the paper's average is 0.732; of") in words
     said = "Modular Arithmetic it gets {:.3f}, and {:.3f} of the longer ones, which is chance."
     assert said.format(np.mean(arithmetic[:3]), np.mean(arithmetic[3:])) in words
+    tomita = [[of(split, "accuracy", f"tomita{n}", attention="transformer_xl") for n in (3, 4)]
+              for split in ("train", "longer")]
+    assert all(len(found) == 3 for split in tomita for found in split) and all(min(found) == 1 for found in tomita[1])
+    assert f"lengths are learned ({np.mean(tomita[0][0]):.3f} and {np.mean(tomita[0][1]):.3f})" in words
     learned = of("train", "accuracy", "tomita5", chunk=3)
     assert len(learned) == 3 and max(learned) < 0.8
     assert f"with any seed ({np.mean(learned):.2f} at trained lengths)" in words
