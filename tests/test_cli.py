@@ -103,7 +103,11 @@ def test_runs_are_copied_whole_or_not_at_all(finished, tmp_path, monkeypatch, ca
     assert "checkpoint.npz' cannot be written ([Errno 28] No space left on device)" in said and said.count("\n") == 1
     assert not list((tmp_path / "b").iterdir())
     monkeypatch.undo()
+    for path in (archive := tmp_path / "archive", *shutil.copytree(finished, archive).rglob("*")):
+        path.chmod(0o555)                                   # which its copy shall not be
+    words[2] = str(archive)
     assert cli.main(words) == 0 and {x.name for x in (tmp_path / "b").iterdir()} == {"softmax-seed0", "hyla-seed0"}
+    assert all(path.stat().st_mode & 0o200 for path in (tmp_path / "b").rglob("*"))
 
 
 def test_a_new_directory_is_nobody_elses(tmp_path, monkeypatch):
@@ -219,7 +223,9 @@ BAD_LINES = [                                               # words, what the li
     ("check math:sin --as hyla --dtype int8", ["--dtype is 'int8'; allowed: float64, float32"]),
     ("check math:sin --as hyla --layout bth", ["--layout 'bth' is unknown; allowed: b, t, h, d in any order"]),
     ("check math:sin --as hyla --bias={nothing}", ["--bias is ''; allowed: the last axes"]),
-    ("check math:sin --as hyla --seed -1", ["--seed is -1; allowed: whole numbers"]),
+    ("check math:sin --as hyla --seed -1", ["--seed is '-1'; allowed: whole numbers from 0 to 4,294,967,295"]),
+    ("write somewhere prompt --seed 4294967296", ["--seed is '4294967296'", "from 0 to 4,294,967,295"]),
+    ("write somewhere -- -a --tokens 3", ["'--tokens' is one argument too many; allowed"]),
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
     ("vectors --out {finished}", ["--out is", "which holds", "allowed: a directory of nothing but vectors"]),
 ]
@@ -330,6 +336,15 @@ def damage_nan(run):
     runs.save_checkpoint(run, tiny(), listed, arrays, 3, 0.0)
 
 
+def damage_second_moment(run):
+    arrays, _ = params.load(run / "checkpoint.npz")
+    runs.save_checkpoint(run, tiny(), tiny().build().parameters(), {**arrays, "second": -arrays["second"]}, 3, 0.0)
+
+
+def damage_no_checkpoint(run):
+    (run / "checkpoint.npz").unlink()
+
+
 def damage_missing_array(run):
     listed = tiny().build().parameters()
     arrays, _ = params.load(run / "checkpoint.npz")
@@ -406,6 +421,8 @@ DAMAGES = [                                                 # what is done to a 
     (damage_other_layout, ["was written for other parameters", "16", "8"]),
     (damage_other_recipe, ["was written by another recipe", "; allowed: that one"]),
     (damage_nan, ["first", "not finite"]),
+    (damage_second_moment, ["entries of second that are not finite or below 0"]),
+    (damage_no_checkpoint, ["checkpoint.npz is missing, but metrics.jsonl goes to step 30; allowed: both"]),
     (damage_missing_array, ["second", "is missing"]),
     (damage_step, ["step 1000000", "from 0 to 30"]),
     (damage_recipe_text, ["recipe.json is not a JSON object"]),
@@ -441,6 +458,7 @@ def test_a_damaged_run_is_refused_and_left_alone(damage, pieces, finished, tmp_p
     ({"metrics": {"train": {}}}, "its metrics is {'train': {}}"), ({"metrics": {"train": 1}}, "its metrics is"),
     ({"metrics": {"train": {"mse": "x"}}}, "its metrics is"), ({"seconds": "x"}, "its seconds is 'x'"),
     ({"seconds": -0.1}, "its seconds is -0.1"), ({"seconds": True}, "its seconds is True"),
+    ({"step": 3}, "is of step 3; allowed: 30"),
     ({"step": None}, "its step is None"), ({"step": -1}, "its step is -1"), ({"fields": []}, "its fields is []"),
     ({"name": 3}, "its name is 3"), ({"fields": {"heads": 4}}, "was written by another recipe")])
 def test_a_damaged_result_is_refused_and_left_alone(change, words, finished, tmp_path, capsys):
@@ -970,6 +988,59 @@ def test_sigterm_ends_a_command_that_ignores_ctrl_c(seeds, workers, tmp_path):
     settings = runs.read_recipe(tmp_path / "hyla-seed0")
     state = runs.load_checkpoint(tmp_path / "hyla-seed0", settings, settings.build().parameters())[1]
     assert 0 < state["step"] < 3000
+
+
+def children(pid: int) -> list[int]:
+    return [int(n) for file in Path(f"/proc/{pid}/task").glob("*/children") for n in file.read_text().split()]
+
+
+def begun(tmp_path):
+    """A comparison whose two runs have made a step, side by side."""
+    words = [*FLAGS, "--steps", "300000", "--attention", "hyla", "softmax", "--workers", "1", "--out", tmp_path]
+    process = run("train", "fuzzy_logic", *words, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while len([x for x in tmp_path.glob("*") if runs.lines(x)]) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
+@pytest.mark.parametrize("whole_group", [False, True], ids=["the parent", "the group"])
+def test_signals_in_a_row_are_one(whole_group, tmp_path):
+    """A key that is held down, or who tells a process and its group: nothing hangs, says more, or is left behind."""
+    process = begun(tmp_path)
+    workers = children(process.pid)
+    for _ in range(12):
+        (os.killpg if whole_group else os.kill)(process.pid, signal.SIGTERM)
+        time.sleep(0.03)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and "Traceback" not in err and "leaked" not in err
+    assert f"go on with: refattn train --resume {tmp_path}" in err.splitlines()[-1]
+    assert not list(tmp_path.glob("stop-*")) and len(workers) > 1
+    deadline = time.monotonic() + 20                        # multiprocessing's own helper ends after its parent
+    while any(Path(f"/proc/{n}").exists() for n in workers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert time.monotonic() < deadline
+    for path in tmp_path.iterdir():
+        settings = runs.read_recipe(path)
+        state = runs.load_checkpoint(path, settings, settings.build().parameters())[1]
+        assert state["step"] >= runs.lines(path)[-1]["step"] > 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
+def test_a_later_signal_ends_workers_that_do_not_answer(tmp_path):
+    process = begun(tmp_path)
+    workers = children(process.pid)
+    for n in workers:
+        if "spawn_main" in Path(f"/proc/{n}/cmdline").read_text():      # not multiprocessing's own helper
+            os.kill(n, signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err and "2 runs stopped; checkpoints are in" in err
+    assert not list(tmp_path.glob("stop-*"))
 
 
 def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsys):

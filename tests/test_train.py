@@ -180,15 +180,18 @@ def test_ctrl_c_at_the_last_step_is_not_lost(tmp_path):
         fit(disturbed(lambda step, _: signal.raise_signal(signal.SIGINT) if step == 29 else None), progress=False)
 
 
-def test_a_second_ctrl_c_acts_at_once():
+@pytest.mark.parametrize("later", [True, False])
+def test_a_second_ctrl_c_acts_at_once_unless_it_is_the_first_again(later, monkeypatch):
     def twice(step, _):
         if step == 3:
             signal.raise_signal(signal.SIGINT)
+            if later:
+                monkeypatch.setattr(stop, "SAME", -1)
             signal.raise_signal(signal.SIGINT)
-            raise AssertionError("never reached")
+            assert not later, "never reached"
     with pytest.raises(KeyboardInterrupt) as caught:
         fit(disturbed(twice), progress=False)
-    assert not isinstance(caught.value, Interrupted)
+    assert isinstance(caught.value, Interrupted) is not later
 
 
 def test_max_seconds_stops_with_a_checkpoint(whole, tmp_path):
@@ -574,7 +577,7 @@ def test_ctrl_c_stops_all_runs_with_checkpoints(whole, tmp_path):
 def test_processes_begin_with_one_thread_and_the_environment_comes_back(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with pool.quiet_start():
+    with pool.quiet():
         assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert os.environ["OPENBLAS_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in os.environ

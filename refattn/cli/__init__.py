@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..refusals import unknown
-from .options import SEVERAL, Parser, Usage, counted, directory, writable
+from .options import SEVERAL, Parser, Usage, directory, seed_number, writable
 
 HELP = f"""refattn {__version__}: attention, forward and backward by hand, in NumPy and CuPy
 
@@ -42,7 +42,7 @@ def verify(argv) -> int:
     """Check theorems, definitions and gradients; 1 if one fails."""
     parser = Parser("refattn verify", "Checks at random sizes in float64: statement, source, largest error, verdict.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names (refattn list has them); default: all")
-    parser.add_argument("--seed", **SEVERAL, type=counted(0, 2**32 - 1), metavar="S", help="one draw each (default: 0)")
+    parser.add_argument("--seed", **SEVERAL, type=seed_number, metavar="S", help="one draw each (default: 0)")
     parser.add_argument("--quiet", action="store_true", help="print a line for what fails only")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     options = parser.parse(argv)
@@ -163,7 +163,7 @@ class Lossy(codecs.StreamWriter):
 
 def main(argv=None) -> int:
     """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
-    if argv is None:                                        # a process of our own: SIGTERM is as Ctrl-C there
+    if own := argv is None:                                 # a process of our own: SIGTERM is as Ctrl-C there
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     argv = sys.argv[1:] if argv is None else list(argv)
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w", encoding="utf-8")    # one is closed: `>&-`
@@ -176,6 +176,8 @@ def main(argv=None) -> int:
                 return status_of(argv)
         finally:
             print(end="", flush=True)                       # while it can still be caught
+            for sign in (signal.SIGINT, signal.SIGTERM) if own else ():
+                signal.signal(sign, signal.SIG_IGN)         # all is done
     except OSError as error:                                # of standard output: the pipe is broken, the disk full
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # for what the exit flushes
         return 141 if isinstance(error, BrokenPipeError) else 2

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from ..refusals import choices
 from .comparison import wrapped
-from .options import Parser, Usage, as_option, whole
+from .options import Parser, Usage, as_option, seed_number
 
 __all__ = ["run"]
 
@@ -97,7 +97,7 @@ def run(argv) -> int:
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
     parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
-    parser.add_argument("--seed", type=whole, help="of the inputs (default: 0)")
+    parser.add_argument("--seed", type=seed_number, help="of the inputs (default: 0)")
     options = parser.parse(argv)
     name, places = options.pop("kernel"), sys.path[:]
     try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..refusals import unknown
 from .comparison import columns, room, wrapped
-from .options import Parser, Usage, as_option, counted, directory, new, whole, writable
+from .options import Parser, Usage, as_option, counted, directory, new, seed_number, whole, writable
 
 
 def parser() -> Parser:
@@ -32,7 +32,7 @@ def parser() -> Parser:
     p.add_argument("--dtype", choices=("float32", "float64"), help="default: float32")
     p.add_argument("--max-length", type=counted(1, 2**20), metavar="T", help="errors up to here (default: 600)")
     p.add_argument("--words", type=counted(1, 2**16), metavar="N", help="of each length that are read (default: 4)")
-    p.add_argument("--seed", type=counted(0, 2**32 - 1), metavar="S", help="of these words (default: 0)")
+    p.add_argument("--seed", type=seed_number, metavar="S", help="of these words (default: 0)")
     p.add_argument("--out", type=directory, metavar="DIR", help="where to (default: a new directory below runs/)")
     p.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     return p

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
 
+from ..files import whole_file
+
 SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
 BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
 
@@ -45,8 +47,9 @@ class Parser(argparse.ArgumentParser):
             before = argv[argv.index(text) - 1] if text in argv[1:] else None
             if name[:1] != "-" and getattr(self._option_string_actions.get(before), "nargs", None) == 0:
                 raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
-            what = f"{name} is not an option" if name.startswith("-") else f"{name!r} is one argument too many"
-            guess = f", did you mean {near[0]}?" if near else ";"
+            option = name.startswith("-") and name not in self._option_string_actions       # which may stand behind --
+            what = f"{name} is not an option" if option else f"{name!r} is one argument too many"
+            guess = f", did you mean {near[0]}?" if near and option else ";"
             raise Usage(f"{what}{guess} allowed: what {self.prog} --help lists")
         return vars(args)
 
@@ -67,7 +70,7 @@ def counted(least: int, most: int):
     return reader(int, f"whole numbers from {least:,} to {most:,}", lambda found: least <= found <= most)
 
 
-whole, number = reader(int, "whole numbers"), reader(float, "numbers")
+whole, number, seed_number = reader(int, "whole numbers"), reader(float, "numbers"), counted(0, 2**32 - 1)
 directory = reader(str, "the name of a directory", bool)
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
 
@@ -183,7 +186,8 @@ def save(file: str, draw=None) -> None:
         raise Usage(f"--plot is {file!r}, which cannot be written ({reason}); allowed: a file in a directory that "
                     f"can be written")
     if draw:
-        draw().savefig(path, dpi=120)
+        with whole_file(path, "wb") as opened:
+            draw().savefig(opened, format=path.suffix[1:], dpi=120)
         print(f"{path.resolve()} is written", file=sys.stderr)
 
 

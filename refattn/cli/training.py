@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import sys
 import time
 from concurrent.futures import BrokenExecutor
@@ -81,7 +82,9 @@ def resumed(source: str, out: str | None):
         _, file, reason = error.args[0][0]
         raise Usage(f"--out is {out!r}, where {file!r} cannot be written ({reason}); allowed: more room") from None
     for one in recipes:
-        Path(out, f"{one.name}.tmp").rename(Path(out, one.name))
+        for copied in (made := Path(out, f"{one.name}.tmp"), *made.iterdir()):
+            copied.chmod(copied.stat().st_mode | stat.S_IWUSR)              # of an archive that nobody may write
+        made.rename(Path(out, one.name))
     return recipes, Path(out)
 
 

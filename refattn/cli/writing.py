@@ -4,12 +4,12 @@ import sys
 from inspect import signature
 from pathlib import Path
 
-from .options import Parser, Usage, as_option, directory, flag, number, whole
+from .options import Parser, Usage, as_option, directory, flag, number, seed_number, whole
 
 OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500, of SCAN the longest answer's)"),
            "temperature": (number, "T", "scores are divided by it; 0: always the likeliest (default: 1)"),
            "top_k": (whole, "K", "draw from the K likeliest; 0: from all (default: 0)"),
-           "seed": (whole, "S", "of what is drawn (default: 0)"),
+           "seed": (seed_number, "S", "of what is drawn (default: 0)"),
            "stop": (str, "TEXT", "end before the first token of this text")}
 
 

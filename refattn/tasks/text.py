@@ -143,14 +143,6 @@ def _cut(whole, near):
     return next((place for place in places if whole[place] & 0xC0 != 0x80), near)
 
 
-def _read_text(split, content):
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the {split} text is not UTF-8 at byte {error.start:,}; allowed: unit bytes, or files of "
-                         f"text") from None
-
-
 def _symbols(text, unit, most):
     """Id 0, then the symbols of the training text: characters in their order, words by how often they occur."""
     counts = Counter(_pieces(text, unit))
@@ -165,7 +157,7 @@ def _made(parts, unit, most):
     if unit == "bytes":
         symbols, ids = (), [np.frombuffer(parts[split], dtype=np.uint8) for split in SPLITS]
     else:
-        texts = [_read_text(split, parts[split]) for split in SPLITS]
+        texts = [parts[split].decode("utf-8") for split in SPLITS]
         symbols = _symbols(texts[0], unit, most)
         number, kind = _numbers(symbols), np.min_scalar_type(len(symbols))
         ids = [np.array([number.get(piece, 0) for piece in _pieces(text, unit)], dtype=kind) for text in texts]
@@ -233,6 +225,13 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     files = {name: content for name, content in documents(text).items() if content not in tested.values()}
     if not files:
         raise ValueError(f"test is {test!r}, which has all that text {text!r} has; allowed: another text")
+    for option, name, those in (("text", text, files), ("test", test, tested)) if unit != "bytes" else ():
+        for file, content in those.items():
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{option} is {name!r}, whose {file} is not UTF-8 at byte {error.start:,}; allowed: "
+                                 f"unit bytes, or files of text") from None
     parts = divided(files)
     if test:
         validation = parts.pop("validation") + parts.pop("test") if len(files) < 3 else parts["validation"]

@@ -97,9 +97,9 @@ def _opened(out, recipe, listed, state: State, resume: bool):
         return
     runs.begin(out, recipe, resume)
     with runs.locked(out):
-        if Path(out, runs.CHECKPOINT).exists():
+        try:
             state.restore(*runs.load_checkpoint(out, recipe, listed))
-        else:                                               # new, or killed before its first checkpoint
+        except FileNotFoundError:                           # new, or killed before its first checkpoint
             runs.save_checkpoint(out, recipe, listed, state.arrays(), 0, 0.0)
         runs.tidy(out, state.step)
         yield

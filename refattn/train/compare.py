@@ -132,34 +132,42 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
         return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
     futures: dict = {}
     try:
-        try:
-            with pool.quiet_start():
-                for path in jobs:
-                    futures[hand_out(path)] = path
-            return _gathered(futures, hand_out, bars)
-        except BaseException as error:                      # one that went wrong, or Ctrl-C
-            stop_file.touch()
-            running = [future for future in futures if not future.cancel()]
-            bars.say("stopping the runs, each with a checkpoint")
-            if not isinstance(error, KeyboardInterrupt):
-                wait(running, timeout=60)                   # of an executor that is broken some never end
-                raise
-            wait(running)
-            raise Interrupted(f"{len(futures)} runs stopped") from None
+        with Stop() as stop:
+            try:
+                with pool.quiet():
+                    for path in jobs:
+                        futures[hand_out(path)] = path
+                return _gathered(futures, hand_out, bars, stop)
+            except BaseException as error:                  # one that went wrong, or Ctrl-C
+                stop_file.touch()
+                running = [future for future in futures if not future.cancel()]
+                bars.say("stopping the runs, each with a checkpoint")
+                if not isinstance(error, KeyboardInterrupt):
+                    wait(running, timeout=60)               # of an executor that is broken some never end
+                    raise
+                try:
+                    wait(running)
+                except KeyboardInterrupt:                   # another Ctrl-C: they keep the last of their checkpoints
+                    for process in [*executor._processes.values()] if own else ():
+                        process.kill()
+                raise Interrupted(f"{len(futures)} runs stopped") from None
     finally:
-        bars.close()
-        if own:
-            executor.shutdown(wait=True, cancel_futures=True)
-        if all(future.done() for future in futures):        # one that has not looked yet shall find it
-            stop_file.unlink(missing_ok=True)
+        with pool.quiet():                                  # a pool that is half closed would never end
+            bars.close()
+            if own:
+                executor.shutdown(wait=True, cancel_futures=True)
+            if all(future.done() for future in futures):    # one that has not looked yet shall find it
+                stop_file.unlink(missing_ok=True)
 
 
-def _gathered(futures: dict, hand_out, bars) -> dict:
+def _gathered(futures: dict, hand_out, bars, stop) -> dict:
     """{path: error or None} once all of {future: path} have ended; what has ended is taken out of `futures`."""
     waiting, times, found = set(futures), dict.fromkeys(futures.values(), 1), {}
     while waiting:
         done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
         bars.look()
+        if stop():
+            raise KeyboardInterrupt
         for future in done:
             path = futures.pop(future)
             error = CancelledError() if future.cancelled() else future.exception()

@@ -123,6 +123,8 @@ class Forked(Alone):
             trained.help()
         except (ConnectionError, KeyboardInterrupt):        # the leader is gone
             pass
+        except (MemoryError, ValueError) as error:          # as the leader says it
+            print(f"refattn: a worker: {error}", file=sys.stderr)
         except BaseException:
             traceback.print_exc()
         finally:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import platform
+import reprlib
 from functools import cache
 from pathlib import Path
 from subprocess import SubprocessError, run
@@ -37,7 +38,7 @@ def read_json(path) -> dict:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(document, dict):
-            raise ValueError(f"it holds a {type(document).__name__}")
+            raise ValueError(f"it holds {reprlib.repr(document)}")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a JSON object as refattn writes it ({error})") from error
     return document

@@ -181,14 +181,17 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
     (`resuming` False: data without which its numbers mean nothing); FileNotFoundError without one.
     """
     file = Path(path, which)
+    if which == CHECKPOINT and not file.exists() and (begun := lines(path)):
+        raise ValueError(f"{file} is missing, but metrics.jsonl goes to step {begun[-1]['step']}; allowed: both")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
     for name in ARRAYS if recipe.steps and which != BEST else ARRAYS[:1]:
         shape = () if name == "loss_sum" else (n,)
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind != "f":
             raise ValueError(f"{file} is not a complete refattn checkpoint ({name} of shape {shape} is missing)")
-        if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{file} has entries of {name} that are not finite; allowed: finite numbers")
+        low = " or below 0" * (name == "second")
+        if not np.isfinite(arrays[name]).all() or (low and arrays[name].min() < 0):
+            raise ValueError(f"{file} has entries of {name} that are not finite{low}; allowed: finite numbers")
     step, theirs = meta.get("step"), meta.get("recipe")
     check_recipe(path, which, recipe, theirs.get("fields") if isinstance(theirs, dict) else None)
     if (now := recipe.data_read(resuming)) and meta.get("data") not in (None, now):
@@ -225,6 +228,8 @@ def result(path, recipe=None) -> dict | None:
             raise ValueError(f"{file} is no result of a run (its {name} is {reprlib.repr(found.get(name))})")
     if recipe is not None:
         check_recipe(path, "result.json", recipe, found["fields"])
+        if found["step"] != recipe.steps:
+            raise ValueError(f"{file} is of step {found['step']}; allowed: {recipe.steps}")
     return found
 
 

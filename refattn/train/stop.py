@@ -1,10 +1,13 @@
 """Reasons to stop a run cleanly: Ctrl-C, the clock, a file that somebody makes, the end of the parent process."""
 
+import math
 import multiprocessing
 import os
 import signal
 import threading
 import time
+
+SAME = 1.0                     # seconds in which signals are one: a key held down, or who tells a process and its group
 
 
 class Interrupted(KeyboardInterrupt):
@@ -12,8 +15,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Asked once a step whether to stop.  A first Ctrl-C is noted, a second one acts at once, as it always did; so with
-    SIGTERM where Python handles it, as in our command line.
+    """Asked once a step whether to stop.  A first Ctrl-C is noted, one that comes SAME seconds later acts at once; so
+    with SIGTERM where Python handles it, as in our command line.
 
     Only the main thread can hear signals; elsewhere the clock and the file still work.
     """
@@ -22,7 +25,7 @@ class Stop:
         if max_seconds is not None and not max_seconds > 0:
             raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
         self.deadline = None if max_seconds is None else time.monotonic() + max_seconds
-        self.file, self.next_look, self.interrupted, self.previous = file, 0.0, False, {}
+        self.file, self.next_look, self.interrupted, self.noted = file, 0.0, False, -math.inf
 
     def __enter__(self):
         main = threading.current_thread() is threading.main_thread()
@@ -35,8 +38,11 @@ class Stop:
             signal.signal(sign, handler)
 
     def _note(self, *_):
-        self.interrupted = True
-        self.__exit__()
+        if (now := time.monotonic()) > self.noted + SAME:
+            self.noted = now
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
 
     def __call__(self) -> bool:
         now = time.monotonic()
