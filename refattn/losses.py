@@ -1,8 +1,9 @@
 """Losses: the value and its gradient together, since no loss is ever needed twice.
 
 The value is a 0-d array on the device of its arguments, in NumPy a scalar: nothing here waits.  Value and gradient have
-the dtype of the first argument, whatever that of targets and weights; in float16 a mean of more than 65,504 terms, or
-of weights that sum to more, cannot be had.  Classes are integers, or booleans.
+the dtype of the first argument, whatever that of targets and weights.  In float16 `mse`, `mean_absolute_error` and
+`cross_entropy` cannot be had where the sum of the terms, their number, or that of the weights is beyond 65,504.
+Classes are integers, or booleans.
 TypeError: a first argument of another dtype than floating point.  ValueError: shapes other than those named; classes of
 another dtype; a mean of no terms; in host memory also classes out of range and weights that sum to 0.  A device is not
 waited for: there the last gives NaN.

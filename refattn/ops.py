@@ -354,8 +354,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     """a[b,h,T] = rho[b,1,T] * s[b,h,T], rho[b,1,T] = 1 / sqrt(mean_h(s[b,h,T] ** 2) + epsilon).  Returns a, rho.
 
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
-    Squares are summed in s's dtype: in float16 scores whose squares sum to 65,520 over the heads, one of 256 say, give
-    a = 0; in float32 those whose squares sum to 3.4e38.
+    Squares are of s's dtype: in float16 one score of 256 gives a = 0, in float32 those whose squares sum to 3.4e38.
     """
     xp = array_module(s)
     check_epsilon(epsilon)

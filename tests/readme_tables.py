@@ -58,7 +58,8 @@ def recipes() -> str:
         files = f"[task](../refattn/tasks/{kind.DATA or name}.py), [recipe](../refattn/recipes/{name}.py)"
         scales = ", ".join(f"{scale} {kind(**kind.scale(scale, {})).steps:,}" for scale in kind.SCALES)
         rows.append(f"| {', '.join(names)} | {source} | {files} | {scales} |")
-    return "\n".join(["| name | source | files | scales, with their steps |", "|---|---|---|---|", *rows]) + "\n"
+    head = "| name | source | files | scales, with the steps of the first name |"
+    return "\n".join([head, "|---|---|---|---|", *rows]) + "\n"
 
 
 def verdicts() -> str:

@@ -170,8 +170,8 @@ assert chain(ones)[-1][0, 0, 0] == 6 and np.linalg.multi_dot(ones)[0, 0] == 8
 # %% [markdown]
 # ## 3. Equal values are not equal gradients
 #
-# At the four corners the two functions agree; nowhere else do they have to. And each corner with a + b = 1 is
-# on the kink.
+# On the four edges, where an entry is 0 or 1, the two functions agree; inside they do not. And each corner with
+# a + b = 1 is on the kink.
 
 # %%
 grid = np.linspace(-0.1, 1.1, 121)
@@ -185,7 +185,7 @@ for ax, z, most, title in ((axes[0], a * b, 1.25, "a b"), (axes[1], network, 1.2
     ax.set(title=title, xlabel="a", aspect="equal")
     figure.colorbar(image, ax=ax, shrink=0.8)
 axes[0].set_ylabel("b")
-figure.suptitle("A product and its network: equal at the four corners (orange), where entries are 0 or 1")
+figure.suptitle("A product and its network: equal where an entry is 0 or 1, as at the four corners (orange)")
 
 # %%
 a, b = np.random.default_rng(3).integers(2, size=(2, 1, 3, 3)).astype(float)

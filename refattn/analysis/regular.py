@@ -162,6 +162,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
     Raises ValueError for no lengths.
     """
     found = {}
+    lengths = tuple(lengths)
     for number, probability in enumerate(ones):
         task, rng = RegularLanguages("parity", ones=probability), np.random.default_rng((seed, number))
         right = []

@@ -214,7 +214,7 @@ def _reached(transition, start):
 def random_automaton(rng, states: int, symbols: int, classes: int = 2) -> Automaton:
     """Uniformly random tables, every next state and every output; a random start.
 
-    Raises ValueError, NumPy's own, for numbers below 1.
+    Raises ValueError for numbers below 1.
     """
     return Automaton(rng.integers(states, size=(states, symbols)), rng.integers(classes, size=states),
                      int(rng.integers(states)))

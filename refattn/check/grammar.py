@@ -150,13 +150,14 @@ def misread(of, part, texts, sizes, costs):
         letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
-        kinds = {"heads": name in ("q", "k", "v", "do"), "option": name in OPTIONS[1:] and name in of.letters,
-                 "keep": name == "keep" and name in of.letters, "at": name == "at", "do": name == "do",
-                 "ignored": name in ("dend", "state")}
+        kinds = {"heads": name in ("q", "k", "v", "do"), "keep": name == "keep" and name in of.letters,
+                 "at": name == "at", "do": name == "do", "ignored": name in ("dend", "state")}
         changes = Changes(of, of.lines[0], (), sizes)
         heads = changes.head_axis(letters)
         kinds |= {"square": name in OPTIONS, "batch and heads": heads}
         found += changes.rows(kinds, changes.squares(letters), x=name, name=name, heads=heads)
+        if name in OPTIONS[1:] and name in of.letters:
+            found += [(cost, f"{words} everywhere", new) for cost, words, new in changes.rows("option", x=name)]
         uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
         for cost, words, new in found if uses else ():
             if cost + 1 not in costs:

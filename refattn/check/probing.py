@@ -92,8 +92,6 @@ def follows(call, a, n, u) -> bool:
         slope = sum(((up[y] - down[y]) * dy).sum() for y, dy in outputs.items()) / length
         errors.append(slope - (a.theirs[n] * (there - here)).sum() / length)
         allowed = within * (size + abs(slope)) + noise / length
-        if abs(errors[-1]) <= allowed:
-            return True
-        if len(errors) > 1 and abs(errors[-1]) <= allowed + 2 * abs(errors[-1] - errors[-2]):
+        if abs(errors[-1]) <= allowed + (2 * abs(errors[-1] - errors[-2]) if errors[1:] else 0):
             return True
     return False

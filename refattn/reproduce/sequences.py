@@ -35,8 +35,8 @@ def scan_rows() -> tuple:
 
 TABLE_4_OF_C = Table(
     "table-4", "Table 4 of C, SCAN: sequences exactly right beyond the trained lengths",
-    "Mittal et al. 2022, Compositional Attention, table 4: probably 50,000 steps, the code's 5 runs, mean and "
-    "standard error",
+    "Mittal et al. 2022, Compositional Attention, table 4: probably 50,000 steps, the code's 5 runs, mean, and "
+    "standard error from the deviation",
     "scan", (Column("longer", "longer", "accuracy"), Column("held out", "held_out", "accuracy"),
              Column("train", "train", "accuracy")),
     scan_rows(), ("scan_10000",), default_scale="fifth",

@@ -21,7 +21,7 @@ import numpy as np
 from ..checks import check_choice, check_integer
 
 PAIRS, RADIUS = 4, 2                    # of dots in a cluster; a dot is all pixels with |dx| + |dy| <= RADIUS
-MARGIN = RADIUS + 2                     # dots reach so far beyond the picture at most, and are cut off there
+MARGIN = RADIUS + 2                     # dots reach less far beyond the picture, and are cut off there
 SPLITS = "train", "test"
 
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import reprlib
 from functools import cache
 from pathlib import Path
 from subprocess import SubprocessError, run
@@ -38,7 +37,7 @@ def read_json(path) -> dict:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(document, dict):
-            raise ValueError(f"it holds {reprlib.repr(document)}")
+            raise ValueError(f"it holds {document!r:.40}")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a JSON object as refattn writes it ({error})") from error
     return document
