@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from refattn import cli
+from refattn.cli import options
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr
 from refattn.tasks.text import corpus
@@ -288,3 +289,14 @@ def test_a_bar_of_a_finished_run_keeps_its_own_time():
     ('{"step": true, "loss": 1, "rate": 1}', False)])
 def test_a_line_is_whole_or_damaged(line, whole):
     assert (runs.whole_line(line + "\n") is not None) == whole
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    class Picture:
+        def savefig(self, file, **how):
+            file.write(b"half")
+            raise OSError("full")
+    (tmp_path / "p.png").write_bytes(b"old")
+    with pytest.raises(OSError, match="full"):
+        options.save(str(tmp_path / "p.png"), Picture)
+    assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == [("p.png", b"old")]

@@ -157,6 +157,8 @@ def test_samples_are_windows_of_the_text():
     (lambda d: text.corpus(write(d / "a"), "bytes", write(d / "b", "")), "test is '"),
     (lambda d: text.corpus(saved(d / "a.npy", [3, 1]), "tokens", "none.npy"), "test is 'none.npy'; allowed: docum"),
     (lambda d: text.corpus(write(d / "a", b"\xff\xfe" * 9), "characters"), "not UTF-8 at byte 0; allowed:"),
+    (lambda d: text.corpus(write(d / "a", b"x\n" * 9), "words", write(d / "b", b"y\xff\n" * 9)),
+     "b', whose b is not UTF-8 at byte 1; allowed:"),
     (lambda d: text.corpus(write(d / "a"), "letters"), "unit is 'letters'; allowed: bytes, characters, words"),
     (lambda d: text.corpus(write(d / "a"), "bytes", "", 9), "vocabulary is 9, but unit is 'bytes'"),
     (lambda d: text.corpus(write(d / "a"), "words", "", -1), "vocabulary is -1; allowed: whole"),
