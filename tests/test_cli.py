@@ -35,6 +35,7 @@ from refattn.train import compare, evaluate, fit, runs
 from refattn.verification import theorems
 from refattn.verification.cases import CASES
 from tests import strict_cupy
+from tests.processes import children, is_there, linux, wait_for
 from tests.tiny import FLAGS, final, tiny
 
 ROOT = Path(refattn.__file__).parents[1]
@@ -978,9 +979,8 @@ def test_sigterm_ends_a_command_that_ignores_ctrl_c(seeds, workers, tmp_path):
              "--seed", *seeds, "--out", tmp_path]
     process = run("train", *words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     for sign in signal.SIGINT, signal.SIGTERM:
-        steps, deadline = len(runs.lines(tmp_path / "hyla-seed0")), time.monotonic() + 60
-        while len(runs.lines(tmp_path / "hyla-seed0")) == steps and time.monotonic() < deadline:
-            time.sleep(0.02)
+        steps = len(runs.lines(tmp_path / "hyla-seed0"))
+        wait_for(lambda steps=steps: len(runs.lines(tmp_path / "hyla-seed0")) > steps, process)
         process.send_signal(sign)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and out == "" and "Traceback" not in err
@@ -990,21 +990,15 @@ def test_sigterm_ends_a_command_that_ignores_ctrl_c(seeds, workers, tmp_path):
     assert 0 < state["step"] < 3000
 
 
-def children(pid: int) -> list[int]:
-    return [int(n) for file in Path(f"/proc/{pid}/task").glob("*/children") for n in file.read_text().split()]
-
-
 def begun(tmp_path):
     """A comparison whose two runs have made a step, side by side."""
     words = [*FLAGS, "--steps", "300000", "--attention", "hyla", "softmax", "--workers", "1", "--out", tmp_path]
     process = run("train", "fuzzy_logic", *words, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while len([x for x in tmp_path.glob("*") if runs.lines(x)]) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: len([x for x in tmp_path.glob("*") if runs.lines(x)]) == 2, process)
     return process
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
+@linux
 @pytest.mark.parametrize("whole_group", [False, True], ids=["the parent", "the group"])
 def test_signals_in_a_row_are_one(whole_group, tmp_path):
     """A key that is held down, or who tells a process and its group: nothing hangs, says more, or is left behind."""
@@ -1017,17 +1011,14 @@ def test_signals_in_a_row_are_one(whole_group, tmp_path):
     assert process.returncode == 130 and out == "" and "Traceback" not in err and "leaked" not in err
     assert f"go on with: refattn train --resume {tmp_path}" in err.splitlines()[-1]
     assert not list(tmp_path.glob("stop-*")) and len(workers) > 1
-    deadline = time.monotonic() + 20                        # multiprocessing's own helper ends after its parent
-    while any(Path(f"/proc/{n}").exists() for n in workers) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert time.monotonic() < deadline
+    wait_for(lambda: not any(map(is_there, workers)))       # multiprocessing's own helper ends after its parent
     for path in tmp_path.iterdir():
         settings = runs.read_recipe(path)
         state = runs.load_checkpoint(path, settings, settings.build().parameters())[1]
         assert state["step"] >= runs.lines(path)[-1]["step"] > 0
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
+@linux
 def test_a_later_signal_ends_workers_that_do_not_answer(tmp_path):
     process = begun(tmp_path)
     workers = children(process.pid)

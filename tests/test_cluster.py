@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 import refattn
 from refattn import cli
 from refattn.train import fit, runs
+from tests.processes import wait_for
 from tests.tiny import final, tiny
 
 pytest.importorskip("distributed")
@@ -32,14 +32,6 @@ with executor(sys.argv[1]) as cluster:
                     progress=False)
 sys.exit(not all(outcome["finished"] for outcome in found))
 """
-
-
-def wait_for(condition, process=None, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline and (process is None or process.poll() is None)
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from refattn.train import WorkerLost, compare, fit, groups, runs
 from refattn.train.record import State
 from refattn.train.shards import Shards, dropouts_of
 from tests import strict_cupy
+from tests.processes import children, is_there, linux
 from tests.tiny import FLAGS, final, tiny
 
 ROOT = Path(refattn.__file__).parents[1]
@@ -172,17 +173,6 @@ def test_both_processes_compute_and_their_time_is_counted(tmp_path):
     assert helper + 0.3 * leader < said < 1.1 * (leader + helper)           # without what comes before the first step
 
 
-def children(process: int) -> list[int]:
-    return [int(x) for x in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def is_there(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 class Training:
     """`refattn train --workers 3` in a process of its own."""
 
@@ -212,7 +202,6 @@ class Training:
         return status
 
 
-linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no list of child processes here")
 
 
 @forks

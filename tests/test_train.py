@@ -577,7 +577,7 @@ def test_ctrl_c_stops_all_runs_with_checkpoints(whole, tmp_path):
 def test_processes_begin_with_one_thread_and_the_environment_comes_back(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with pool.quiet():
+    with pool.quiet_start():
         assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert os.environ["OPENBLAS_NUM_THREADS"] == "7" and "MKL_NUM_THREADS" not in os.environ

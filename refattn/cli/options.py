@@ -181,7 +181,7 @@ def save(file: str, draw=None) -> None:
     known = sorted(Figure().canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in known:
         raise Usage(f"--plot is {file!r}; allowed: files that end in .{', .'.join(known)}")
-    if path.is_dir() or not all(os.access(x, os.W_OK) for x in (path.parent, *[path] * path.exists())):
+    if path.is_dir() or not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         reason = "it is a directory" if path.is_dir() else os.strerror(13 if path.parent.is_dir() else 2)
         raise Usage(f"--plot is {file!r}, which cannot be written ({reason}); allowed: a file in a directory that "
                     f"can be written")

@@ -11,7 +11,7 @@ from .figures import FIGURES
 from .language import FIGURE_4B, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
 from .pictures import PICTURES
 from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
-from .published.compositional import fraction
+from .published.compositional import SPREAD, fraction
 from .records import RECORDS
 from .sequences import ESBN, TABLE_4_OF_C
 from .sheet import NEVER, Sheet, chosen, shown
@@ -69,7 +69,7 @@ TABLE_6_OF_C = Table(
     remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
              "always scores 0.75 with 2 searches, 1.04 with 4.",))
 
-IMAGES = "Mittal et al. 2022, Compositional Attention, {}: mean, and standard error from the deviation over {} seeds"
+IMAGES = f"Mittal et al. 2022, Compositional Attention, {{}}: {SPREAD} over {{}} seeds"
 
 
 def clevr_rows() -> Iterator[Row]:

@@ -152,11 +152,16 @@ def _symbols(text, unit, most):
     return (first, *(ordered[:most - 1] if most else ordered))
 
 
-def _made(parts, unit, most):
-    """(ids of all splits in a row, what else there is to know of them), from the texts."""
+def _made(parts, unit, most, named):
+    """(ids of all splits in a row, what else there is to know of them), from the texts; `named` are their files."""
     if unit == "bytes":
         symbols, ids = (), [np.frombuffer(parts[split], dtype=np.uint8) for split in SPLITS]
     else:
+        for n, content in named.items():
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as e:
+                raise ValueError(f"{n} is not UTF-8 at byte {e.start:,}; allowed: unit bytes, or files of text") from e
         texts = [parts[split].decode("utf-8") for split in SPLITS]
         symbols = _symbols(texts[0], unit, most)
         number, kind = _numbers(symbols), np.min_scalar_type(len(symbols))
@@ -225,13 +230,6 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     files = {name: content for name, content in documents(text).items() if content not in tested.values()}
     if not files:
         raise ValueError(f"test is {test!r}, which has all that text {text!r} has; allowed: another text")
-    for option, name, those in (("text", text, files), ("test", test, tested)) if unit != "bytes" else ():
-        for file, content in those.items():
-            try:
-                content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{option} is {name!r}, whose {file} is not UTF-8 at byte {error.start:,}; allowed: "
-                                 f"unit bytes, or files of text") from None
     parts = divided(files)
     if test:
         validation = parts.pop("validation") + parts.pop("test") if len(files) < 3 else parts["validation"]
@@ -239,7 +237,9 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     digest = hashlib.sha256(f"1 {unit} {vocabulary}".encode())
     for split in SPLITS:
         digest.update(hashlib.sha256(parts[split]).digest())
-    ids, known = _stored(digest.hexdigest(), lambda: _made(parts, unit, vocabulary))
+    named = {f"{option} is {name!r}, whose {file}": content for option, name, those in (
+        ("text", text, files), ("test", test, tested)) for file, content in those.items()}
+    ids, known = _stored(digest.hexdigest(), lambda: _made(parts, unit, vocabulary, named))
     ends, symbols = np.cumsum(known["lengths"]), tuple(known["symbols"])
     ids = {split: ids[end - n:end] for split, end, n in zip(SPLITS, ends, known["lengths"], strict=True)}
     version = f" of Python {sys.version.split()[0]}" if text in OWN else ""

@@ -131,28 +131,27 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
         train = _train_in_worker if own else train_one
         return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
     futures: dict = {}
-    try:
-        with Stop() as stop:
+    with Stop() as stop:
+        try:
+            with pool.quiet_start():
+                for path in jobs:
+                    futures[hand_out(path)] = path
+            return _gathered(futures, hand_out, bars, stop)
+        except BaseException as error:                      # one that went wrong, or Ctrl-C
+            stop_file.touch()
+            running = [future for future in futures if not future.cancel()]
+            bars.say("stopping the runs, each with a checkpoint")
+            if not isinstance(error, KeyboardInterrupt):
+                wait(running, timeout=60)                   # of an executor that is broken some never end
+                raise
             try:
-                with pool.quiet():
-                    for path in jobs:
-                        futures[hand_out(path)] = path
-                return _gathered(futures, hand_out, bars, stop)
-            except BaseException as error:                  # one that went wrong, or Ctrl-C
-                stop_file.touch()
-                running = [future for future in futures if not future.cancel()]
-                bars.say("stopping the runs, each with a checkpoint")
-                if not isinstance(error, KeyboardInterrupt):
-                    wait(running, timeout=60)               # of an executor that is broken some never end
-                    raise
-                try:
-                    wait(running)
-                except KeyboardInterrupt:                   # another Ctrl-C: they keep the last of their checkpoints
-                    for process in [*executor._processes.values()] if own else ():
-                        process.kill()
-                raise Interrupted(f"{len(futures)} runs stopped") from None
-    finally:
-        with pool.quiet():                                  # a pool that is half closed would never end
+                wait(running)
+            except KeyboardInterrupt:                       # another Ctrl-C: they keep the last of their checkpoints
+                for process in [*executor._processes.values()] if own else ():
+                    process.kill()
+            raise Interrupted(f"{len(futures)} runs stopped") from None
+        finally:
+            stop.hear_no_more()                             # a pool that is half closed would never end
             bars.close()
             if own:
                 executor.shutdown(wait=True, cancel_futures=True)

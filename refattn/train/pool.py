@@ -43,8 +43,8 @@ def of_processes(n: int) -> ProcessPoolExecutor:
 
 
 @contextmanager
-def quiet():
-    """Ctrl-C and SIGTERM do nothing in here, and nothing in processes begun in here, which have one BLAS thread."""
+def quiet_start():
+    """Processes begun in here have one BLAS thread and leave Ctrl-C and SIGTERM to this one."""
     before = {name: os.environ[name] for name in THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     main = threading.current_thread() is threading.main_thread()
