@@ -236,8 +236,7 @@ def test_what_was_never_run_takes_no_room():
     assert [cell["heading"] for cell in sheet.data[0]["cells"]] == ["16", "32", "64", "96"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["16", "32", "64"]
     assert np.allclose(axes.get_xlim(), (-0.5, 2.5))
-    middle = replace(table, columns=(table.columns[0], table.columns[3], table.columns[1]), rows=tuple(
-        Row(row.label, row.fields, (None,) * 3) for row in table.rows))
+    middle = replace(table, columns=(table.columns[0], table.columns[3], table.columns[1]))
     axes, = middle.plot(middle.sheet(table.recorded())).axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["16", "32"]
     line, = (x for x in axes.containers if x.get_label().startswith("hyla, 70%"))
@@ -371,7 +370,7 @@ def test_where_a_language_model_looks_is_read(tmp_path, monkeypatch):
 
 def test_fresh_tables_of_codes_read_the_codes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(codes, "FIELD_WORDS", 3)
-    few = replace(TABLES["figure-4b"], rows=(Row("chunk 4", {**SMALL, **TEXT}, (None,) * 8),))
+    few = replace(TABLES["figure-4b"], rows=(Row("chunk 4", {**SMALL, **TEXT}),))
     monkeypatch.setitem(TABLES, "figure-4b", few)
     said = says(capsys, "figure-4b", "--fresh", "--scale", "quick", "--seed", "0", "--out", str(tmp_path)).out
     found, = (codes.read_codes(path.parent) for path in tmp_path.rglob("result.json"))

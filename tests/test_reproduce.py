@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
     for row, texts in zip(table.rows, rows, strict=True):
         texts = [text.strip() for text in texts]
         assert texts.pop(0) == row.label
-        for column, theirs in zip(table.columns, row.paper, strict=True):
+        for at, (column, theirs) in enumerate(zip_longest(table.columns, row.paper)):
             fields = {**row.fields, **dict(column.fields)}
             values = np.array([run["metrics"][column.split][column.metric] for run in all_runs
                                if all(run["fields"].get(name) == value for name, value in fields.items())])
@@ -57,7 +58,7 @@ def test_every_cell_is_recomputed_from_the_recorded_runs(table, capsys):
                 middle = column.extreme(values) if column.extreme else math.fsum(values) / len(values)
                 spread = "" if column.extreme or len(values) == 1 else f" ± {values.std(ddof=1) / len(values)**0.5:.3f}"
                 assert said == f"{middle:.3f}{spread} ({len(values)})"
-            if any(other.paper[table.columns.index(column)] for other in table.rows):
+            if any(any(other.paper[at:at + 1]) for other in table.rows):
                 numbers = [float(x) for x in re.findall(r"[\d.]+", texts.pop(0))]
                 np.testing.assert_allclose(numbers, [x for x in theirs or () if x is not None], atol=6e-4)
         assert not texts
@@ -79,7 +80,7 @@ def test_paper_rows_are_those_of_the_paper():
     assert len(TABLES["table-1"].rows) == 48
     for table in TRAINED:
         assert len({row.label for row in table.rows}) == len(table.rows)
-        assert all(len(row.paper) == len(table.columns) for row in table.rows)
+        assert all(len(row.paper) <= len(table.columns) for row in table.rows)
 
 
 # Of all numbers of a table, as it was last compared with its paper

@@ -22,11 +22,10 @@ HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± sta
 REVERSED = {11: "hyla_and_softmax_reversed"}       # the paper does not say in which order the two normalisers go
 
 
-def table_a1_rows(task: str, columns: int) -> Iterator[Row]:
+def table_a1_rows(task: str) -> Iterator[Row]:
     """Rows of table A1 for one task, the paper's figure in the first of the columns."""
     for number, row in TABLE_A1.items():
-        paper = (getattr(row, task), *(None,) * (columns - 1))
-        words = f"{number} {row.words}"
+        words, paper = f"{number} {row.words}", (getattr(row, task),)
         yield Row(words, row.settings, paper)
         if number in REVERSED:
             yield Row(f"{words}, in the other order", {**row.settings, "attention": REVERSED[number]}, paper)
@@ -36,7 +35,7 @@ LOGIC = (Column("held-out R²", "held_out", "r2_per_task"), Column("pooled", "he
          Column("train R²", "train", "r2_per_task"))
 TABLE_A1_LOGIC = Table(
     "table-a1-logic", "Table A1 of H, fuzzy logic: T = 32, 70 % of the combinations held out",
-    HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, tuple(table_a1_rows("fuzzy_logic", len(LOGIC))),
+    HYPERNETWORK.format("table A1, fuzzy logic"), "fuzzy_logic", LOGIC, tuple(table_a1_rows("fuzzy_logic")),
     ("fuzzy_logic_short",), remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
 TABLE_A1_RELEASED = replace(
     TABLE_A1_LOGIC, name="table-a1-released", title="Table A1 of H, fuzzy logic, at the released code's 50,000 steps",
@@ -47,7 +46,7 @@ TABLE_A1_RELEASED = replace(
 SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
           Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))
 TABLE_A1_SRAVEN = Table("table-a1-sraven", "Table A1 of H, SRAVEN: 4 layers, 20 million instances", HYPERNETWORK.format(
-    "table A1, SRAVEN"), "sraven", SRAVEN, tuple(table_a1_rows("sraven", len(SRAVEN))), ("sraven_quick",))
+    "table A1, SRAVEN"), "sraven", SRAVEN, tuple(table_a1_rows("sraven")), ("sraven_quick",))
 
 
 def table_6_rows() -> Iterator[Row]:
@@ -82,7 +81,7 @@ def clevr_rows() -> Iterator[Row]:
             words = f"{searches} searches, {key[0]} retrievals, {key[1]} scoring"
             fields = {"attention": "compositional", "searches": searches, "retrievals": key[0], "scoring": key[1],
                       "selector_width": selector}
-        yield Row(f"width {m}: {words}", {"width": m, **fields}, (*(fraction(x, 5) for x in figures), None))
+        yield Row(f"width {m}: {words}", {"width": m, **fields}, tuple(fraction(x, 5) for x in figures))
 
 
 SORT_OF_CLEVR_TABLE = Table(
@@ -109,9 +108,9 @@ def multitask_rows() -> Iterator[Row]:
     """Table 2, and two of its models on made sets, of which the paper has no figures."""
     for r, figures in TABLE_2_OF_C.items():
         words, fields = VARIANTS[r]
-        yield Row(words, {"first": "cifar10", **fields}, (*(fraction(x, 3) for x in figures), *4 * (None,)))
+        yield Row(words, {"first": "cifar10", **fields}, tuple(fraction(x, 3) for x in figures))
     for words, fields in (VARIANTS[0], VARIANTS[2]):
-        yield Row(f"made sets: {words}", {"first": "shapes", "width": 64, **fields}, 8 * (None,))
+        yield Row(f"made sets: {words}", {"first": "shapes", "width": 64, **fields})
 
 
 MULTITASK = Table(
@@ -128,7 +127,7 @@ TO_100 = "d2", "d3", "d4", "d12", "tomita3", "tomita4", "tomita5", "tomita6"
 def beside_the_same_lengths(language: str, figures) -> tuple:
     """The paper's maximum and average beside ours of the lengths that it names: to 500, or to 100."""
     pair = tuple((figure, None) for figure in figures)
-    return (None, None, *pair, None) if language in TO_100 else (*pair, None, None, None)
+    return (None, None, *pair) if language in TO_100 else pair
 
 
 TABLE_1_OF_R = Table(
@@ -160,7 +159,7 @@ TABLE_2_OF_R = Table(
 def head_rows(width: int) -> tuple:
     """HYLA and softmax attention with 1 to 16 heads, which share this width of queries, keys and values."""
     return tuple(Row(f"{attention}, {n} head{'s' if n > 1 else ''}", {
-        "attention": attention, "heads": n, "head_width": width // n, "experts": 0}, (None, None))
+        "attention": attention, "heads": n, "head_width": width // n, "experts": 0})
                  for attention in ("hyla", "softmax") for n in (1, 2, 4, 8, 16))
 
 

@@ -18,9 +18,9 @@ CURVES = ": curves without numbers"
 THREE = "softmax", "linear", "hyla"
 
 
-def grid(rows: dict, columns: int) -> tuple:
+def grid(rows: dict) -> tuple:
     """Rows of {label: recipe fields} for which the paper prints no numbers."""
-    return tuple(Row(label, fields, (None,) * columns) for label, fields in rows.items())
+    return tuple(Row(label, fields) for label, fields in rows.items())
 
 
 LOGIC = {f"{name}, {held_out:.0%} held out": {"attention": name, "held_out": held_out, "experts": 0}
@@ -29,26 +29,26 @@ FIGURE_2C = Table(
     "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
     SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
     tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in LENGTHS),
-    grid(LOGIC, len(LENGTHS)), ("fuzzy_logic_short", "fuzzy_logic_grid"),
+    grid(LOGIC), ("fuzzy_logic_short", "fuzzy_logic_grid"),
     axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
     "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
     "fuzzy_logic", (Column("R², held out", "held_out", "r2_per_task"), Column("R², trained", "train", "r2_per_task"),
                     Column("R², unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
-    grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}, 4), FIGURE_2C.records,
+    grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}), FIGURE_2C.records,
     default_scale="short")
 FIGURE_2B = Table(
     "figure-2b", "Figure 2B of H, fuzzy logic: macro-F1 of the terms from the code, context fixed",
     SCHUG.format("figure 2B") + ": bars without numbers", "fuzzy_logic",
     tuple(Column(f"{kind}layer {n}", f"fixed context, layer {n}", f"{kind}any term")
           for kind in ("", "shuffled ") for n in (1, 2)),
-    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("fuzzy_logic_codes",),
+    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}), ("fuzzy_logic_codes",),
     default_scale="short", remarks=("shuffled: regressions on shuffled labels.",))
 FIGURE_5F = Table(
     "figure-5f", "Figure 5F of H, SRAVEN: macro-F1 of the rule from the code of the second panel, by layer",
     SCHUG.format("figure 5F") + CURVES, "sraven",
     tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)),
-    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}, 4), ("sraven_codes",),
+    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}), ("sraven_codes",),
     axes=("layer", "macro-F1 of the rule"))
 ACCURACY = "held_out", "panel_accuracy"
 SIZES = {"width x 1": {}, "width x 2": {"wider": 2}, "width x 4": {"wider": 4}, "depth 8": {"layers": 8},
@@ -58,7 +58,7 @@ FIGURE_4 = Table(
     SCHUG.format("figure 4") + CURVES, "sraven",
     tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
-          for size, fields in SIZES.items()}, 3), ("sraven_sizes",), default_scale="paper",
+          for size, fields in SIZES.items()}), ("sraven_sizes",), default_scale="paper",
     axes=("instances of training", "held-out accuracy"),
     remarks=('Each axis at small sizes: refattn reproduce claims --row "H, section 4.4, figure 4"',))
 FIGURE_A4 = replace(
@@ -69,13 +69,13 @@ FIGURE_5D = Table(
     "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
     SCHUG.format("figure 5D") + CURVES, "sraven",
     tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
-    grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_features"),
+    grid({name: {"attention": name, "experts": 0} for name in THREE}), ("sraven_quick", "sraven_features"),
     axes=("features M", "held-out accuracy"))
 FIGURE_A5 = Table(
     "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
     SCHUG.format("figure A5") + CURVES, "sraven",
     tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
-    grid({name: {"attention": name, "experts": 0} for name in THREE}, 3), ("sraven_quick", "sraven_fractions"),
+    grid({name: {"attention": name, "experts": 0} for name in THREE}), ("sraven_quick", "sraven_fractions"),
     axes=("rule combinations held out", "held-out accuracy"))
 
 
@@ -85,7 +85,7 @@ COLLAPSE = Table(
     (*(Column(str(n), "member margin", str(n)) for n in POWERS),
      Column("512, float64", "float64 member margin", "512")),
     grid({f"trained to {n} symbols": {"language": "d3", "attention": "sliding_dilated", "train_length": n}
-          for n in (40, 160)}, len(POWERS) + 1),
+          for n in (40, 160)}),
     ("regular_languages_collapse_codes", "regular_languages_collapse_160_codes"),
     axes=("symbols of the member", "lead of the right answer (logits)"),
     remarks=("Logit of the right answer minus that of the other, members of powers of 2, at which no level has a pad. "
@@ -139,7 +139,7 @@ class Curves(Exhibit):
 FIGURE_10 = Curves(
     "figure-10", "Figure 10 of C, contextual retrieval: convergence", MITTAL.format("figure 10") + CURVES,
     "contextual_retrieval", "train", "loss",
-    grid({name: {"attention": name, "held_out": False} for name in ("softmax", "compositional")}, 1),
+    grid({name: {"attention": name, "held_out": False} for name in ("softmax", "compositional")}),
     ("contextual_retrieval_quick",))
 
 

@@ -19,7 +19,7 @@ FIGURE_6 = Table(
     "figure-6", "Figure 6 of H, language modelling: attention variants at equal parameters",
     "Schug et al. 2025, Attention as a Hypernetwork, figure 6: curves without numbers, C4, 50M parameters", "text",
     COLUMNS, tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False,
-                                          "position": "learned"}, (None,) * 3)
+                                          "position": "learned"})
                    for unit, fields in CORPORA.items()
                    for attention in ("softmax", "linear", "hyla", "compositional")),
     ("text_models",), default_scale="small", units=True, remarks=(
@@ -29,7 +29,7 @@ FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
     "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean and standard error, from the "
     "deviation over the code's 3 seeds", "text",
-    COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)), None, None))
+    COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)),))
                    for name, (mean, sd) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
 
@@ -38,13 +38,13 @@ TIMES = 1, 2, 4, 8, 16, 32
 
 def length_rows() -> tuple:
     """The baselines and RegularGPT with the paper's chunks, then RegularGPT with chunks for shorter windows."""
-    rows = [Row(label, {**CHARACTERS, **fields}, (*((figure, None) for figure in figures), None))
+    rows = [Row(label, {**CHARACTERS, **fields}, tuple((figure, None) for figure in figures))
             for label, (fields, figures) in TABLE_3.items()]
     own = [(f"RegularGPT, chunk {chunk}, {n} sub-layers", {"attention": "regular_gpt", "chunk": chunk, "layers": n})
            for chunk, n in ((8, 4), (16, 2), (16, 4), (32, 4))]
     own += [(words, {"attention": "softmax", "position": position}) for words, position in (
         ("KERPLE, power", "kerple_power"), ("rotary", "rotary"), ("sinusoidal", "interleaved"))]
-    return (*rows, *(Row(label, {**CHARACTERS, **fields}, (None,) * len(TIMES)) for label, fields in own))
+    return (*rows, *(Row(label, {**CHARACTERS, **fields}) for label, fields in own))
 
 
 TABLE_3_OF_R = Table(
@@ -59,7 +59,7 @@ FIGURE_4B = Table(
     "figure-4b", "Figure 4b of R, language modelling: the share of the gradient that the last tokens get",
     "Chi et al. 2023, RegularGPT, figure 4b: a curve without numbers", "text",
     tuple(Column(str(n), "receptive field", f"last {n}") for n in LAST),
-    tuple(row._replace(paper=(None,) * len(LAST)) for row in TABLE_3_OF_R.rows
+    tuple(row._replace(paper=()) for row in TABLE_3_OF_R.rows
           if row.fields.get("layers", 4) == 4), ("text_codes",), "paper_r",
     default_scale="lengths", axes=("last tokens", "share of the gradient"),
     remarks=("Of the loss of a window's last token, by each embedding; windows of twice the trained length.",))

@@ -12,8 +12,7 @@ ESBN = Table(
     "esbn", "Figures 6 and 17 of C, ESBN's tasks: accuracy on objects never seen in training",
     "Mittal et al. 2022, Compositional Attention, section 4.5: curves without numbers, 10 runs", "esbn",
     (Column("held-out accuracy", "held_out", "accuracy"), Column("train accuracy", "train", "accuracy")),
-    tuple(Row(f"{problem.replace('_', ' ')}, m = {m}: {words}", {"problem": problem, "hold_out": m, **fields},
-              (None, None))
+    tuple(Row(f"{problem.replace('_', ' ')}, m = {m}: {words}", {"problem": problem, "hold_out": m, **fields})
           for problem in TASKS for m in (50, 95) for words, fields in ATTENTION.items()), ("esbn",),
     remarks=("m of 100 objects are kept for the test. The pictures are ours, not the paper's.",))
 
@@ -28,9 +27,9 @@ def scan_rows() -> tuple:
                 words = f"{r} retrieval{'s' if r > 1 else ''}, linear scoring"
                 fields = {"retrievals": r, "attention": "compositional", "scoring": "linear"}
             rows.append(Row(f"cut-off {cutoff}: {words}", {"cutoff": cutoff, **fields},
-                            (sequences_accuracy(cutoff, r), None, None)))
+                            (sequences_accuracy(cutoff, r),)))
     return (*rows, Row("cut-off 26: 2 retrievals, dot scoring", {
-        "cutoff": 26, "attention": "compositional", "retrievals": 2, "scoring": "dot"}, (None, None, None)))
+        "cutoff": 26, "attention": "compositional", "retrievals": 2, "scoring": "dot"}))
 
 
 TABLE_4_OF_C = Table(

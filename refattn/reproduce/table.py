@@ -28,7 +28,7 @@ class Column(NamedTuple):
 class Row(NamedTuple):
     label: str
     fields: dict               # of the recipe
-    paper: tuple               # for each column (mean, standard error or None), or None where the paper has nothing
+    paper: tuple = ()          # (mean, standard error or None) of the first columns; None where the paper has nothing
 
 
 class Exhibit:
@@ -101,7 +101,7 @@ class Table(Exhibit):
             if mine:
                 reference = asdict(recipe(self.task, self.scale, **fields))
                 apart.setdefault(differing(mine[0]["fields"], reference), []).append(row.label)
-            theirs = row.paper[self.columns.index(column)]
+            theirs = self.theirs(row, column)
             cells.setdefault(row.label, []).append({
                 "heading": column.heading, "ours": measured(mine, column),
                 "paper": theirs and {"mean": theirs[0], "standard_error": theirs[1]}})
@@ -123,9 +123,13 @@ class Table(Exhibit):
         made.supxlabel(fill(settings, int(18 * made.get_figwidth())), fontsize=7)
         return made
 
+    def theirs(self, row, column) -> tuple | None:
+        """The paper's figure for a cell, where it has one."""
+        return dict(zip(self.columns, row.paper, strict=False)).get(column)
+
     def prints(self, column) -> bool:
         """Whether the paper has figures for a column."""
-        return any(row.paper[self.columns.index(column)] is not None for row in self.rows)
+        return any(self.theirs(row, column) for row in self.rows)
 
     def texts(self, column, cell) -> list[str]:
         """The texts of a cell: ours with n, and the paper's where the column has any."""
