@@ -84,10 +84,10 @@ def differences(runs, comparison: Comparison, pair=None) -> dict:
 
 def at_the_papers_scale(runs, comparison: Comparison) -> bool:
     """Whether the runs are meant to be, and were trained with the settings of the paper's scale."""
-    if comparison.scale != comparison.paper:
+    if comparison.scale != "paper":
         return False
     for side in comparison.every_side:
-        reference = asdict(recipe(comparison.task, comparison.paper, **side.fields))
+        reference = asdict(recipe(comparison.task, "paper", **side.fields))
         mine = [run for run in runs if matches(run, comparison.task, side.fields)]
         if any(name not in ASKED for run in mine for name, *_ in differing(run["fields"], reference)):
             return False
@@ -123,10 +123,7 @@ class Claims:
 
     def recorded(self) -> list[dict]:
         """All recorded runs that a comparison is made of."""
-        wanted = dict.fromkeys(name for one in self.comparisons() for name in one.records if records.exists(name))
-        loaded = {name: records.load(name) for name in wanted}
-        return [{**run, "record": name, "fixed_before": record.get("fixed_before")}
-                for name, record in loaded.items() for run in record["runs"]]
+        return records.recorded(dict.fromkeys(name for one in self.comparisons() for name in one.records))
 
     def labelled(self) -> dict:
         """{paper, source, words and measure: statement}."""

@@ -102,14 +102,11 @@ def names() -> list[str]:
     return [path.stem for path in sorted(RECORDS.glob("*.json")) if isinstance(read_json(path).get("runs"), list)]
 
 
-def exists(name: str) -> bool:
-    """Whether there is a file of that name in `reproduce/records/`."""
-    return (RECORDS / f"{name}.json").exists()
-
-
 def recorded(wanted) -> list[dict]:
-    """The runs of those of the named records that exist."""
-    return [run for name in wanted if exists(name) for run in load(name)["runs"]]
+    """The runs of those of the named records that exist, each with its record and what that says of `fixed_before`."""
+    found = {name: load(name) for name in wanted if (RECORDS / f"{name}.json").exists()}
+    return [{**run, "record": name, "fixed_before": record.get("fixed_before")}
+            for name, record in found.items() for run in record["runs"]]
 
 
 SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model

@@ -42,8 +42,8 @@ def read(measured, split, metric, other, seen=False) -> Comparison:
 
 def beside_heads(measured, *heads) -> Comparison:
     """The held-out loss of compositional attention, 2 searches and 4 retrievals, and of softmax attention's heads."""
-    ours = Side({"attention": "compositional", "held_out": True, "searches": 2, "retrievals": 4}, "held_out", "loss")
-    pairs = tuple((ours, ours._replace(fields={"attention": "softmax", "held_out": True, "heads": n})) for n in heads)
+    ours = {"attention": "compositional", "searches": 2, "retrievals": 4}
+    pairs = sides([(ours, {"attention": "softmax", "heads": n}) for n in heads], "held_out", "loss", held_out=True)
     return Comparison(f"{measured}, {SMALL}", "contextual_retrieval", pairs, (*QUICK, "contextual_retrieval_heads"),
                       "quick", less=True, seen=True)
 
@@ -59,17 +59,15 @@ def sizes(measured, *cells) -> Comparison:
 
 def esbn(m: int, *retrievals) -> tuple:
     """All four tasks, m objects kept for the test: numbers of retrievals beside softmax attention."""
-    def side(problem, r):
-        model = {"attention": "compositional", "retrievals": r} if r else {"attention": "softmax"}
-        return Side({"problem": problem, "hold_out": m, **model}, "held_out", "accuracy")
-    return tuple((side(problem, r), side(problem, None)) for r in retrievals for problem in TASKS)
+    models = [({"attention": "compositional", "retrievals": r}, "softmax") for r in retrievals]
+    return tuple(pair for model in models for problem in TASKS
+                 for pair in sides([model], "held_out", "accuracy", problem=problem, hold_out=m))
 
 
 def scan(*models) -> tuple:
     """Commands beyond the cut-off that are said rightly: models, (scoring, retrievals), beside softmax attention."""
-    theirs = Side({"cutoff": 26, "attention": "softmax"}, "longer", "accuracy")
-    return tuple((theirs._replace(fields={"cutoff": 26, "attention": "compositional", "scoring": scoring,
-                                          "retrievals": r}), theirs) for scoring, r in models)
+    return sides([({"attention": "compositional", "scoring": scoring, "retrievals": r}, "softmax")
+                  for scoring, r in models], "longer", "accuracy", cutoff=26)
 
 
 def parameters_apart() -> float:

@@ -43,7 +43,6 @@ class Comparison(NamedTuple):
     less: bool = False         # whether less is better, as of a loss
     given: tuple = ()          # (split, metric, least): only seeds in which every side has learned that
     margin: float = 0.0        # of a claim that two numbers are the same: they differ by less
-    paper: str = "paper"       # the scale with the paper's settings
     seen: bool = False         # whether some of the pairs were listed after their runs had been seen: no star
     beside: tuple = ()         # further pairs, whose mean difference is taken off
     sizes: bool = False        # whether differences count by their size, whichever side is ahead
@@ -105,8 +104,10 @@ def statements(words, source, *evidence, quote=None) -> tuple:
 
 
 def sides(pairs, split, metric, at=None, **fields) -> tuple:
-    """Pairs of Sides from pairs of variants, all with these other fields."""
-    return tuple(tuple(Side({"attention": name, **fields}, split, metric, at) for name in pair) for pair in pairs)
+    """Pairs of Sides, one number of two kinds of runs: from pairs of variants or of fields; all have the others too."""
+    def side(own):
+        return Side({**fields, **({"attention": own} if isinstance(own, str) else own)}, split, metric, at)
+    return tuple(tuple(map(side, pair)) for pair in pairs)
 
 
 def text(pair, unit, words="", margin=0.0, record="text_models", **fields) -> Comparison:

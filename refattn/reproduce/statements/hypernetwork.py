@@ -53,9 +53,8 @@ def unstarred(statements) -> tuple:
 def figure_2c(measured, name: str, *pairs, beside=()) -> Comparison:
     """Of fuzzy logic at scale short: pairs of a variant with one and with another number of examples or of combinations
     held out, `name`; what is not varied is 32 examples and 70 % held out."""
-    def side(model, value):
-        return Side({"length": 32, "held_out": 0.7, "attention": model, name: value, **RUN}, "held_out", "r2_per_task")
-    own, others = (tuple((side(model, better), side(model, worse)) for model, better, worse in each)
+    own, others = (sides([({"attention": model, name: better}, {"attention": model, name: worse})
+                          for model, better, worse in each], "held_out", "r2_per_task", length=32, held_out=0.7, **RUN)
                    for each in (pairs, beside))
     return Comparison(f"{measured}, {SHORT}", "fuzzy_logic", own, ("fuzzy_logic_short", "fuzzy_logic_grid"), "short",
                       beside=others)
@@ -100,9 +99,8 @@ def raven(measured, pairs, *records) -> Comparison:
 
 def softmax_raven(words, record: str, better: dict, worse: dict, metric="panel_accuracy") -> Comparison:
     """Softmax attention on SRAVEN with one setting, and with another."""
-    return raven(f"held-out accuracy, {words}, softmax attention, K = 4", (tuple(
-        Side({"attention": "softmax", **fields, **RUN}, "held_out", metric) for fields in (better, worse)),),
-                 "sraven_quick", record)
+    pairs = sides([(better, worse)], "held_out", metric, attention="softmax", **RUN)
+    return raven(f"held-out accuracy, {words}, softmax attention, K = 4", pairs, "sraven_quick", record)
 
 
 def rule(measured: str, *scores, key="second panel", record="sraven_codes", seen=False) -> Comparison:
@@ -183,8 +181,9 @@ STATEMENTS = (
     *table_a1("HYLA with softmax in place of RMSHead does poorly: worse than HYLA", "H, appendix A.1, table A1",
               ("hyla", "hyla_softmax_for_rms_head"), quote="As shown in Table A1 this model performs poorly"),
     Statement("A mixture of experts helps, on average over models", "H, appendix A.1, table A1", logic(
-        f"4 experts, 2 for each token, minus none, mean of three models, {SHORT}", tuple(tuple(
-            Side({"attention": name, "experts": n}, "held_out", "r2_per_task") for n in (4, 0)) for name in THREE)),
+        f"4 experts, 2 for each token, minus none, mean of three models, {SHORT}",
+        sides([({"attention": name, "experts": 4}, {"attention": name, "experts": 0}) for name in THREE], "held_out",
+              "r2_per_task")),
               quote="While we find moderate general improvements, these improvements seem to be similar to other "
                     "increases of model capacity"),
     *(Statement("The code tells the terms of unseen tasks: better than chance", "H, section 3.2, figure 2B", code(
@@ -215,9 +214,9 @@ STATEMENTS = (
               quote="Especially when presented with few problem instances and for small model sizes it outperforms "
                     "both linear and softmax attention"),
     Statement("One head hurts held-out accuracy on SRAVEN", "H, section 4.4, figure 5C", raven(
-        "held-out accuracy, 8 heads minus 1 as wide, M = 2, K = 4, 12,000 steps", tuple(
-            tuple(Side({"attention": name, "heads": n, "head_width": 32 // n, **RUN}, "held_out", "panel_accuracy")
-                  for n in (8, 1)) for name in ("hyla", "softmax")), "sraven_quick", "sraven_heads"),
+        "held-out accuracy, 8 heads minus 1 as wide, M = 2, K = 4, 12,000 steps", sides(
+            [({"attention": name, "heads": 8, "head_width": 4}, {"attention": name, "heads": 1, "head_width": 32})
+             for name in ("hyla", "softmax")], "held_out", "panel_accuracy", **RUN), "sraven_quick", "sraven_heads"),
               quote="we observe a noticeably decrease in OOD performance in Figure 5C for the single head case"),
     *(Statement("SRAVEN is harder with more features", "H, section 6, figure 5D", softmax_raven(
         f"{words}, M = 2 minus M = 3, 12,000 steps", "sraven_features", {"features": 2}, {"features": 3}, metric),

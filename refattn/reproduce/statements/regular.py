@@ -1,7 +1,7 @@
 """What *Transformer Working Memory …* (R, RegularGPT) says, and what it is held against."""
 
 from ...analysis.regular import pairs
-from .evidence import Comparison, Computed, Exact, Side, Statement, statements
+from .evidence import Comparison, Computed, Exact, Side, Statement, sides, statements
 
 GPT, XL = "sliding_dilated", "transformer_xl"
 PARITY = {"language": "parity", "attention": GPT, "chunk": 2, "layers": 5, "width": 64, "heads": 8, "train_length": 40,
@@ -28,8 +28,8 @@ AS_AN_RNN = ("RegularGPT with C = 2 acheives similar performance as an RNN and s
 
 def languages(measured, better, worse, records=("regular_languages_quick",), **more) -> Comparison:
     """Accuracy on longer words, every length weighing the same."""
-    pair = tuple(Side(fields, "longer", "corrected") for fields in (better, worse))
-    return Comparison(measured, "regular_languages", (pair,), records, "quick", **more)
+    return Comparison(measured, "regular_languages", sides([(better, worse)], "longer", "corrected"), records, "quick",
+                      **more)
 
 
 def read(measured, language, split, metrics, **more) -> Comparison:
@@ -149,7 +149,7 @@ STATEMENTS = (
         beside=((fields, 1, 16),))) for name, fields in (("KERPLE", KERPLE), ("ALiBi", ALIBI))),
     Statement("More sub-layers predict better", "R, section 6, table 3", Comparison(
         "bits a character, 2 sub-layers minus 4, chunk 16, windows of 128", "text",
-        (tuple(Side({**TEXT, **GPT_TEXT, "layers": n}, "test", "bits") for n in (4, 2)),), ("text_lengths",), "small",
+        sides([({"layers": 4}, {"layers": 2})], "test", "bits", **TEXT, **GPT_TEXT), ("text_lengths",), "small",
         less=True, seen=True),
               quote="128/12 performs better than 128/6, implying RegularGPT's performance could be improved by "
                     "stacking more layers"),
