@@ -265,6 +265,15 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
         assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_run_of_which_no_codes_are_read_is_refused_with_all_tasks_of_which_some_are(tmp_path, capsys):
+    fit(recipe("triangles", width=8, heads=2, searches=2, steps=1, batch=2, evaluation=2, probe=2), tmp_path / "run",
+        progress=False)
+    assert cli.main(["reproduce", "--codes", "--record", str(tmp_path / "new.json"), str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        "refattn reproduce: --record: task of the recipe is 'triangles'; allowed: fuzzy_logic, sraven, "
+        "regular_languages, contextual_retrieval, text\n")
+
+
 @sklearn
 def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     side = Side({"attention": "hyla"}, "fixed query, layer 2", "any term")

@@ -23,6 +23,7 @@ import numpy as np
 
 from .. import params
 from ..analysis import latent_code, regular, searches, text
+from ..checks import check_choice
 from ..recipes.per_word import Words
 from ..tasks import text_windows
 from ..tasks.sraven import ADDITION, SUBTRACTION
@@ -130,6 +131,7 @@ def read_codes(path, count: int = COUNT) -> dict:
     Raises ValueError for a run of another task.
     """
     recipe, model, parameters = load(path)
+    check_choice("task of the recipe", recipe.TASK, (*latent_code.READERS, *NETWORKS))
     if recipe.TASK in NETWORKS:
         return NETWORKS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
     rng = again(recipe)
