@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -247,9 +246,10 @@ def finished(tmp_path_factory):
 
 
 @sklearn
-def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
+def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(codes, "COUNT", 200)
     file = tmp_path / "codes.json"
-    assert codes.collect(file, [finished], "few codes", count=200) == (1, [str(finished / "linear-seed0")])
+    assert codes.collect(file, [finished], "few codes") == (1, [str(finished / "linear-seed0")])
     assert records.load(file)["what"] == "few codes"
     run, = records.load(file)["runs"]
     assert set(run["metrics"]) == {f"fixed {what}, layer {layer}" for what in ("context", "query") for layer in (1, 2)
@@ -258,7 +258,7 @@ def test_codes_of_finished_runs_are_recorded(finished, tmp_path, capsys):
         f"{kind}{name}" for kind in ("", "shuffled ", "answer ") for name in ("term 1", "term 2", "any term")} | {
         "answer explains", "both explain"}
     again = tmp_path / "again.json"
-    codes.collect(again, [finished], "few codes", count=200)
+    codes.collect(again, [finished], "few codes")
     assert again.read_bytes() == file.read_bytes()
     for words in [], ["x.json"], [str(file), str(tmp_path / "nowhere")]:
         assert cli.main(["reproduce", "--codes", "--record", *words]) == 2
@@ -284,7 +284,7 @@ def test_fresh_claims_train_and_read_the_codes(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(TABLES, "claims", few)
     small = {name: value for name, value in tiny(layers=2).__dict__.items() if name not in ("attention", "seed")}
     monkeypatch.setitem(RECIPES["fuzzy_logic"].SCALES, "short", small)
-    monkeypatch.setattr(codes, "read_codes", partial(codes.read_codes, count=200))
+    monkeypatch.setattr(codes, "COUNT", 200)
     assert cli.main(["reproduce", "claims", "--fresh", "--seed", "0", "1", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "never run" not in said

@@ -332,9 +332,10 @@ def test_pairings_of_contextual_retrieval_are_read(tmp_path):
 
 @plots
 def test_codes_of_related_rules_are_compared_with_those_of_all_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(codes, "COUNT", 200)
     fit(recipe("sraven", "quick", width=8, heads=2, hidden=8, ceiling=False, attention="hyla", **SMALL),
         tmp_path / "run", progress=False)
-    found = codes.read_codes(tmp_path / "run", count=200)["itself, layer 2"]
+    found = codes.read_codes(tmp_path / "run")["itself, layer 2"]
     run, model, p = load(tmp_path / "run")
     rng = stream(0, "evaluation", 1_000_000)
     seen = [latent_code.observe(run, model, p, rng, split, 200) for split in ("train", "held_out")]

@@ -113,7 +113,31 @@ def text_codes(recipe, model, trained, untrained) -> dict:
                                 **{f"even last {n}": min(1.0, n / length) for n in LAST}}}
 
 
-NETWORKS = {"regular_languages": regular_codes, "contextual_retrieval": retrieval_codes, "text": text_codes}
+def observed(recipe, model, p, rng, **fixed) -> list:
+    """COUNT latent codes of training tasks, and of held-out ones."""
+    return [latent_code.observe(recipe, model, p, rng, split, COUNT, **fixed) for split in ("train", "held_out")]
+
+
+def fuzzy_logic_codes(recipe, model, trained, untrained) -> dict:
+    """Means over DRAWS contexts and queries."""
+    rng, drawn = again(recipe), []
+    for _ in range(DRAWS):
+        context, query = rng.random((recipe.length - 1, recipe.variables)), rng.random(recipe.variables)
+        scores = {}
+        for name, fixed in (("fixed context", {"context": context}), ("fixed query", {"query": query})):
+            train, test = observed(recipe, model, trained, rng, **fixed)
+            scores |= {f"{name}, {layer}": part for layer, part in latent_code.report(train, test).items()}
+        drawn.append({**scores, "all layers": {"probe": latent_code.probe(train, recipe.variables)}})
+    return {part: {label: sum(scores[part][label] for scores in drawn) / DRAWS for label in drawn[0][part]}
+            for part in drawn[0]}
+
+
+def sraven_codes(recipe, model, trained, untrained) -> dict:
+    """Of each key that the last query token attends to, and of each layer."""
+    train, test = observed(recipe, model, trained, again(recipe))
+    return {f"{name}, {layer}": {**scores, **cosines(train, test, number, at)}
+            for at, name in enumerate(train.pairs)
+            for number, (layer, scores) in enumerate(latent_code.report(train, test, at).items())}
 
 
 def cosines(train, test, layer: int, at: int) -> dict:
@@ -125,35 +149,18 @@ def cosines(train, test, layer: int, at: int) -> dict:
     return {"related cosine": float(cosine[a, b][related].mean()), "other cosine": float(cosine[a, b][~related].mean())}
 
 
-def read_codes(path, count: int = COUNT) -> dict:
+READERS = {"fuzzy_logic": fuzzy_logic_codes, "sraven": sraven_codes, "regular_languages": regular_codes,
+           "contextual_retrieval": retrieval_codes, "text": text_codes}
+
+
+def read_codes(path) -> dict:
     """The scores of one run directory, {inputs or key, and layer: {label: score}}.
 
     Raises ValueError for a run of another task.
     """
     recipe, model, parameters = load(path)
-    check_choice("task of the recipe", recipe.TASK, (*latent_code.READERS, *NETWORKS))
-    if recipe.TASK in NETWORKS:
-        return NETWORKS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
-    rng = again(recipe)
-
-    def pair(**fixed):
-        return [latent_code.observe(recipe, model, parameters, rng, split, count, **fixed)
-                for split in ("train", "held_out")]
-    if recipe.TASK != "fuzzy_logic":
-        train, test = pair()
-        return {f"{name}, {layer}": {**scores, **cosines(train, test, number, at)}
-                for at, name in enumerate(train.pairs)
-                for number, (layer, scores) in enumerate(latent_code.report(train, test, at).items())}
-    drawn = []
-    for _ in range(DRAWS):
-        context, query = rng.random((recipe.length - 1, recipe.variables)), rng.random(recipe.variables)
-        scores = {}
-        for name, fixed in (("fixed context", {"context": context}), ("fixed query", {"query": query})):
-            train, test = pair(**fixed)
-            scores |= {f"{name}, {layer}": part for layer, part in latent_code.report(train, test).items()}
-        drawn.append({**scores, "all layers": {"probe": latent_code.probe(train, recipe.variables)}})
-    return {part: {label: sum(scores[part][label] for scores in drawn) / DRAWS for label in drawn[0][part]}
-            for part in drawn[0]}
+    check_choice("task of the recipe", recipe.TASK, READERS)
+    return READERS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
 
 
 def with_codes(outcomes) -> list[dict]:
@@ -161,10 +168,10 @@ def with_codes(outcomes) -> list[dict]:
     return [{**run, "metrics": read_codes(run["path"]), "history": {}} for run in outcomes]
 
 
-def collect(file, sources, what: str | None = None, count: int = COUNT) -> tuple[int, list[str]]:
+def collect(file, sources, what: str | None = None) -> tuple[int, list[str]]:
     """`records.collect` of codes."""
     def read(path):
         run = records.read_run(path)
-        return run and {**run, "metrics": read_codes(path, count), "history": {}}
+        return run and {**run, "metrics": read_codes(path), "history": {}}
 
     return records.collect(file, sources, what, read)
