@@ -1,7 +1,6 @@
 """`refattn show`: what stands in a directory of runs, finished, running or damaged, as tables and one figure."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
 from ..reproduce.published import figures_for
@@ -27,7 +26,7 @@ def look(directory) -> tuple[list[Found], dict]:
     An unfinished run's error says how far it is, and why it failed.
     """
     from ..train import runs
-    from ..train.compare import outcome
+    from ..train.compare import outcome, unfinished
     paths = {file.parent: None for mark in MARKS for file in sorted(Path(directory).rglob(mark))}
     found, damaged = [], {}
     for path in paths:
@@ -35,10 +34,9 @@ def look(directory) -> tuple[list[Found], dict]:
             if not Path(path, "recipe.json").exists():
                 raise ValueError("its recipe.json is missing")
             recipe = runs.read_recipe(path)
-            missing = ""
-            if runs.result(path, recipe) is None and not (missing := absent(recipe)):
-                with suppress(FileNotFoundError):           # one that has just begun has no checkpoint yet
-                    runs.load_checkpoint(path, recipe, recipe.build().parameters())
+            missing = "" if runs.result(path, recipe) else absent(recipe)
+            if not missing:
+                unfinished({path: recipe})                  # refuses a damaged one
             done = outcome(path, recipe)
         except (ValueError, OSError) as error:
             damaged[path] = " ".join(str(error).split())

@@ -25,23 +25,20 @@ def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tupl
 
 def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choices=()) -> None:
     """Raises ValueError naming the setting, its value and what is allowed."""
+    end = ""                                                # of the refusal
     if kind is bool:
-        ok = isinstance(value, bool)
+        if not isinstance(value, bool):
+            end = "; allowed: True and False"
     elif kind is str:
-        ok = value in choices if choices else isinstance(value, str)
+        if not (value in choices if choices else isinstance(value, str)):
+            end = refusals.choices(value, choices or ["text"])
     else:
         number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-        ok = number and -math.inf < value < math.inf and least <= value <= most
-    if ok:
-        return
-    if kind is bool:
-        end = "; allowed: True and False"
-    elif kind is str:
-        end = refusals.choices(value, choices or ["text"])
-    else:
-        span = f"from {least:g} to {most:g}" if kind is float else f"from {least:,} to {most:,}"
-        end = f"; allowed: {'whole ' if kind is int else ''}numbers {span}"
-    raise ValueError(f"{name} is {reprlib.repr(value)}{end}")
+        if not (number and -math.inf < value < math.inf and least <= value <= most):
+            span = f"from {least:g} to {most:g}" if kind is float else f"from {least:,} to {most:,}"
+            end = f"; allowed: {'whole ' if kind is int else ''}numbers {span}"
+    if end:
+        raise ValueError(f"{name} is {reprlib.repr(value)}{end}")
 
 
 def check_multiple(made, name: str, of: str, even: bool = False) -> None:
