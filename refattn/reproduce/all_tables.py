@@ -15,10 +15,9 @@ from .published.compositional import SPREAD, fraction
 from .records import RECORDS
 from .sequences import ESBN, TABLE_4_OF_C
 from .sheet import NEVER, Sheet, chosen, shown
-from .table import Column, Exhibit, Row, Table
+from .table import PAPERS, Column, Exhibit, Row, Table
 
-HYPERNETWORK = ("Schug et al. 2025, Attention as a Hypernetwork, {}: mean ± standard error over 3 seeds, best of a "
-                "grid of rates and decays")
+HYPERNETWORK = PAPERS["H"] + ", {}: mean ± standard error over 3 seeds, best of a grid of rates and decays"
 REVERSED = {11: "hyla_and_softmax_reversed"}       # the paper does not say in which order the two normalisers go
 
 
@@ -61,14 +60,14 @@ def table_6_rows() -> Iterator[Row]:
 
 TABLE_6_OF_C = Table(
     "table-6", "Table 6 of C, contextual retrieval: mean absolute error",
-    "Mittal et al. 2022, Compositional Attention, table 6; number of seeds not stated", "contextual_retrieval",
+    f"{PAPERS['C']}, table 6; number of seeds not stated", "contextual_retrieval",
     (Column("in-distribution", "train", "loss", (("held_out", False),)),
      Column("held out", "held_out", "loss", (("held_out", True),))),
     tuple(table_6_rows()), ("contextual_retrieval_2s4r_64",), digits=2,
     remarks=("Each cell is two trainings: on all tuples of preferences, and without the held-out ones. Answering 0 "
              "always scores 0.75 with 2 searches, 1.04 with 4.",))
 
-IMAGES = f"Mittal et al. 2022, Compositional Attention, {{}}: {SPREAD} over {{}} seeds"
+IMAGES = f"{PAPERS['C']}, {{}}: {SPREAD} over {{}} seeds"
 
 
 def clevr_rows() -> Iterator[Row]:
@@ -132,7 +131,7 @@ def beside_the_same_lengths(language: str, figures) -> tuple:
 
 TABLE_1_OF_R = Table(
     "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
-    "Chi et al. 2023, RegularGPT, table 1: maximum and average over 3 seeds and settings", "regular_languages",
+    f"{PAPERS['R']}, table 1: maximum and average over 3 seeds and settings", "regular_languages",
     (Column("maximum", "longer", "accuracy", extreme=max), Column("average", "longer", "accuracy"),
      Column("maximum to 100", "longer", "to_100", extreme=max), Column("average to 100", "longer", "to_100"),
      Column("worst length", "longer", "worst", extreme=min)),
@@ -148,7 +147,7 @@ TABLE_1_OF_R = Table(
 
 TABLE_2_OF_R = Table(
     "table-2", "Table 2 of R, PARITY with another probability of ones: accuracy",
-    "Chi et al. 2023, RegularGPT, table 2: average over 3 seeds", "regular_languages",
+    f"{PAPERS['R']}, table 2: average over 3 seeds", "regular_languages",
     (Column("trained lengths", "train", "accuracy"), Column("41 to 500", "longer", "accuracy")),
     tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "ones": p},
               tuple((figure, None) for figure in figures))
@@ -177,7 +176,7 @@ class Ambiguity(Exhibit):
     """Table A2 of H: counted, not trained, so a fresh one takes no run directory; both criteria of ambiguity."""
     name = "table-a2"
     title = "Table A2 of H, SRAVEN: fraction of ambiguous instances"
-    source = "Schug et al. 2025, Attention as a Hypernetwork, table A2: 4,096 instances, mean ± standard error"
+    source = f"{PAPERS['H']}, table A2: 4,096 instances, mean ± standard error"
     records = ("sraven_ambiguity",)
 
     def recorded(self) -> list[dict]:

@@ -10,10 +10,8 @@ from . import drawing, records
 from .codes import POWERS
 from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
-from .table import Column, Exhibit, Row, Table, homogeneous, matches
+from .table import PAPERS, Column, Exhibit, Row, Table, homogeneous, matches
 
-SCHUG, MITTAL, CHI = ("Schug et al. 2025, Attention as a Hypernetwork, {}", "Mittal et al. 2022, Compositional "
-                      "Attention, {}", "Chi et al. 2023, RegularGPT, {}")
 CURVES = ": curves without numbers"
 THREE = "softmax", "linear", "hyla"
 
@@ -27,26 +25,26 @@ LOGIC = {f"{name}, {held_out:.0%} held out": {"attention": name, "held_out": hel
          for name in THREE for held_out in FRACTIONS}
 FIGURE_2C = Table(
     "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
-    SCHUG.format("figure 2C") + CURVES, "fuzzy_logic",
+    f"{PAPERS['H']}, figure 2C{CURVES}", "fuzzy_logic",
     tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in LENGTHS),
     grid(LOGIC), ("fuzzy_logic_short", "fuzzy_logic_grid"),
     axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
 FIGURE_A3 = Table(
-    "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", SCHUG.format("figure A3") + CURVES,
+    "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", f"{PAPERS['H']}, figure A3{CURVES}",
     "fuzzy_logic", (Column("R², held out", "held_out", "r2_per_task"), Column("R², trained", "train", "r2_per_task"),
                     Column("R², unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
     grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}), FIGURE_2C.records,
     default_scale="short")
 FIGURE_2B = Table(
     "figure-2b", "Figure 2B of H, fuzzy logic: macro-F1 of the terms from the code, context fixed",
-    SCHUG.format("figure 2B") + ": bars without numbers", "fuzzy_logic",
+    f"{PAPERS['H']}, figure 2B: bars without numbers", "fuzzy_logic",
     tuple(Column(f"{kind}layer {n}", f"fixed context, layer {n}", f"{kind}any term")
           for kind in ("", "shuffled ") for n in (1, 2)),
     grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}), ("fuzzy_logic_codes",),
     default_scale="short", remarks=("shuffled: regressions on shuffled labels.",))
 FIGURE_5F = Table(
     "figure-5f", "Figure 5F of H, SRAVEN: macro-F1 of the rule from the code of the second panel, by layer",
-    SCHUG.format("figure 5F") + CURVES, "sraven",
+    f"{PAPERS['H']}, figure 5F{CURVES}", "sraven",
     tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}), ("sraven_codes",),
     axes=("layer", "macro-F1 of the rule"))
@@ -55,7 +53,7 @@ SIZES = {"width x 1": {}, "width x 2": {"wider": 2}, "width x 4": {"wider": 4}, 
          "depth 16": {"layers": 16}}
 FIGURE_4 = Table(
     "figure-4", "Figure 4 of H, SRAVEN: held-out accuracy by instances, width and depth",
-    SCHUG.format("figure 4") + CURVES, "sraven",
+    f"{PAPERS['H']}, figure 4{CURVES}", "sraven",
     tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
           for size, fields in SIZES.items()}), ("sraven_sizes",), default_scale="paper",
@@ -63,17 +61,17 @@ FIGURE_4 = Table(
     remarks=('Each axis at small sizes: refattn reproduce claims --row "H, section 4.4, figure 4"',))
 FIGURE_A4 = replace(
     FIGURE_4, name="figure-a4", title="Figure A4 of H, SRAVEN: training loss by instances, width and depth",
-    source=SCHUG.format("figure A4") + CURVES, axes=("instances of training", "training loss"),
+    source=f"{PAPERS['H']}, figure A4{CURVES}", axes=("instances of training", "training loss"),
     columns=tuple(column._replace(split="train", metric="loss") for column in FIGURE_4.columns))
 FIGURE_5D = Table(
     "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
-    SCHUG.format("figure 5D") + CURVES, "sraven",
+    f"{PAPERS['H']}, figure 5D{CURVES}", "sraven",
     tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}), ("sraven_quick", "sraven_features"),
     axes=("features M", "held-out accuracy"))
 FIGURE_A5 = Table(
     "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
-    SCHUG.format("figure A5") + CURVES, "sraven",
+    f"{PAPERS['H']}, figure A5{CURVES}", "sraven",
     tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
     grid({name: {"attention": name, "experts": 0} for name in THREE}), ("sraven_quick", "sraven_fractions"),
     axes=("rule combinations held out", "held-out accuracy"))
@@ -137,7 +135,7 @@ class Curves(Exhibit):
 
 
 FIGURE_10 = Curves(
-    "figure-10", "Figure 10 of C, contextual retrieval: convergence", MITTAL.format("figure 10") + CURVES,
+    "figure-10", "Figure 10 of C, contextual retrieval: convergence", f"{PAPERS['C']}, figure 10{CURVES}",
     "contextual_retrieval", "train", "loss",
     grid({name: {"attention": name, "held_out": False} for name in ("softmax", "compositional")}),
     ("contextual_retrieval_quick",))
@@ -147,7 +145,7 @@ class Counts(Exhibit):
     """Figure A9 of H: numbers of tasks and instances of SRAVEN, counted."""
     name = "figure-a9"
     title = "Figure A9 of H, SRAVEN: numbers of tasks and of problem instances"
-    source = SCHUG.format("figure A9 and appendix B.1") + CURVES
+    source = f"{PAPERS['H']}, figure A9 and appendix B.1{CURVES}"
 
     def fresh(self, *_) -> list:
         """Nothing is trained."""

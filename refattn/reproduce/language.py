@@ -4,7 +4,7 @@ from math import sqrt
 
 from .codes import LAST
 from .published import FIGURE_7, TABLE_3
-from .table import Column, Row, Table
+from .table import PAPERS, Column, Row, Table
 
 CHARACTERS = {"text": "tiny_shakespeare.txt", "unit": "characters"}
 WORDS = {"text": "wikitext2_valid.txt", "test": "wikitext2_test.txt", "unit": "words"}
@@ -17,7 +17,7 @@ OTHER = ("Characters of tiny Shakespeare; words of WikiText-2, trained on its va
 
 FIGURE_6 = Table(
     "figure-6", "Figure 6 of H, language modelling: attention variants at equal parameters",
-    "Schug et al. 2025, Attention as a Hypernetwork, figure 6: curves without numbers, C4, 50M parameters", "text",
+    f"{PAPERS['H']}, figure 6: curves without numbers, C4, 50M parameters", "text",
     COLUMNS, tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False,
                                           "position": "learned"})
                    for unit, fields in CORPORA.items()
@@ -27,8 +27,8 @@ FIGURE_6 = Table(
 
 FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
-    "Mittal et al. 2022, Compositional Attention, section 4.7: WikiText-103, mean and standard error, from the "
-    "deviation over the code's 3 seeds", "text",
+    f"{PAPERS['C']}, section 4.7: WikiText-103, mean and standard error, from the deviation over the code's 3 seeds",
+    "text",
     COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)),))
                    for name, (mean, sd) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
@@ -49,7 +49,7 @@ def length_rows() -> tuple:
 
 TABLE_3_OF_R = Table(
     "table-3", "Table 3 of R, language modelling beyond the training length: perplexity of the last token",
-    "Chi et al. 2023, RegularGPT, table 3: OpenWebText2, trained at 512 tokens, mean of 3 seeds", "text",
+    f"{PAPERS['R']}, table 3: OpenWebText2, trained at 512 tokens, mean of 3 seeds", "text",
     tuple(Column(f"{n} x", f"times_{n}", "perplexity") for n in TIMES), length_rows(), ("text_lengths",), "paper_r",
     digits=2, default_scale="lengths", axes=("trained lengths", "perplexity of the last token"),
     remarks=(OTHER[1], "Multiples are of the training length; ours are perplexities of characters, so only the order "
@@ -57,7 +57,7 @@ TABLE_3_OF_R = Table(
 
 FIGURE_4B = Table(
     "figure-4b", "Figure 4b of R, language modelling: the share of the gradient that the last tokens get",
-    "Chi et al. 2023, RegularGPT, figure 4b: a curve without numbers", "text",
+    f"{PAPERS['R']}, figure 4b: a curve without numbers", "text",
     tuple(Column(str(n), "receptive field", f"last {n}") for n in LAST),
     tuple(row._replace(paper=()) for row in TABLE_3_OF_R.rows
           if row.fields.get("layers", 4) == 4), ("text_codes",), "paper_r",

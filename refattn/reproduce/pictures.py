@@ -12,9 +12,8 @@ from ..tasks.sraven import RULES
 from ..train import load, progress_bar
 from . import drawing
 from .codes import again
-from .figures import CHI, MITTAL, SCHUG
 from .sheet import NEVER, Sheet, chosen
-from .table import Exhibit
+from .table import PAPERS, Exhibit
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Picture(Exhibit):
     def source(self) -> str:
         """Where it is published, as the title begins."""
         figure, _, paper = self.title.partition(":")[0].rpartition(",")[0].rpartition(" of ")
-        return {"H": SCHUG, "C": MITTAL, "R": CHI}[paper].format(figure.replace("Fig", "fig"))
+        return f"{PAPERS[paper]}, {figure.replace('Fig', 'fig')}"
 
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of the one run, of the first seed."""

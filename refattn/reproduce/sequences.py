@@ -3,14 +3,14 @@
 from ..tasks.esbn import TASKS
 from .published import TABLE_4
 from .published.compositional import CUTOFFS, SPREAD, sequences_accuracy
-from .table import Column, Row, Table
+from .table import PAPERS, Column, Row, Table
 
 ATTENTION: dict[str, dict] = {
     "softmax": {"attention": "softmax"}, "1 retrieval": {"attention": "compositional", "retrievals": 1},
     **{f"{r} retrievals": {"attention": "compositional", "retrievals": r} for r in (4, 8)}}
 ESBN = Table(
     "esbn", "Figures 6 and 17 of C, ESBN's tasks: accuracy on objects never seen in training",
-    "Mittal et al. 2022, Compositional Attention, section 4.5: curves without numbers, 10 runs", "esbn",
+    f"{PAPERS['C']}, section 4.5: curves without numbers, 10 runs", "esbn",
     (Column("held-out accuracy", "held_out", "accuracy"), Column("train accuracy", "train", "accuracy")),
     tuple(Row(f"{problem.replace('_', ' ')}, m = {m}: {words}", {"problem": problem, "hold_out": m, **fields})
           for problem in TASKS for m in (50, 95) for words, fields in ATTENTION.items()), ("esbn",),
@@ -34,7 +34,7 @@ def scan_rows() -> tuple:
 
 TABLE_4_OF_C = Table(
     "table-4", "Table 4 of C, SCAN: sequences exactly right beyond the trained lengths",
-    f"Mittal et al. 2022, Compositional Attention, table 4: probably 50,000 steps, the code's 5 runs, {SPREAD}",
+    f"{PAPERS['C']}, table 4: probably 50,000 steps, the code's 5 runs, {SPREAD}",
     "scan", (Column("longer", "longer", "accuracy"), Column("held out", "held_out", "accuracy"),
              Column("train", "train", "accuracy")),
     scan_rows(), ("scan_10000",), default_scale="fifth",

@@ -13,6 +13,8 @@ from .codes import with_codes
 from .sheet import NEVER, Sheet, chosen, shown
 from .statistics import mean
 
+PAPERS = {"H": "Schug et al. 2025, Attention as a Hypernetwork", "C": "Mittal et al. 2022, Compositional Attention",
+          "R": "Chi et al. 2023, RegularGPT"}
 # Fields that do not change what a run ends with, or that tell runs of one cell apart.
 ASIDE = "seed", "log_every", "evaluate_every", "checkpoint_every", "probe", "read"
 
