@@ -16,6 +16,8 @@ which is all that is read off a Transformer or an RNN, at its trained lengths.
 D_n: {"member margin": {"64": ...}}, by how much the right answer leads, of members of so many symbols.
 Contextual retrieval: {"specialisation": {"trained"}}, the value score of the retrieval that is asked for, and
 {"pairing": {"asked", "all"}}, how unequal value scores are given what is asked, and over all tuples, held-out ones too.
+Text: {"receptive field": {"last 1", "even last 1", ...}}, the share of the gradient that the last tokens of a window
+get, twice as long as the trained ones where the recipe has such, and what they would get if all got as much.
 "untrained" stands before the same number of the network as it was initialised.
 """
 

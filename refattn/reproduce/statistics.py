@@ -63,9 +63,9 @@ def quantile(probability: float, freedom: int) -> float:
     return (low + high) / 2
 
 
-def interval(found: Mean, probability: float = 0.95) -> tuple[float, float] | None:
-    """Student's t interval of a mean; None for fewer than two values.  Raises ValueError as `quantile` does."""
+def interval(found: Mean) -> tuple[float, float] | None:
+    """Student's 95 % interval of a mean; None for fewer than two values."""
     if found.mean is None or found.standard_error is None:
         return None
-    half = quantile(probability, found.n - 1) * found.standard_error
+    half = quantile(0.95, found.n - 1) * found.standard_error
     return found.mean - half, found.mean + half

@@ -20,13 +20,18 @@ TABLE_6 = {
 FIGURE_7 = {"softmax": (39.6, 0.3), "compositional": (38.8, 0.0)}
 
 
+def beside(*figures) -> dict:
+    """{variant: figure} of softmax and of compositional attention, of those that there are."""
+    return {name: x for name, x in zip(("softmax", "compositional"), figures, strict=False) if x}
+
+
 def contextual_retrieval(x: dict) -> Published:
     """Table 6 for the task and width of these fields; the baseline is softmax attention with that many heads."""
     cell = TABLE_6.get((x["searches"], x["retrievals"], x["width"]), {})
-    rows = {"softmax": cell.get(x["heads"]), "compositional": cell.get(0)}
+    rows = beside(cell.get(x["heads"]), cell.get(0))
     return Published("held-out loss" if x["held_out"] else "loss",
                      "Mittal et al. 2022, table 6: 100,000 steps at rate 0.0001 in the code, seeds not stated",
-                     {name: (row[x["held_out"]], None) for name, row in rows.items() if row},
+                     {name: (row[x["held_out"]], None) for name, row in rows.items()},
                      ("searches", "retrievals", "width", "heads", "held_out"))
 
 
@@ -63,11 +68,6 @@ def fraction(figure, seeds: int):
         return None
     mean, deviation = figure
     return round(mean / 100, 4), round(deviation / 100 / sqrt(seeds), 4)
-
-
-def beside(*figures) -> dict:
-    """{variant: figure} of softmax and of compositional attention, of those that there are."""
-    return {name: x for name, x in zip(("softmax", "compositional"), figures, strict=False) if x}
 
 
 def sort_of_clevr(x: dict) -> Published:
