@@ -5,18 +5,15 @@ from dataclasses import replace
 
 from ..recipes.multitask_images import MultitaskImagesRecipe
 from ..recipes.regular_languages import CAPTION
-from ..tasks.sraven_ambiguity import ambiguity_table
-from ..train.json_files import read_json
+from .ambiguity import Ambiguity
 from .claims import Claims
 from .figures import FIGURES
 from .language import FIGURE_4B, FIGURE_6, FIGURE_7_OF_C, TABLE_3_OF_R
 from .pictures import PICTURES
-from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1, TABLE_A2
+from .published import SORT_OF_CLEVR, TABLE_1, TABLE_2, TABLE_2_OF_C, TABLE_3_OF_C, TABLE_6, TABLE_A1
 from .published.compositional import SPREAD, fraction
-from .records import RECORDS
 from .sequences import ESBN, TABLE_4_OF_C
-from .sheet import NEVER, Sheet, chosen, shown
-from .table import PAPERS, Column, Exhibit, Row, Table
+from .table import PAPERS, Column, Row, Table
 
 HYPERNETWORK = PAPERS["H"] + ", {}: mean ± standard error over 3 seeds, best of a grid of rates and decays"
 
@@ -26,7 +23,7 @@ def table_a1_rows(task: str) -> Iterator[Row]:
     for number, row in TABLE_A1.items():
         words, paper = f"{number} {row.words}", (getattr(row, task),)
         yield Row(words, row.settings, paper)
-        if row.attention == "hyla_and_softmax":             # the paper does not say in which order
+        if row.attention == "hyla_and_softmax":             # in which order the two go, the paper does not say
             yield Row(f"{words}, in the other order", {**row.settings, "attention": f"{row.attention}_reversed"}, paper)
 
 
@@ -168,41 +165,6 @@ FIGURE_5C = Table(
     "figure-5c", "Figure 5C of H, SRAVEN: effect of the number of heads", "", "sraven", SRAVEN[:2], head_rows(32),
     ("sraven_quick", "sraven_heads"),
     remarks=(SHARED.format(32, "as at quick scale (the released configuration has 64)"),))
-
-
-class Ambiguity(Exhibit):
-    """Table A2 of H: counted, not trained, so a fresh one takes no run directory; both criteria of ambiguity."""
-    name = "table-a2"
-    title = "Table A2 of H, SRAVEN: fraction of ambiguous instances"
-    source = f"{PAPERS['H']}, table A2: 4,096 instances, mean ± standard error"
-    records = ("sraven_ambiguity",)
-
-    def recorded(self) -> list[dict]:
-        """The rows of the record."""
-        return read_json(RECORDS / f"{self.records[0]}.json")["rows"]
-
-    def fresh(self, seed: int = 0, count: int = 100_000) -> list[dict]:
-        """Count again: rows as `tasks.sraven_ambiguity.Estimate` has them."""
-        return [row._asdict() for row in ambiguity_table(seed, count)]
-
-    def sheet(self, rows, only=()) -> Sheet:
-        """One row for each setting: the released criterion, beside the paper's figure, and the text's."""
-        texts, data = [], []
-        labels = {f"M = {features}, K = {symbols}": (features, symbols) for features, symbols in TABLE_A2}
-        for label, setting in chosen(labels, only).items():
-            theirs = TABLE_A2[setting]
-            ours = {row["criterion"]: row for row in rows if (row["features"], row["symbols"]) == setting}
-            cells = [shown(ours[name]["fraction"], ours[name]["standard_error"], 5) if name in ours else NEVER
-                     for name in ("released", "text")]
-            texts.append([label, cells[0], shown(*theirs, 4), cells[1]])
-            data.append({"label": label, "ours": ours, "paper": {"mean": theirs[0], "standard_error": theirs[1]}})
-        counts = sorted({row["instances"] for row in rows})
-        notes = [f"Ours: {' or '.join(f'{n:,}' for n in counts)} instances a row." if rows else
-                 f"Nothing is recorded: every cell of ours is {NEVER}.",
-                 "Released code: some explanation of the given panels differs from the answer in every feature. "
-                 "Text: in some feature."]
-        headings = ["", "as the released code counts", "paper", "as the text says"]
-        return Sheet(self.name, self.title, self.source, headings, texts, data, notes, len(rows))
 
 
 TABLES = {table.name: table for table in (
