@@ -208,6 +208,8 @@ BAD_LINES = [                                               # words, what the li
     ("train --resume {finished} --out {finished}", ["--out is", "holds softmax-seed0 already"]),
     ("train --layers 1024 --width 16384 --hidden 65536", ["takes at least 42,266", "GiB of this machine", "--width"]),
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
+    ("train sraven --layers 1024 --width 16384 --hidden 65536", ["allowed: smaller --batch, --width"]),
+    ("train parity --width 16384 --layers 1024 --attention softmax", ["smaller --batch, --train-length, --width"]),
     ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
     ("verify --seed -1", ["--seed is '-1'; allowed: whole numbers from 0 to"]),
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
@@ -239,6 +241,16 @@ def test_a_full_disk_is_a_run_that_failed_and_says_how_to_go_on(monkeypatch, tmp
     assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "No space left on device, go on with: refattn train --resume" in said and said.count("\n") == 1
+
+
+def test_memory_that_does_not_suffice_is_said_with_options_that_the_task_has(monkeypatch, tmp_path, capsys):
+    def none_left(*_, **__):
+        raise MemoryError
+    monkeypatch.setattr("refattn.cli.training.compare.compare", none_left)
+    for words, sizes in (FLAGS, "--batch, --length, --width"), (["triangles"], "--batch, --size, --width"):
+        assert cli.main(["train", *words, "--out", str(tmp_path)]) == 2
+        assert capsys.readouterr().err == ("refattn train: memory does not suffice for these sizes; allowed: smaller "
+                                           f"{sizes}\n")
 
 
 @pytest.mark.parametrize("words", [["show", ".", ""], ["vectors", "--out", "new", ""]])

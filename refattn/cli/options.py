@@ -206,4 +206,10 @@ def fits(recipe) -> None:
     need, have = recipe.least_bytes(), physical_memory()
     if need > have:
         raise Usage(f"training {recipe.name} takes at least {need / 2**30:,.0f} GiB of memory, but there are the "
-                    f"{have / 2**30:,.0f} GiB of this machine; allowed: smaller --batch, --length, --width")
+                    f"{have / 2**30:,.0f} GiB of this machine; allowed: {smaller(recipe)}")
+
+
+def smaller(recipe) -> str:
+    """What to do where memory does not suffice: the options of a recipe on which it depends most."""
+    sizes = [name for name in ("batch", "length", "train_length", "size", "width") if name in vars(recipe)]
+    return f"smaller {', '.join(map(flag, sizes))}"

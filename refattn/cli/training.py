@@ -16,7 +16,7 @@ from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
 from .comparison import Found, compared, of_group, summary, tables
-from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, new, tasks, train_parser, writable
+from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, new, smaller, tasks, train_parser, writable
 
 
 def plan(argv):
@@ -119,7 +119,7 @@ def train(argv, group=None) -> int:
     except ValueError as error:
         raise Usage(as_option(error, {"out"} if resume else {"out", "batch"})) from None
     except MemoryError:
-        raise Usage("memory does not suffice for these sizes; allowed: smaller --batch, --length, --width") from None
+        raise Usage(f"memory does not suffice for these sizes; allowed: {smaller(recipes[0])}") from None
     except (BrokenExecutor, OSError) as error:
         what = error if isinstance(error, WorkerLost | OSError) else f"a run's process died; checkpoints are in {out}"
         print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)
