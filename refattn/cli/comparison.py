@@ -198,12 +198,12 @@ def compared(found) -> dict[str, list[Found]]:
         of = {"task": one.recipe.TASK, **fields, one.recipe.COMPARES: None, "seed": None}
         group, place = made.setdefault(json.dumps(of), {}), (fields[one.recipe.COMPARES], fields["seed"])
         group[place] = one if one.outcome["finished"] else group.get(place, one)
-    settings, titled = [json.loads(of) for of in made], {}
+    settings, groups = [json.loads(of) for of in made], {}
     for of, group in zip(settings, made.values(), strict=True):
         others = [other for other in settings if other["task"] == of["task"]]
         own = [name for name in of if any(other[name] != of[name] for other in others)]
-        titled[", ".join([of["task"], *(f"{name.replace('_', ' ')} {of[name]}" for name in own)])] = [*group.values()]
-    return titled
+        groups[", ".join([of["task"], *(f"{name.replace('_', ' ')} {of[name]}" for name in own)])] = [*group.values()]
+    return groups
 
 
 def of_group(group) -> tuple:

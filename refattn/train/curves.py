@@ -34,11 +34,12 @@ def shown_column(recipe, wanted: str = "") -> tuple[str, str, str]:
 def by_value(curves) -> dict:
     """{value of what is compared: (its number, its curves)}; the number is the same in every figure of a task."""
     kind = type(curves[0].recipe)
+    choices = kind.__dataclass_fields__[kind.COMPARES].metadata.get("choices", ())
+    numbers = {value: number for number, value in enumerate(dict.fromkeys((*kind.compared(), *choices)))}
     found: dict[str, tuple] = {}
-    known = dict.fromkeys((*kind.compared(), *kind.__dataclass_fields__[kind.COMPARES].metadata.get("choices", ())))
     for curve in curves:
         value = getattr(curve.recipe, kind.COMPARES)
-        found.setdefault(str(value), (list(known | {value: None}).index(value), []))[1].append(curve)
+        found.setdefault(str(value), (numbers.get(value, len(numbers)), []))[1].append(curve)
     return found
 
 
