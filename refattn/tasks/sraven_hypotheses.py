@@ -33,19 +33,35 @@ def hypotheses(panels, symbols, strict=True) -> Hypotheses:
     it.  The authors' test for ambiguity takes any symbols in the first two rows, if both rows have the same, and
     answers with the smallest of them that is least often in the last row: `strict` False.
     """
+    x, y, z = given_cells(panels)
+    found = [*steps_and_sums(x, y, z, symbols), (THREE, *distribute_three(x, y, z, strict))]
+    return gathered(found, panels.shape)
+
+
+def third_row(panels, symbols) -> Hypotheses:
+    """The same from the two given panels of the last row alone, which no rule can be inferred from."""
+    x, y, z = given_cells(panels[:, 2:])
+    found = [*steps_and_sums(x, y, z, symbols)]
+    found += [(THREE, (x[0] != y[0]) & (x[0] != symbol) & (y[0] != symbol), symbol) for symbol in range(symbols)]
+    return gathered(found, panels.shape)
+
+
+def given_cells(panels):
+    """x, y and z, what the columns show, z without the last row: they broadcast to (row, i, j, k, instance)."""
     cells = np.moveaxis(np.asarray(panels, dtype=np.int16), 0, -1)              # (row, column, feature, instance)
-    x, y, z = cells[:, 0, :, None, None], cells[:, 1, None, :, None], cells[:2, 2, None, None]
-    found = []
-    ahead, further = (y - x) % symbols, (z - y[:2]) % symbols                   # from column to column
+    return cells[:, 0, :, None, None], cells[:, 1, None, :, None], cells[:-1, 2, None, None]
+
+
+def steps_and_sums(x, y, z, symbols):
+    """(rule, where it fits, its answer) for every rule but "distribute three"."""
+    ahead, further = (y - x) % symbols, (z - y[:-1]) % symbols                  # from column to column
     for rule in range(ADDITION):
         step = STEP[rule] % symbols
         fits = (ahead == step).all(axis=0) & (further == step).all(axis=0)
-        found.append((rule, fits, (y[2] + step) % symbols))
+        yield rule, fits, (y[-1] + step) % symbols
     for rule, sign in (ADDITION, 1), (SUBTRACTION, -1):
         result = (x + sign * y) % symbols
-        found.append((rule, (result[:2] == z).all(axis=0), result[2]))
-    found.append((THREE, *distribute_three(x, y, z, strict)))
-    return gathered(found, panels.shape)
+        yield rule, (result[:-1] == z).all(axis=0), result[-1]
 
 
 def distribute_three(x, y, z, strict):
@@ -61,16 +77,6 @@ def distribute_three(x, y, z, strict):
     times = [(x[2] == symbol).astype(np.int8) + (y[2] == symbol) for symbol in (low, middle, high)]
     return fits, np.where((times[0] <= times[1]) & (times[0] <= times[2]), low,
                           np.where(times[1] <= times[2], middle, high))
-
-
-def third_row(panels, symbols) -> Hypotheses:
-    """The same from the two given panels of the last row alone, which no rule can be inferred from."""
-    cells = np.moveaxis(np.asarray(panels, dtype=np.int16), 0, -1)[2]
-    x, y = cells[0, :, None, None], cells[1, None, :, None]
-    found = [(rule, (y - x - STEP[rule]) % symbols == 0, (y + STEP[rule]) % symbols) for rule in range(ADDITION)]
-    found += [(rule, x == x, (x + sign * y) % symbols) for rule, sign in ((ADDITION, 1), (SUBTRACTION, -1))]
-    found += [(THREE, (x != y) & (x != symbol) & (y != symbol), np.int16(symbol)) for symbol in range(symbols)]
-    return gathered(found, panels.shape)
 
 
 def gathered(found, shape) -> Hypotheses:
@@ -92,15 +98,14 @@ def matchings(found: Hypotheses, features, batch, code, weight):
     returns      : (instance, code, weight), one entry for each instance and sum of codes that occurs, in that order
     """
     taken = 1 << found.i | 1 << features + found.j
-    bounds = np.searchsorted(found.k, np.arange(features + 1))
+    begins = np.searchsorted(found.k * batch + found.instance, np.arange(features * batch + 1))     # of k and instance
     place, total, product = np.arange(batch) << 2 * features, np.zeros(batch, dtype=np.int64), np.ones(batch)
-    for start, stop in zip(bounds, bounds[1:], strict=False):
-        instance, used = place >> 2 * features, place & (1 << 2 * features) - 1
-        first = start + np.searchsorted(found.instance[start:stop], instance, "left")
-        count = start + np.searchsorted(found.instance[start:stop], instance, "right") - first
-        old = np.repeat(np.arange(len(place)), count)
-        new = np.arange(len(old)) - np.repeat(np.cumsum(count) - count - first, count)
-        free = used[old] & taken[new] == 0
+    for k in range(features):                   # `place` is the instance, and what has been used of i and j
+        at = k * batch + (place >> 2 * features)
+        count = begins[at + 1] - begins[at]
+        old = np.repeat(np.arange(len(place)), count)           # each explanation so far beside each hypothesis
+        new = np.arange(len(old)) - np.repeat(np.cumsum(count) - count - begins[at], count)
+        free = place[old] & taken[new] == 0
         old, new = old[free], new[free]
         place, total, product = merged(place[old] | taken[new], total[old] + code[new], product[old] * weight[new])
     return place >> 2 * features, total, product
