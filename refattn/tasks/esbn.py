@@ -207,8 +207,8 @@ def _trials(task) -> dict:
     objects = rng.permutation(COUNT)
     if m:
         train, held_out = _pools(row, COUNT - m, row.listed or m >= LISTED, rng), _pools(row, m, row.listed, rng)
-        taken = sum(min(LARGEST, sum(map(len, pools))) for pools in (train, held_out))
-        size = None if row.listed and taken >= sum(map(len, held_out)) else LARGEST
+        rest, test = (sum(map(len, pools)) for pools in (train, held_out))
+        size = None if row.listed and rest + LARGEST >= test else LARGEST       # beside a large test rest is small
         return {"train": _unfolded(row, train, objects[m:], rng, size),
                 "held_out": _unfolded(row, held_out, objects[:m], rng, size)}
     if row.listed:                                                  # 95 % of each kind, then repeated

@@ -135,11 +135,11 @@ def tomita_3() -> Language:
 
     def answer(tokens):
         i = np.arange(tokens.shape[1])
-        last_zero = np.maximum.accumulate(np.where(tokens == 0, i, -1), axis=1)
-        last_one = np.maximum.accumulate(np.where(tokens == 1, 2 * i + (i - last_zero) % 2, -2), axis=1)
-        zeros_end = (tokens == 0) & (np.concatenate([tokens[:, 1:], np.ones_like(tokens[:, :1])], axis=1) == 1)
-        odd_after_odd = (last_one % 2 == 1) & ((i - last_one // 2) % 2 == 1)        # last_one: place and parity in one
-        return (~(zeros_end & odd_after_odd).any(axis=1)).astype(np.int64)
+        begin = np.maximum.accumulate(np.where(np.diff(tokens, axis=1, prepend=0) != 0, i, 0), axis=1)  # of i's block
+        odd = (i - begin) % 2 == 0                                      # as far as i
+        after_odd = (begin > 0) & np.take_along_axis(odd, begin - 1, axis=1)
+        zeros_end = np.diff(tokens, axis=1, append=1) == 1
+        return (~(zeros_end & odd & after_odd).any(axis=1)).astype(np.int64)
 
     table, next_symbols = [[0, 1], [3, 0], [3, 1], [2, 4], [4, 4]], ([1, 1], [0, 1], [0, 1], [1, 0], [0, 0])
     return Language("Tomita 3", answer, draw, Automaton(table, [1, 1, 1, 0, 0]), True,

@@ -12,7 +12,7 @@ Units: lengths in symbols; `ones` is a probability.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ class RegularLanguages:
     >>> tokens, target = task.sample(np.random.default_rng(0), 4, 6)
     >>> tokens.tolist(), target.tolist()
     ([[0, 0, 1, 1, 0, 1], [0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [1, 1, 0, 0])
-    >>> task.targets(tokens)[0].tolist()                                        # of every prefix, by the automaton
+    >>> task.automaton.outputs(tokens)[0].tolist()                              # the target of every prefix
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")
     Traceback (most recent call last):
@@ -72,11 +72,6 @@ d12, tomita3, tomita4, tomita5, tomita6
     @property
     def row(self) -> languages.Language:
         return LANGUAGES[self.language]
-
-    @property
-    def label(self) -> str:
-        """The language's name in the paper."""
-        return self.row.label
 
     @cached_property
     def automaton(self):
@@ -121,7 +116,8 @@ d12, tomita3, tomita4, tomita5, tomita6
             tokens = row.draw(rng, batch, t)
             return Batch(tokens, np.array(row.next_symbols)[row.automaton.run(tokens)])
         if not row.members:
-            tokens = row.draw(rng, batch, t, **({} if self.ones == 0.5 else {"ones": self.ones}))
+            draw = partial(languages.bits, ones=self.ones) if self.language == "parity" else row.draw
+            tokens = draw(rng, batch, t)
             return Batch(tokens, row.answer(tokens))
         members = (batch + 1) // 2 if row.has_others(t) else batch
         members = members if row.has_members(t) else 0
@@ -135,10 +131,6 @@ d12, tomita3, tomita4, tomita5, tomita6
         tokens = self.row.draw(rng, b, t)
         tokens[np.arange(b), rng.integers(t, size=b)] ^= 1
         return tokens
-
-    def targets(self, tokens):
-        """The class after every token, (b, t), by the automaton."""
-        return self.automaton.outputs(tokens)
 
 
 PRESETS = {name: RegularLanguages(name) for name in LANGUAGES}
