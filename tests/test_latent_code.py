@@ -231,12 +231,6 @@ def test_embedding_keeps_groups_together():
 
 @matplotlib
 def test_figures_show_what_they_are_given():
-    score = {"term 1": 0.4, "shuffled term 1": 0.1}
-    reports = {"hyla": [{"layer 1": score, "layer 2": score}] * 2, "softmax": [{"layer 1": score, "layer 2": score}]}
-    axes = latent_code_figures.scores(reports, "term 1").axes[0]
-    assert len(axes.lines) == 2 * 2 + 3 and axes.get_xlabel() == "layer" and axes.get_ylim() == (0, 1)
-    points = [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == "o"]
-    assert points == [[0.4, 0.4]] * 3                       # of the seeds, not of shuffled labels
     code = np.random.default_rng(0).standard_normal((60, 3))
     many, few = np.arange(60) % 30, np.arange(60) % 2 * 5
     made = latent_code_figures.points({"layer 1": code[:, :2], "layer 2": code[:, 1:]},

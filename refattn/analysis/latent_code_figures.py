@@ -1,12 +1,10 @@
-"""Figures of latent codes: points by label, scores by layer, means by label.  Needs the extra `plots`."""
+"""Figures of latent codes: points by label, means by label.  Needs the extra `plots`."""
 
 from itertools import product
 
 import numpy as np
 
 from .latent_code import mean_codes, similarity
-
-COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
 
 
 def points(places: dict, colourings: dict, title: str = "", words=None):
@@ -35,28 +33,6 @@ def points(places: dict, colourings: dict, title: str = "", words=None):
     for axes in room:
         axes.remove()
     made.suptitle(title)
-    return made
-
-
-def scores(reports: dict, label: str, *, ylabel: str = "macro-F1 on held-out tasks"):
-    """Score of a label by layer, for each {name: [report of each seed]} as `latent_code.report` makes them.
-
-    Lines are means over seeds, points the seeds; dotted lines are shuffled labels.
-    """
-    from matplotlib.figure import Figure
-    made = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = made.subplots()
-    for colour, (name, found) in zip(COLOURS, reports.items(), strict=False):
-        layers = np.arange(len(found[0])) + 1
-        for key, style in ((label, "-"), (f"shuffled {label}", ":")):
-            values = np.array([[layer[key] for layer in seed.values()] for seed in found if key in seed["layer 1"]])
-            if len(values):
-                axes.plot(layers, values.mean(axis=0), style, color=colour, linewidth=2,
-                          label=name if style == "-" else f"{name}, shuffled labels")
-                for seed in values if style == "-" else ():
-                    axes.plot(layers, seed, "o", color=colour, markersize=4)
-    axes.set(xlabel="layer", ylabel=ylabel, title=label, xticks=layers, ylim=(0, 1))
-    axes.legend(fontsize=8)
     return made
 
 

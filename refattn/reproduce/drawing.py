@@ -5,8 +5,7 @@ from textwrap import fill
 
 import numpy as np
 
-from ..analysis.latent_code_figures import COLOURS
-
+COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
 MARKS, STYLES = "osD^v", ("-", "--", ":", "-.")
 
 
