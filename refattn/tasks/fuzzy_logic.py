@@ -169,7 +169,7 @@ def truth(x, terms):
 def divide(task):
     """{split: its combinations}: the n K-subsets of the known terms permuted, the first floor(n held_out) held out."""
     if task.released:
-        permuted = np.array([[int(digit, 16) for digit in pair] for pair in RELEASED[task.seed].split()])
+        permuted = RELEASED[task.seed]
         held_out, train = np.split(permuted, [int(len(permuted) * task.held_out)])
     else:
         known = subsets(range(task.known_terms), task.terms)

@@ -1,8 +1,8 @@
 """The splits of the authors' own runs, which their random numbers decide and ours cannot repeat.
 
-    FUZZY_LOGIC    seed -> the 66 pairs of known terms (4 variables), two hexadecimal digits each, in permuted order:
-                   the first 19, 33 or 46 are held out at the fractions 0.3, 0.5, 0.7
-    SRAVEN         seed -> the 82 held-out rule combinations (4 features, a quarter held out), a digit for each rule
+    FUZZY_LOGIC    seed -> the 66 pairs of known terms (4 variables), in permuted order: the first 19, 33 or 46 are held
+                   out at the fractions 0.3, 0.5, 0.7
+    SRAVEN         seed -> the 82 held-out rule combinations (4 features, a quarter held out)
 
 Source: recomputed from the authors' code with the random-bit mode that was its library's default in 2024, which is also
 the code's default seed.
@@ -11,5 +11,8 @@ the code's default seed.
 import json
 from pathlib import Path
 
-FUZZY_LOGIC, SRAVEN = ({int(seed): numbers for seed, numbers in splits.items()} for splits in json.loads(
-    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).values())
+import numpy as np
+
+FUZZY_LOGIC, SRAVEN = (             # in the file a hexadecimal digit for each term or rule
+    {int(seed): np.array([[int(digit, 16) for digit in row] for row in rows.split()]) for seed, rows in splits.items()}
+    for splits in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).values())

@@ -188,7 +188,7 @@ def divide(task):
     """{split: its combinations}: all n of them permuted, the first floor(n held_out) held out."""
     every = np.array(list(itertools.combinations_with_replacement(range(len(RULES)), task.features)), dtype=np.int64)
     if task.released:
-        held_out = np.array([list(map(int, digits)) for digits in RELEASED[task.seed].split()])
+        held_out = RELEASED[task.seed]
         train = every[~(every[:, None] == held_out).all(axis=-1).any(axis=-1)]
     else:
         held_out, train = hold_out(every, task.held_out, task.seed)
