@@ -52,26 +52,21 @@ class Places:
         return self.count - 1
 
     def matcher(self, item, flags):
-        """A compiled pattern of one item of the tree, inside the flags of its groups."""
+        """The `match` of one item of the tree, inside the flags of its groups."""
         for add, remove in reversed(flags):
             item = _parser.SUBPATTERN, (None, add, remove, _parser.SubPattern(self.tree.state, [item]))
-        return _compiler.compile(_parser.SubPattern(self.tree.state, [item]))
+        return _compiler.compile(_parser.SubPattern(self.tree.state, [item])).match
 
     def read(self, item, flags) -> list[int]:
         """The symbols that one character of the expression stands for; notes what it names and no symbol is."""
         operation, argument = item
-        parts = argument if operation is _parser.IN else [item]
-        for kind, value in parts if operation is not _parser.ANY else ():      # . names nothing
+        for kind, value in {_parser.IN: argument, _parser.ANY: []}.get(operation, [item]):      # . names nothing
             single = (_parser.LITERAL if kind is _parser.NOT_LITERAL else kind), value
-            if kind is not _parser.NEGATE and not any(map(self.alone(single, flags), self.symbols[:-1])):
+            bracketed = _parser.IN, [single]                # where ranges and categories stand
+            if kind is not _parser.NEGATE and not any(map(self.matcher(bracketed, flags), self.symbols[:-1])):
                 self.foreign[named(single)] = None
-        match = self.alone(item, flags)
+        match = self.matcher(item, flags)
         return [i for i, symbol in enumerate(self.symbols[:-1]) if match(symbol)]
-
-    def alone(self, item, flags):
-        """`match` of one item, also of what stands in brackets only."""
-        bracketed = item[0] in (_parser.RANGE, _parser.CATEGORY)
-        return self.matcher((_parser.IN, [item]) if bracketed else item, flags).match
 
     def add(self, items, start: int, flags) -> int:
         """Adds a sequence of items from a place on; returns the place behind it."""
@@ -82,7 +77,7 @@ class Places:
                 self.edges[start].append((self.read((operation, argument), flags), end))
             elif name == "AT":
                 end = self.new()
-                match = self.matcher((operation, argument), flags).match
+                match = self.matcher((operation, argument), flags)
                 self.jumps[start].append((len(self.conditions), end))
                 self.conditions.append([[bool(match(before + after, len(before))) for after in self.symbols]
                                         for before in self.symbols])
