@@ -51,8 +51,7 @@ class Compiled(NamedTuple):
     """An automaton, and the RegularGPT that has it as weights."""
     automaton: Automaton
     model: RegularGPT
-    flat: Any                  # all parameters as one array, in the layout of model.parameters();
-                               # of a loaded one the table of its embedding alone
+    flat: Any                  # all parameters as one array, in the layout of model.parameters(); None of a loaded one
     parameters: Any            # its views by name
 
 

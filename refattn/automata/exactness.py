@@ -33,7 +33,7 @@ def as_compiled(machine) -> Compiled:
     if isinstance(machine, Compiled):
         return machine
     recipe, model, p = machine
-    return Compiled(recipe.automaton, model, p.embed.table, p)
+    return Compiled(recipe.automaton, model, None, p)
 
 
 def length_of(words) -> int:
@@ -51,8 +51,8 @@ def logits(machine, words, levels: int | None = None, progress=None):
     ValueError for words of other axes, or without a token.
     """
     machine, length = as_compiled(machine), length_of(words)
-    model, p, xp = machine.model, machine.parameters, array_module(machine.flat)
-    tokens = with_reset(machine, words)
+    model, p = machine.model, machine.parameters
+    tokens, xp = with_reset(machine, words), array_module(p.embed.table)
     h, _ = model.embedding.forward(p.embed, to_device(tokens, xp))
     step = max(1, TILE // (model.feed_forward.hidden * max(1, len(words))))
     tiles = [slice(start, min(start + step, tokens.shape[1])) for start in range(0, tokens.shape[1], step)]

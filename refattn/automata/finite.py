@@ -70,8 +70,7 @@ class Automaton:
             raise ValueError(f"symbols are {', '.join(names)}; allowed: {v} different names without blanks")
         table, output = table.astype(np.int64), output.astype(np.int64)     # products of small integers would overflow
         table.flags.writeable = output.flags.writeable = False
-        for name, value in ("transition", table), ("output", output), ("symbols", names), ("start", int(self.start)):
-            object.__setattr__(self, name, value)
+        vars(self).update(transition=table, output=output, start=int(self.start), symbols=names)
 
     @property
     def states(self) -> int:

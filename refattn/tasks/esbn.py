@@ -242,8 +242,8 @@ def _repeated(row, pools, rng):
     return [filled(pool) for pool in pools]
 
 
-def _unfolded(row, pools, objects, rng, size=LARGEST) -> Trials:
-    """At most `size` of all numbered trials, in random order."""
+def _unfolded(row, pools, objects, rng, size) -> Trials:
+    """At most `size` of all numbered trials, or all for None, in random order."""
     kind = np.repeat(np.arange(len(pools)), [len(pool) for pool in pools])
     order = rng.permutation(len(kind))[:size]
     kind, numbers = kind[order], np.concatenate(pools)[order]

@@ -33,7 +33,7 @@ KINDS = (("shape", "left", "upper"), ("shape of nearest", "shape of furthest", "
 ANSWERS = "yes", "no", *SHAPES, *map(str, range(6))
 BITS = 18                               # of a question: colour A, colour B, type, kind, each one-hot
 SPLITS = {"test": 200, "validation": 200, "train": 9_800}      # scenes, in the order in which they are drawn
-HALF_WIDTH = {0: 5, 1: 4, 2: 4, 3: 4, 4: 3, 5: 0}              # of the circle's raster, by distance from its middle row
+HALF_WIDTH = np.array([5, 4, 4, 4, 3, 0])                      # of the circle's raster, by distance from its middle row
 FAR = 999                               # squared distance of an object from itself in the released code
 
 
@@ -72,8 +72,8 @@ def draw_scenes(rng, number):
 def rasters():
     """(2, 11, 11) of 0 and 1: the pixels of a rectangle and of a circle."""
     reach = np.arange(-REACH, REACH + 1)
-    half = np.array([HALF_WIDTH[abs(y)] for y in reach.tolist()])
-    return np.stack([np.ones((reach.size, reach.size), dtype=bool), np.abs(reach) <= half[:, None]])
+    circle = np.abs(reach) <= HALF_WIDTH[np.abs(reach), None]
+    return np.stack([np.ones_like(circle), circle])
 
 
 def render(scenes):

@@ -36,7 +36,7 @@ ROWS = (
     (CLEVR, "for u, v, w in ((x, y, z), (y, x, z), (z, x, y))]", "for u, v, w in ((z, x, y),)]",
      "only the angle at the third object can be obtuse"),
     (CLEVR, "< (2 * REACH) ** 2", "< REACH ** 2", "objects can overlap"),
-    (CLEVR, "4: 3, 5: 0}", "4: 3, 5: 2}", "the circle's topmost row is as wide as another raster has it"),
+    (CLEVR, "4, 3, 0])", "4, 3, 2])", "the circle's topmost row is as wide as another raster has it"),
     (CLEVR, "for n, colour in enumerate(COLOURS.values()):", "for n, colour in [*enumerate(COLOURS.values())][::-1]:",
      "earlier colours are drawn over later ones"),
     (CLEVR, "hot[1] = hot[1] & (np.asarray(questions.type) == 2)[..., None]", "pass",
