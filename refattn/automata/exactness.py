@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import ops
 from ..layers.norm import LayerNorm
 from ..models.regular_gpt import levels as levels_for
 from ..xp import array_module, to_device, to_host
@@ -67,7 +66,7 @@ def logits(machine, words, levels: int | None = None, progress=None):
         h = xp.concatenate(parts, axis=1)
     if model.norm == "pre":
         h, _ = LayerNorm(h.shape[-1], model.epsilon).forward(p.norm, h)
-    return ops.linear(h, p.readout.w, p.readout.b)[:, tokens.shape[1] - length:]
+    return model.readout.forward(p.readout, h)[0][:, tokens.shape[1] - length:]
 
 
 def passes(machine, longest: int) -> list:
