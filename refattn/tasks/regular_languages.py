@@ -46,7 +46,7 @@ class RegularLanguages:
     >>> tokens, target = task.sample(np.random.default_rng(0), 4, 6)
     >>> tokens.tolist(), target.tolist()
     ([[0, 0, 1, 1, 0, 1], [0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [1, 1, 0, 0])
-    >>> task.automaton.outputs(tokens)[0].tolist()                              # the target of every prefix
+    >>> task.targets(tokens)[0].tolist()                                        # of every prefix, by the automaton
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")
     Traceback (most recent call last):
@@ -72,6 +72,11 @@ d12, tomita3, tomita4, tomita5, tomita6
     @property
     def row(self) -> languages.Language:
         return LANGUAGES[self.language]
+
+    @property
+    def label(self) -> str:
+        """The language's name in the paper."""
+        return self.row.label
 
     @cached_property
     def automaton(self):
@@ -131,6 +136,10 @@ d12, tomita3, tomita4, tomita5, tomita6
         tokens = self.row.draw(rng, b, t)
         tokens[np.arange(b), rng.integers(t, size=b)] ^= 1
         return tokens
+
+    def targets(self, tokens):
+        """The class after every token, (b, t), by the automaton."""
+        return self.automaton.outputs(tokens)
 
 
 PRESETS = {name: RegularLanguages(name) for name in LANGUAGES}
