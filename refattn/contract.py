@@ -59,7 +59,8 @@ def plan(spec: str, order: str | None = None) -> Plan:
     inner = "".join(x for x in a if x not in result)
     groups = None
     if left in memory and right in memory:          # their letters are neighbours there
-        groups = tuple(dict.fromkeys(next((group for group in (left, right) if x in group), x) for x in memory))
+        home = dict.fromkeys(left, left) | dict.fromkeys(right, right)
+        groups = tuple(dict.fromkeys(home.get(x, x) for x in memory))
 
     def axes(source, target):
         return tuple(map(source.index, target))

@@ -78,9 +78,9 @@ class TransformerXL:
         (xp, at), queries, keys = check_at(q, k, at), q.shape[1], k.shape[1]
         if at.step != 1:
             raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
-        last, rows = at.start + queries - 1, max(1, queries) + keys
-        most = room(max(last + 1, rows - last - 1, 1))
-        table = _table(xp, most, self.width, q.dtype.char.lower())[most - 1 - last:][:rows]
+        rows = max(1, queries) + keys                       # one for each distance, from at.stop - 1 down
+        most = room(max(at.stop, rows - at.stop))
+        table = _table(xp, most, self.width, q.dtype.char.lower())[most - at.stop:][:rows]
         relative = ops.linear(table, p.wr)                                              # (1)
         s = contract("bqhd,whd->bhqw", (q + p.v) * q.shape[-1] ** -0.5, relative)       # (2)
         return q + p.u, k, by_key(s, keys), Saved(q, table, relative)                   # (3)

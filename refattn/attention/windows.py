@@ -9,6 +9,7 @@ the positions, never from a value.  The first two are linear in each argument, a
 these three are the whole backward.  The keys of one offset are a slice, so nothing is gathered, scattered or T x T.
 """
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from ..contract import contract
@@ -30,7 +31,7 @@ def windows(read: range, chunk: int, dilation: int) -> tuple[Window, ...]:
     """
     found = []
     for shift in range(0, chunk * dilation, dilation):
-        missing = min(len(read), len(range(read.start, shift, read.step)))
+        missing = bisect_left(read, shift)
         there = read[missing:]
         keys = slice(there[0] - shift, there[-1] - shift + 1, read.step) if there else slice(0, 0)
         found.append(Window(slice(missing, len(read)), keys, slice(0, missing) if missing else None))

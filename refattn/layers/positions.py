@@ -32,7 +32,7 @@ def check_at(q, k, at) -> tuple:
     Raises ValueError for another `at`, TypeError for what is no array of floats, or several dtypes.
     """
     xp, at = check_alike(q=q, k=k), range(q.shape[1]) if at is None else at
-    if not (isinstance(at, range) and len(at) == q.shape[1] and min((0, *at[:1], *at[-1:])) == 0):
+    if not (isinstance(at, range) and len(at) == q.shape[1] and min(at, default=0) >= 0):
         raise ValueError(f"at is {at!r}; allowed: None and a range of {q.shape[1]} positions from 0 on")
     return xp, at
 
@@ -159,7 +159,7 @@ def room(positions: int) -> int:
 
 def _turns(xp, places: range, width: int, base: float, dtype: str):
     rows = slice(places.start, places.stop if places.stop >= 0 else None, places.step)
-    return tuple(x[rows] for x in _angles(xp, room(max((0, *places[:1], *places[-1:])) + 1), width, base, dtype))
+    return tuple(x[rows] for x in _angles(xp, room(max(places.start + 1, places.stop)), width, base, dtype))
 
 
 @lru_cache(maxsize=32)

@@ -13,7 +13,7 @@ ROWS = (
      "the gradient of the mean square of sigmoids goes around the sigmoid"),
     ("losses.py", "weight[..., None] / (terms(p.shape, weight) * p.shape[-1])", "weight[..., None] / prod(p.shape)",
      "the mean square of sigmoids counts positions after the end of a string"),
-    (WINDOWS, "len(range(read.start, shift, read.step))", "len(range(read.start, shift + 1, read.step))",
+    (WINDOWS, "bisect_left(read, shift)", "bisect_left(read, shift + 1)",
      "the first query whose key exists is taken for one whose key is missing: off by one at the left edge"),
     (WINDOWS, "keys = slice(there[0] - shift, there[-1] - shift + 1, read.step) if there else slice(0, 0)",
      "keys = slice(max(there[0] - shift - 1, 0), max(there[0] - shift - 1, 0) + there[-1] - there[0] + 1, read.step) "
@@ -112,7 +112,8 @@ ROWS = (
     (XL, "grads.v += dqv.sum(axis=(0, 1))", "grads.v += dqv[0].sum(axis=0)",
      "v gets the gradient of the first sequence"),
     (XL, "return dq + dqv, dk", "return dq, dk", "the queries lack their gradient through the relative scores"),
-    (XL, "last, rows = at.start + queries - 1,", "last, rows = queries - 1,",
+    (XL, "rows - at.stop))\n        table = _table(xp, most, self.width, q.dtype.char.lower())[most - at.stop:]",
+     "rows - queries))\n        table = _table(xp, most, self.width, q.dtype.char.lower())[most - queries:]",
      "Transformer-XL counts the positions of the queries that are read from zero"),
     (RECURRENT, "if t + 1 == len(dz) else dseen[:, t] + dz[t + 1] @ p.wh.T", "if t + 1 else dz[t]",
      "the gradient does not flow back through time"),
