@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..checks import check_integers, check_switches
 from ..contract import agree, contract
-from ..layers.protocol import Gradients, check_tokens
 from ..params import Parameter
 from ..xp import check_alike
-from .kept import Keeping, named
-from .projections import in_maps, out, out_backward, out_map, project, project_backward
+from .kept import Keeping
+from .projections import in_maps, out_map
 from .shapes import check_pairs
 from .value_scores import scoring as row
 
@@ -103,21 +102,13 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
     check_pairs(xp, size, "bsqk", bias, keep, dropout)
 
 
-class LayerSaved(NamedTuple):
-    x: Any
-    context: Any
-    bias: Any
-    read: slice | None
-    attention: Saved           # search_scores, retrievals, value_scores, ...
-    o: Any                     # (b, q, s, e)
-
-
 @dataclass(frozen=True)
 class Compositional(Keeping):
     """y_q = sum_s o_qs W_s^out + b around `compositional`, eq. (14); every width is that of one search or retrieval.
 
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
     (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).
+    Keys and values come from a context where given, queries and selectors always from x.
     `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and
     of the retrieval key, which SCAN keeps alone.  The bias `br` of the latter exists to be counted: its gradient is 0.
     """
@@ -147,10 +138,8 @@ class Compositional(Keeping):
     def parameters(self) -> dict:
         """wq bq wk bk wv bv, ws bs of the selector, what the scoring needs, wo bo."""
         m, e, c = self.width, self.retrieval_width, self.selector_width
-        s, search = self.searches, ("sd", (self.searches, self.search_width))
-        names = in_maps(m, self.biases, q=search, k=search, v=("re", (self.retrievals, e)))
-        names |= in_maps(m, self.selector_biases, s=("sc", (s, c)))
-        size = {"e": e, "c": c, "f": c, "1": 1}
+        size: dict = {"s": self.searches, "r": self.retrievals, "d": self.search_width, "e": e, "c": c, "f": c, "1": 1}
+        names = in_maps(m, self.biases, size, q="sd", k="sd", v="re") | in_maps(m, self.selector_biases, size, s="sc")
         listed = dict(zip(row(self.scoring).names, row(self.scoring).axes, strict=True))
         if self.scoring == "dot" and self.selector_biases:
             listed["br"] = "c"
@@ -158,35 +147,22 @@ class Compositional(Keeping):
             fan_in = e if self.scoring == "dot" else c if name in ("w2", "b2") else c + e
             role = "weight" if name[0] == "w" else "bias"
             names[name] = Parameter(axes, tuple(size[x] for x in axes), fan_in, role, fan_out=size[axes[1:] or "1"])
-        return names | out_map(m, self.biases, "se", (s, e))
-
-    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:
-        """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
-
-        Keys and values come from `context` (b, k, m) where given; queries and selectors always from x.  `bias`, `keep`,
-        `dropout` broadcast to (b, s, q, k) of the whole x; `read`, a slice of query positions, gives y[:, read].
-        """
-        check_tokens(self.width, read, p, (bias, keep, dropout), x=x, context=context)
-        arrays = named("qskv", project(p, x, context, read, *self.maps()))
-        y, inner = self.asked(p, arrays, None, *(ops.queries(each, read) for each in (bias, keep, dropout)))
-        return y, LayerSaved(x, context, bias, read, *inner)
+        return names | out_map(m, self.biases, size, "se")
 
     def maps(self):
         """The names of what the queries' x is projected to, s being the selector, and of what the keys' is."""
-        return ("q", "s"), ("k", "v")
+        return "qs", "kv"
 
-    def asked(self, p, arrays, at, bias, keep, dropout):
-        """y (b, q, m), and the rest of LayerSaved, from q, selector, k, v; where the queries stand is no matter."""
+    def page(self, p, arrays, at, bias, keep, dropout):
+        """o (b, q, s, e) from q, s the selector, k, v, and what the page saves; where queries stand is no matter."""
         q, selector, k, v = (arrays[name] for name in "qskv")
-        score = [getattr(p, name) for name in row(self.scoring).names]
+        score = [p[name] for name in row(self.scoring).names]
         o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep, dropout=dropout)
-        return out(p, o), (saved, o)
+        return o, None, saved
 
-    def backward(self, p, saved, dy, grads) -> Gradients:
-        """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
-        x, context, bias, read, inner, o = saved
-        dq, dk, dv, dbias, ds, *dscore = compositional_backward(inner, out_backward(p, o, dy, grads))
+    def page_backward(self, p, saved, do, grads):
+        """The gradients of q, s, k, v by name, and dbias; those of the scoring's arrays are added into `grads`."""
+        dq, dk, dv, dbias, ds, *dscore = compositional_backward(saved.attention, do)
         for name, value in zip(row(self.scoring).names, dscore, strict=True):
             grads[name] += value
-        dx, dcontext = project_backward(p, x, context, read, "qs", "kv", (dq, ds, dk, dv), grads)
-        return Gradients(dx, dcontext, ops.queries_backward(dbias, bias, read))
+        return {"q": dq, "s": ds, "k": dk, "v": dv}, dbias

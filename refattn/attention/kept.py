@@ -7,14 +7,12 @@ cross-attention the context is projected once, by `project_context`, and `attend
 Source: common to all decoders; Shazeer 2019 names its cost.  No gradients: training sees whole sequences.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import ops
 from ..layers.protocol import check_tokens
 from ..xp import array_module, check_alike
 from . import masks
-from .projections import maps, project
+from .projections import AttentionLayer, mapped, out
 from .shapes import check_pairs
 
 
@@ -63,15 +61,8 @@ def appended(kept, new: dict) -> Kept:
     return Kept(arrays, stop, written)
 
 
-class Keeping:
-    """What an attention layer gains from two members of its own:
-
-    maps()                                           the names of what the queries' x is projected to, and the keys'
-    asked(p, arrays, at, bias, keep, dropout)        y, and what a backward needs; queries stand at the range `at`
-    """
-    width: int
-    maps: Callable[[], tuple]
-    asked: Callable[..., tuple]
+class Keeping(AttentionLayer):
+    """An attention layer in which every query may see every key: what it keeps is all keys."""
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
@@ -81,7 +72,7 @@ class Keeping:
         """
         check_tokens(self.width, x=x)
         of_queries, of_keys = self.maps()
-        arrays = named(of_queries + of_keys, project(p, x, None, None, of_queries, of_keys))
+        arrays = mapped(p, x, of_queries + of_keys)
         kept = appended(kept, {name: arrays[name] for name in of_keys})
         n = x.shape[1]
         if keep is not None:
@@ -91,13 +82,13 @@ class Keeping:
             causal = masks.causal(n, kept.length, array_module(x))
             keep = causal if keep is None else keep & causal
         at = range(kept.length - n, kept.length)
-        return self.asked(p, arrays | kept.seen(), at, bias, keep, None)[0], kept
+        return out(p, self.page(p, arrays | kept.seen(), at, bias, keep, None)[0]), kept
 
     def project_context(self, p, context) -> Kept:
         """The keys and values of a context (b, k, m), for `attend`."""
         check_tokens(self.width, context=context)
         _, of_keys = self.maps()
-        return Kept(named(of_keys, ops.linears(context, *maps(p, of_keys))), context.shape[1])
+        return Kept(mapped(p, context, of_keys), context.shape[1])
 
     def attend(self, p, x, kept, *, bias=None, keep=None):
         """y (b, q, m) of tokens x (b, q, m) that all see the whole context that is kept, but for `keep`.
@@ -109,10 +100,5 @@ class Keeping:
         if getattr(self, "position", None) is not None:
             raise ValueError(f"position is {self.position!r}, but tokens do not say where they stand; allowed: None")
         of_queries, _ = self.maps()
-        arrays = named(of_queries, ops.linears(x, *maps(p, of_queries)))
-        return self.asked(p, arrays | kept.seen(), None, bias, keep, None)[0]
-
-
-def named(names, arrays) -> dict:
-    """{name: array}."""
-    return dict(zip(names, arrays, strict=True))
+        arrays = mapped(p, x, of_queries) | kept.seen()
+        return out(p, self.page(p, arrays, None, bias, keep, None)[0])

@@ -7,30 +7,20 @@ head widths that are free, not width / heads (code: 2 for fuzzy logic, 4 for SRA
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import ops
 from ..checks import check_integers, check_switch
 from ..layers.positions import Rotary, takes
-from ..layers.protocol import Gradients, check_tokens
+from ..layers.protocol import check_tokens
 from ..params import Parameter
 from . import variant
 from .ablations import Knobs
-from .kept import Keeping, Kept, check_kept, named
+from .kept import Keeping, Kept, check_kept
 from .linear_state import KeptState, linear_state
-from .projections import in_maps, out, out_backward, out_map, project, project_backward
+from .projections import in_maps, mapped, out, out_map
 
 __all__ = ["MultiHead"]
-
-
-class Saved(NamedTuple):
-    x: Any                     # the whole input, also where only `read` of it asks
-    context: Any
-    bias: Any
-    read: slice | None
-    position: Any              # what the position layer saved
-    attention: Any             # what the page saved: q, k, v, code, ...
-    o: Any                     # (b, q, h, e)
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class MultiHead(Keeping):
                 raise ValueError(f"{name} of position is {theirs}, but of the layer {own}; allowed: the same")
         variant(self.variant)
 
-    def maps(self):
+    def maps(self) -> tuple:
         """The names of what the queries' x is projected to, and of what the keys' is."""
         row = variant(self.variant)
         return ("q", *row.projected("q")), ("k", "v", *row.projected("k"))
@@ -65,34 +55,19 @@ class MultiHead(Keeping):
         """wq bq wk bk wv bv, what the variant's extras need, wo bo, what the position layer has."""
         size: dict = {"h": self.heads, "d": self.head_width, "e": self.value_width}
         row = variant(self.variant)
-        (q, *of_queries), of_keys = self.maps()
-        shapes = {name: tuple(size[x] for x in axes if x in size) for name, axes in row.axes.items()}
-        names = in_maps(self.width, self.biases, **{
-            name: (row.axes[name][2:], shapes[name]) for name in (q, *of_keys, *of_queries)})
+        projected = "q", "k", "v", *row.projected("k"), *row.projected("q")
+        names = in_maps(self.width, self.biases, size, **{name: row.axes[name][2:] for name in projected})
         for name in row.parameters():                   # one letter, one axis: a square map has e and f
-            shape = shapes[name]                        # the fan-in of a map is its last axis but one
+            shape = tuple(size[x] for x in row.axes[name])              # the fan-in of a map is its last axis but one
             own = (shape[-2], "weight") if shape[1:] else (shape[0], "vector")
             names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, *own)
-        names |= out_map(self.width, self.biases, "he", (self.heads, self.value_width))
+        names |= out_map(self.width, self.biases, size, "he")
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()
         return names
 
-    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, Saved]:
-        """y (b, q, m) from x (b, t, m).  Returns y and Saved.
-
-        Keys and values come from `context` (b, k, m) where given.  `bias`, `keep`, `dropout` broadcast to (b, h, q, k)
-        of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
-        """
-        check_tokens(self.width, read, p, (bias, keep, dropout), x=x, context=context)
-        of_queries, of_keys = self.maps()
-        arrays = named(of_queries + of_keys, project(p, x, context, read, of_queries, of_keys))
-        y, inner = self.asked(p, arrays, range(x.shape[1])[read or slice(None)],
-                              *(ops.queries(each, read) for each in (bias, keep, dropout)))
-        return y, Saved(x, context, bias, read, *inner)
-
-    def asked(self, p, arrays, at, bias, keep, dropout):
-        """y (b, q, m), and the rest of Saved, from q (b, q, h, d), k, v, ... ; the queries stand at the range `at`."""
+    def page(self, p, arrays, at, bias, keep, dropout):
+        """o (b, q, h, e) from q (b, q, h, d), k, v, ..., and what position layer and page save."""
         q, k, v = (arrays[name] for name in "qkv")
         row, position = variant(self.variant), None
         if self.position is not None:
@@ -100,7 +75,20 @@ class MultiHead(Keeping):
             bias = relative if bias is None else bias if relative is None else relative + bias
         arrays = arrays | {name: p[name] for name in row.parameters()}
         o, saved = row.forward(q, k, v, *(arrays[name] for name in row.extras), bias=bias, keep=keep, dropout=dropout)
-        return out(p, o), (position, saved, o)
+        return o, position, saved
+
+    def page_backward(self, p, saved, do, grads):
+        """The gradients of q, k, v, ... by name, and dbias; those of the layer's own arrays are added into `grads`."""
+        row = variant(self.variant)
+        dq, dk, dv, dbias, *extras = row.backward(saved.attention, do)
+        gradients = dict(zip(row.extras, extras, strict=False))
+        for name in row.parameters():
+            grads[name] += gradients[name]
+        if self.position is not None:
+            dq, dk = self.position.backward(getattr(p, "position", None), saved.position, dq, dk, dbias,
+                                            getattr(grads, "position", None))
+            dbias = None if saved.bias is None else ops.unbroadcast(dbias, ops.queries(saved.bias, saved.read).shape)
+        return gradients | {"q": dq, "k": dk, "v": dv}, dbias
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
         """As of any layer that keeps keys; linear attention keeps its state instead, unless scores have a bias or keep.
@@ -114,28 +102,10 @@ class MultiHead(Keeping):
             return super().extend(p, x, kept, bias=bias, keep=keep)
         check_tokens(self.width, x=x)
         check_kept(kept, KeptState, type(None))
-        q, k, v = project(p, x, None, None, *self.maps())
+        q, k, v = mapped(p, x, "qkv").values()
         before, start = kept or (None, 0)
         stop = start + x.shape[1]
         if self.position is not None:
             q, k = (self.position.forward(None, each, k[:, :0], range(start, stop))[0] for each in (q, k))
         o, state, _ = linear_state(q, k, v, before)
         return out(p, o), KeptState(state, stop)
-
-    def backward(self, p, saved, dy, grads) -> Gradients:
-        """Gradients(x, context, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
-        x, context, bias, read, position, inner, o = saved
-        row = variant(self.variant)
-        dq, dk, dv, dbias, *extras = row.backward(inner, out_backward(p, o, dy, grads))
-        gradients = dict(zip(row.extras, extras, strict=False))
-        for name in row.parameters():
-            grads[name] += gradients[name]
-        if self.position is not None:
-            dq, dk = self.position.backward(getattr(p, "position", None), position, dq, dk, dbias,
-                                            getattr(grads, "position", None))
-            dbias = None if bias is None else ops.unbroadcast(dbias, ops.queries(bias, read).shape)
-        gradients |= {"q": dq, "k": dk, "v": dv}
-        of_queries, of_keys = self.maps()
-        dx, dcontext = project_backward(p, x, context, read, of_queries, of_keys,
-                                        [gradients[name] for name in of_queries + of_keys], grads)
-        return Gradients(dx, dcontext, ops.queries_backward(dbias, bias, read))

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..checks import check_choice, check_integers, check_read, check_switch
 from ..contract import agree, laid_out_like
-from ..layers.protocol import Gradients, check_tokens
+from ..layers.positions import slice_of
+from ..layers.protocol import check_tokens
 from ..params import Parameter
 from ..xp import check_alike
 from .kept import appended
-from .projections import in_maps, maps, out, out_backward, out_map, project, project_backward
+from .projections import AttentionLayer, in_maps, mapped, maps, out, out_map
 from .shapes import check_pairs
 from .windows import mixtures, present, products, scattered, windows
 
@@ -115,16 +116,8 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     return xp, positions
 
 
-class LayerSaved(NamedTuple):
-    x: Any
-    bias: Any
-    read: slice | None
-    attention: Saved           # its `code` (b, h, q, w) is the C weights
-    o: Any                     # (b, q, h, e)
-
-
 @dataclass(frozen=True)
-class SlidingDilated:
+class SlidingDilated(AttentionLayer):
     """y_i = sum_h o_ih W_h^out around `sliding_dilated`; `head_width` is d, `value_width` (the same unless given) e.
 
     With out_of_range "pad" the layer owns the vector `pad` (m), which stands before the first token and is projected
@@ -149,15 +142,15 @@ class SlidingDilated:
 
     def parameters(self) -> dict:
         """wq bq wk bk wv bv, offset_bias (h, w), pad (m) where it is used, wo bo."""
-        m, h, d, e = self.width, self.heads, self.head_width, self.value_width
-        names = in_maps(m, self.biases, q=("hd", (h, d)), k=("hd", (h, d)), v=("he", (h, e)))
-        names["offset_bias"] = Parameter("hw", (h, self.chunk), self.chunk, "vector")
+        m, size = self.width, {"h": self.heads, "d": self.head_width, "e": self.value_width}
+        names = in_maps(m, self.biases, size, q="hd", k="hd", v="he")
+        names["offset_bias"] = Parameter("hw", (self.heads, self.chunk), self.chunk, "vector")
         if self.out_of_range == "pad":
             names["pad"] = Parameter("m", (m,), m, "vector")
-        return names | out_map(m, self.biases, "he", (h, e))
+        return names | out_map(m, self.biases, size, "he")
 
-    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple[Any, LayerSaved]:
-        """y (b, q, m) from x (b, t, m).  Returns y and LayerSaved.
+    def forward(self, p, x, *, context=None, bias=None, keep=None, dropout=None, read=None) -> tuple:
+        """y (b, q, m) from x (b, t, m).  Returns y and Saved.
 
         `bias`, `keep` and `dropout` broadcast to (b, h, q, w), the pairs of query and offset; `read`, a slice of
         positions, gives y[:, read] at the cost of those queries only.  Raises ValueError for a context: offsets count
@@ -165,34 +158,19 @@ class SlidingDilated:
         """
         if context is not None:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")
-        check_tokens(self.width, read, p, (bias, keep, dropout), x=x)
-        q, k, v = project(p, x, None, read, "q", "kv")
-        y, *inner = self._asked(p, q, k, v, read=read, bias=ops.queries(bias, read), keep=ops.queries(keep, read),
-                                dropout=ops.queries(dropout, read))
-        return y, LayerSaved(x, bias, read, *inner)
+        return super().forward(p, x, bias=bias, keep=keep, dropout=dropout, read=read)
 
-    def _asked(self, p, q, k, v, **options):
-        """y (b, q, m), what the page saved, and o."""
+    def page(self, p, arrays, at, bias, keep, dropout):
+        """o (b, q, h, e) from q, k, v, and what the page saves; without `at` the queries are the last tokens."""
         pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
-        o, saved = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=self.dilation,
-                                   out_of_range=self.out_of_range, **options)
-        return out(p, o), saved, o
+        o, saved = sliding_dilated(arrays["q"], arrays["k"], arrays["v"], p.offset_bias, *pads, dilation=self.dilation,
+                                   out_of_range=self.out_of_range, read=None if at is None else slice_of(at), bias=bias,
+                                   keep=keep, dropout=dropout)
+        return o, None, saved
 
-    def extend(self, p, x, kept=None, *, bias=None, keep=None):
-        """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
-
-        `bias` and `keep` broadcast to (b, h, n, w).
-        """
-        check_tokens(self.width, x=x)
-        q, k, v = project(p, x, None, None, "q", "kv")
-        kept = appended(kept, {"k": k, "v": v})
-        return self._asked(p, q, **kept.seen(), bias=bias, keep=keep)[0], kept
-
-    def backward(self, p, saved, dy, grads) -> Gradients:
-        """Gradients(x, None, bias) from dy (b, q, m); parameter gradients are added into `grads`."""
-        x, bias, read, inner, o = saved
-        do = out_backward(p, o, dy, grads)
-        dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(inner, do)
+    def page_backward(self, p, saved, do, grads):
+        """The gradients of q, k, v by name, and dbias; those of offset biases and pad are added into `grads`."""
+        dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(saved.attention, do)
         grads.offset_bias += doffset_bias
         for (w, _), (dw, db), dpad in zip(maps(p, "kv"), maps(grads, "kv"), dpads, strict=False):
             found = ops.linear_backward(p.pad[None], w, dpad[None])             # the pad is projected like a token
@@ -200,5 +178,14 @@ class SlidingDilated:
             dw += found[1]
             if db is not None:
                 db += found[2]
-        dx, _ = project_backward(p, x, None, read, "q", "kv", (dq, dk, dv), grads)
-        return Gradients(dx, None, ops.queries_backward(dbias, bias, read))
+        return {"q": dq, "k": dk, "v": dv}, dbias
+
+    def extend(self, p, x, kept=None, *, bias=None, keep=None):
+        """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.
+
+        `bias` and `keep` broadcast to (b, h, n, w).
+        """
+        check_tokens(self.width, x=x)
+        arrays = mapped(p, x, "qkv")
+        kept = appended(kept, {"k": arrays["k"], "v": arrays["v"]})
+        return out(p, self.page(p, arrays | kept.seen(), None, bias, keep, None)[0]), kept

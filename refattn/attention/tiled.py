@@ -43,9 +43,10 @@ class Saved(NamedTuple):
 
 def _along(x, axes, keys):
     """The part of an array that belongs to a tile of keys: all of it without an axis k, or where that broadcasts."""
-    if x is None or "k" not in axes or not x.ndim or x.shape[axes.index("k") - len(axes)] == 1:
+    at = axes.find("k") - len(axes)                         # counted from the end: what broadcasts may lack the first
+    if x is None or "k" not in axes or not x.ndim or x.shape[at] == 1:
         return x
-    return x[(..., keys) + (slice(None),) * (len(axes) - axes.index("k") - 1)]
+    return x.swapaxes(at, -1)[..., keys].swapaxes(at, -1)
 
 
 def _tiles(saved):

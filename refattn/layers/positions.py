@@ -157,9 +157,13 @@ def room(positions: int) -> int:
     return 1 << max(positions - 1, 0).bit_length()
 
 
+def slice_of(places: range) -> slice:
+    """The slice of those places: before the first, -1 of a range that counts down, it has None."""
+    return slice(places.start, places.stop if places.stop >= 0 else None, places.step)
+
+
 def _turns(xp, places: range, width: int, base: float, dtype: str):
-    rows = slice(places.start, places.stop if places.stop >= 0 else None, places.step)
-    return tuple(x[rows] for x in _angles(xp, room(max(places.start + 1, places.stop)), width, base, dtype))
+    return tuple(x[slice_of(places)] for x in _angles(xp, room(max(places.start + 1, places.stop)), width, base, dtype))
 
 
 @lru_cache(maxsize=32)
