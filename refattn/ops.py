@@ -262,11 +262,6 @@ def silu_backward(x, dy):
 # ------------------------------------------------------------------------------------------------------ normalisations
 
 
-def check_epsilon(epsilon) -> None:
-    """Nothing, or a ValueError for what a root is not to be taken of."""
-    checks.check_number("epsilon", epsilon)
-
-
 def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     """y[T,m] = scale[m] * n[T,m] + shift[m], n[T,m] = r[T,1] * (x[T,m] - mean_i(x[T,i])),
     r[T,1] = 1 / sqrt(mean_m((x[T,m] - mean_i(x[T,i])) ** 2) + epsilon).
@@ -276,7 +271,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     """
     xp = check_features(x, scale=scale)
     check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))
-    check_epsilon(epsilon)
+    checks.check_number("epsilon", epsilon)
     x2 = rows_of(x)
     average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)
     y, n, r = xp.empty_like(x2), xp.empty_like(x2), xp.empty((x2.shape[0], 1), dtype=x.dtype)
@@ -357,7 +352,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     Squares are of s's dtype: in float16 one score of 256 gives a = 0, in float32 those whose squares sum to 3.4e38.
     """
     xp = array_module(s)
-    check_epsilon(epsilon)
+    checks.check_number("epsilon", epsilon)
     a = s * s
     rho = a.mean(axis=axis, keepdims=True)
     rho += epsilon

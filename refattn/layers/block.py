@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_choice
+from ..checks import check_choice, check_number
 from ..xp import fitted
 from .norm import LayerNorm
 from .positions import takes
@@ -47,7 +47,7 @@ class Block:
 
     def __post_init__(self):
         check_choice("norm", self.norm, NORMS)
-        ops.check_epsilon(self.epsilon)
+        check_number("epsilon", self.epsilon)
         heads = getattr(self.attention, "heads", None)
         fits = takes(self.position, "keys") and heads in (None, getattr(self.position, "heads", heads))
         if self.position is not None and (self.slides or not fits):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_integers, check_number
 from ..xp import array_module, fitted
 from .norm import LayerNorm
 from .protocol import check_tokens
@@ -34,7 +34,7 @@ class ContextNorm:
 
     def __post_init__(self):
         check_integers(vars(self), "width", "segments")
-        ops.check_epsilon(self.epsilon)
+        check_number("epsilon", self.epsilon)
 
     def parameters(self) -> dict:
         """scale (m), shift (m)."""

@@ -8,7 +8,7 @@ Source: Ba et al. 2016.  Differs: not at all; epsilon is 1e-6 in H's code (Flax)
 from dataclasses import dataclass
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_integers, check_number
 from ..params import Parameter, check_views
 
 __all__ = ["LayerNorm"]
@@ -25,7 +25,7 @@ class LayerNorm:
 
     def __post_init__(self):
         check_integers(vars(self), "width")
-        ops.check_epsilon(self.epsilon)
+        check_number("epsilon", self.epsilon)
 
     def parameters(self) -> dict:
         """scale (m), shift (m)."""
