@@ -87,7 +87,8 @@ def contract(spec: str, a, b, *, order=None, out=None):
     Shapes: as the letters of `spec` say.  `order` sets memory only, never axes: the result's letters from slowest to
     fastest, or an array with the result's axes whose memory order is to be followed, unless letters of a and of b
     interleave in it.  `out` receives the result.
-    Raises ValueError for a bad spec, order, `out` or disagreeing sizes.
+    Raises ValueError for a bad spec, order, `out` or disagreeing sizes, TypeError for an `out` of another kind of
+    numbers.
 
     >>> import numpy as np
     >>> contract("qd,kd->qk", np.ones((2, 3)), np.ones((4, 3))).shape
@@ -101,7 +102,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     if out is not None:
         if out.shape != (shape := tuple(size[x] for x in p.result)):
             raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {shape}")
-        out[...] = contract(spec, a, b, order=order)
+        xp.copyto(out, contract(spec, a, b, order=order))           # which refuses to cut off fractions
         return out
     dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
     if not p.inner:

@@ -129,9 +129,9 @@ def linears(x, *maps):
 
 def linears_backward(x, weights, dys):
     """dx and [(dw, db), ...] of `linears`: the gradients joined, two products."""
-    xp = array_module(x)
+    xp, rows = array_module(x), prod(x.shape[:-1])
     w = xp.concatenate([as_matrix(w) for w in weights], axis=1)
-    dy = xp.concatenate([dy.reshape(-1, prod(w.shape[1:])) for w, dy in zip(weights, dys, strict=True)], axis=1)
+    dy = xp.concatenate([dy.reshape(rows, prod(w.shape[1:])) for w, dy in zip(weights, dys, strict=True)], axis=1)
     dw, db = rows_of(x).T @ dy, column_sums(dy)
     return (dy @ w.T).reshape(x.shape), [(dw[:, at].reshape(each.shape), db[at].reshape(each.shape[1:]))
                                          for at, each in zip(columns_of(weights), weights, strict=True)]
@@ -271,6 +271,8 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     """
     xp = check_features(x, scale=scale)
     check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))
+    if not x.shape[-1]:
+        raise ValueError(f"x has shape {x.shape}; allowed: at least one feature to be the mean of")
     checks.check_number("epsilon", epsilon)
     x2 = rows_of(x)
     average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)
@@ -318,7 +320,7 @@ def softmax(s, keep=None, axis: int = -1, *, out=None):
 
     `axis` is that of k; `keep` is boolean and broadcasts; `out` may be `s` itself.  Raises TypeError for another keep.
     """
-    xp = array_module(s)
+    xp = array_module(s, keep)
     if keep is not None and keep.dtype != bool:         # an additive mask would keep what it is to hide
         raise TypeError(f"keep has dtype {keep.dtype}; allowed: booleans (True = may attend)")
     if not s.shape[axis]:                               # no keys: nothing is kept, and there is no largest

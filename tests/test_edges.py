@@ -551,6 +551,22 @@ def test_a_mask_that_is_added_is_no_keep():
     """It kept what it was to hide: every number but 0 is true."""
     with pytest.raises(TypeError, match=r"keep has dtype float64; allowed: booleans \(True = may attend\)"):
         ops.softmax(np.zeros((1, 3)), np.array([[0, -1e9, -1e9]]))
+    with pytest.raises(TypeError, match="an argument is a list; allowed: an array of NumPy or CuPy"):
+        ops.softmax(np.zeros((1, 3)), [[True, False, True]])
+
+
+def test_a_map_may_have_no_outputs_beside_others_that_have():
+    x, dy, w = np.ones((2, 3, 4)), np.ones((2, 3, 5)), np.ones((4, 5))
+    dx, ((dw, db), none) = ops.linears_backward(x, (w, w[:, :0]), (dy, dy[..., :0]))
+    for one, other in zip((dx, dw, db), ops.linear_backward(x, w, dy), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [each.shape for each in none] == [(4, 0), (0,)]
+
+
+def test_a_norm_is_over_something():
+    """It was a division by zero."""
+    with pytest.raises(ValueError, match=r"x has shape \(2, 0\); allowed: at least one feature to be the mean of"):
+        ops.layer_norm(np.ones((2, 0)), np.ones(0), np.ones(0))
 
 
 def test_a_class_is_no_array():

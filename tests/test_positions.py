@@ -109,6 +109,7 @@ def test_the_pairings_are_the_same_up_to_the_order_of_features():
     (lambda: Rotary().forward(None, np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 3))), "head width is 3; allowed: even"),
     (lambda: t5_buckets(2, 2, 1, 8), "buckets is 1; allowed: whole numbers of at least 2"),
     (lambda: t5_buckets(2, 2, 8, 4), "max_distance is 4; allowed: numbers above 4"),
+    (lambda: t5_buckets(2, 2, 8, float("nan")), "max_distance is nan; allowed: numbers above 4"),
     (lambda: t5_buckets(2, 2, 2, 8, bidirectional=True), "buckets is 2; allowed: whole numbers of at least 4"),
     (lambda: sinusoidal(4, 3), "width is 3; allowed: even numbers"),
     (lambda: sinusoidal(4, 2, 0), "base is 0; allowed: numbers above 0"),

@@ -64,18 +64,30 @@ def test_settings_are_refused(make, arguments, message):
 @pytest.mark.parametrize(("model", "shape", "options", "message"), [
     (SMALL, (2, 30, 32, 1), {}, "the image has 30 rows; allowed: 4 + 4 n for windows of 4"),
     (SMALL, (2, 32, 32, 3), {}, "allowed: (b, g, j, i) with i = 1 channels"),
-    (SMALL, (2, 32, 32, 1), {"question": np.zeros((2, 18))}, "question is (2, 18); allowed: (2, 0)"),
+    (SMALL, (2, 32, 32, 1), {"question": np.zeros((2, 18))}, "question has shape (2, 18); allowed: (2, 0)"),
     (clevr(32, heads=2), (2, 75, 75, 3), {}, "question is None; allowed: (2, 18)"),
     (multitask(8, heads=2), (2, 32, 32, 1), {"task": np.eye(4)[:2]}, "allowed: (b, g, j, i) with i = 3 channels"),
     (RelationNetwork(MultiHead(8, 2, 4), 3, size=8), (5, 16, 16, 1), {"place": np.zeros((1, 3), int)},
      "x has shape (5, 16, 16, 1); allowed: (5, 8, 8, 1)"),
     (RelationNetwork(MultiHead(8, 2, 4), 3, size=8), (5, 8, 8, 1), {"place": np.zeros(3, int)},
      "place has shape (3,); allowed: 2 axes (b, t)"),
-    (multitask(8, heads=2), (2, 32, 32, 3), {"task": np.eye(3)[:2]}, "task is (2, 3); allowed: (2, 4)"),
+    (multitask(8, heads=2), (2, 32, 32, 3), {"task": np.eye(3)[:2]}, "task has shape (2, 3); allowed: (2, 4)"),
 ])
 def test_images_are_refused(model, shape, options, message):
     p = params.allocate(model.parameters())[1]
     refused(message, model.forward, p, np.zeros(shape, np.float32), **options)
+
+
+@pytest.mark.parametrize(("model", "shape", "options"), [
+    (clevr(32, heads=2), (2, 75, 75, 3), {"question": np.zeros((2, 18), np.float32)}),
+    (multitask(8, heads=2), (2, 8, 8, 3), {"task": np.eye(4, dtype=np.float32)[:2]}),
+    (RelationNetwork(MultiHead(8, 2, 4), 3, size=8), (4, 8, 8, 1), {"place": np.array([[0, 1, 2], [3, 1, 0]])})])
+def test_images_and_what_belongs_to_them_are_arrays(model, shape, options):
+    p, x, (name,) = params.allocate(model.parameters())[1], np.zeros(shape, np.float32), options
+    model.forward(p, x, **options)
+    for args, given in ((p, x), {name: options[name].tolist()}), ((p, x.tolist()), options):
+        with pytest.raises(TypeError, match="is a list; allowed: an array of NumPy or CuPy"):
+            model.forward(*args, **given)
 
 
 @pytest.mark.parametrize(("model", "shape", "options"), [

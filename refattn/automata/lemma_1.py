@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..xp import array_module, check_alike
+from ..xp import array_module, check_alike, fitted
 
 __all__ = ["chain", "lemma_1", "lemma_1_backward", "weights"]
 
@@ -88,6 +88,7 @@ def chain(matrices) -> list:
     floats, ValueError for matrices that are not square.
     """
     check_alike(matrices=matrices)
+    fitted(matrices, "matrices", (*matrices.shape[:-1], *matrices.shape[-2:-1]))
     levels = [matrices]
     while (t := levels[-1].shape[-3]) > 1:
         here = levels[-1]

@@ -74,6 +74,13 @@ def image_of(squares):
     return squares.transpose(0, 1, 3, 2, 4, 5).reshape(b, g * p, j * q, i)
 
 
+def check_image(x, channels: int, **weights) -> None:
+    """Nothing, or an error for x that is not (b, g, j, i) with so many channels, or has not the weights' dtype."""
+    check_alike(x=x, **weights)
+    if x.ndim != 4 or x.shape[3] != channels:
+        raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {channels} channels")
+
+
 class Saved(NamedTuple):
     shape: tuple               # of x
     patches: Any               # (b, g, j, u, w, i)
@@ -104,9 +111,7 @@ class Conv:
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
         check_views(p)
-        check_alike(x=x, k=p.k)
-        if x.ndim != 4 or x.shape[3] != self.inputs:
-            raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.inputs} channels")
+        check_image(x, self.inputs, k=p.k)
         windows = patches(x, self.size, self.stride, self.padding)              # (1)
         y = contract("bgjuwi,uwio->bgjo", windows, p.k)                         # (2)
         y += p.b                                                                # (3)

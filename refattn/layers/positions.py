@@ -54,7 +54,7 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     least = 4 if bidirectional else 2
     check_integer("buckets", buckets, least)
     check_integers({"queries": queries, "keys": keys, "start": start}, "queries", "keys", "start", least=0)
-    if not isinstance(max_distance, Real) or max_distance <= buckets // least:
+    if not isinstance(max_distance, Real) or not max_distance > buckets // least:
         raise ValueError(f"max_distance is {max_distance}; allowed: numbers above {buckets // least}, the exact part")
     n = start + np.arange(queries)[:, None] - np.arange(keys)
     offset = np.zeros_like(n)

@@ -19,7 +19,7 @@ from ..layers.convolution import Conv
 from ..layers.embedding import add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
-from ..xp import fitted
+from ..xp import array_module, fitted
 
 __all__ = ["RelationNetwork"]
 
@@ -77,6 +77,7 @@ class RelationNetwork:
 
         Returns y and Saved.  Raises ValueError for pictures of another size and places of other axes.
         """
+        array_module(x, place)                              # lists have none
         agree(place=(place, "bt"))
         fitted(x, "x", (*x.shape[:1], self.size, self.size, 1))
         convs, encoder, context, stack, readout = self._parts

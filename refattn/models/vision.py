@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..checks import check_choice, check_integers
 from ..contract import contract
-from ..layers.convolution import Conv, image_of, patches
+from ..layers.convolution import Conv, check_image, image_of, patches
 from ..layers.embedding import Readout, add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from ..params import Parameter
-from ..xp import array_module
+from ..xp import array_module, fitted
 
 __all__ = ["ClassToken", "TaskTokens"]
 
@@ -34,8 +34,9 @@ def with_tokens(tokens, h):
 
 
 def _need(name, value, expected):
-    if value is None or value.shape != expected:
-        raise ValueError(f"{name} is {None if value is None else value.shape}; allowed: {expected}")
+    if value is None:
+        raise ValueError(f"{name} is None; allowed: {expected}")
+    fitted(value, name, expected)
 
 
 class Saved(NamedTuple):
@@ -164,8 +165,7 @@ class TaskTokens:
     def forward(self, p, x, *, task, pixels=True, **dropout):
         """y (b, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and TaskSaved."""
         _need("task", task, (len(x), self.tasks))
-        if x.ndim != 4 or x.shape[3] != self.channels:
-            raise ValueError(f"x has shape {x.shape}; allowed: (b, g, j, i) with i = {self.channels} channels")
+        check_image(x, self.channels, tokens=p.tokens)
         cut = patches(x, self.size, self.size)                                                  # (1)
         h, of_cut = self.encoder.forward(p.encoder, cut.reshape(len(x), prod(cut.shape[1:3]), p.tokens.shape[1]))  # (2)
         tokens, of_tokens = self.encoder.forward(p.encoder, p.tokens)                           # (3)
