@@ -23,8 +23,8 @@ def check_integer(name, value, least=1, most=None, reason="") -> int:
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
-    """`check_integer` of the named values, of a dataclass's vars for one, which become Python's integers."""
-    for name in names:
+    """`check_integer` of the named values, all unless named, of a dataclass's vars for one, which become Python's."""
+    for name in names or values:
         values[name] = check_integer(name, values[name], least)
 
 

@@ -36,7 +36,7 @@ def lines(layer, batch: int, queries: int, keys: int | None = None) -> dict[str,
     800
     """
     size = {"b": batch, "q": queries, "k": queries if keys is None else keys, "m": layer.width}
-    check_integers({"batch": batch, "queries": queries, "keys": size["k"]}, "batch", "queries", "keys")
+    check_integers({"batch": batch, "queries": queries, "keys": size["k"]})
     if isinstance(layer, Compositional) and layer.scoring == "dot":
         size |= {"h": layer.searches, "r": layer.retrievals, "d": layer.search_width, "e": layer.retrieval_width,
                  "c": layer.selector_width}

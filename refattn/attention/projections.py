@@ -33,20 +33,20 @@ def out_map(m, biases, size, axes):
     return names | {"bo": Parameter("m", (m,), prod(shape), "bias")} if biases else names
 
 
-def maps(p, names):
+def weights(p, names):
     """The weight and bias (None where the layer has none) of each map: wq and bq for "q"."""
     return [(getattr(p, f"w{n}"), getattr(p, f"b{n}", None)) for n in names]
 
 
 def mapped(p, x, names) -> dict:
     """{name: x W + b} of the named maps, as one product."""
-    return dict(zip(names, ops.linears(x, *maps(p, names)), strict=True))
+    return dict(zip(names, ops.linears(x, *weights(p, names)), strict=True))
 
 
 def mapped_backward(p, x, names, dys: dict, grads):
     """dx of `mapped` from {name: gradient}; the maps' gradients are added into `grads`."""
-    dx, pairs = ops.linears_backward(x, [w for w, _ in maps(p, names)], [dys[name] for name in names])
-    for (w, b), (dw, db) in zip(maps(grads, names), pairs, strict=True):
+    dx, pairs = ops.linears_backward(x, [w for w, _ in weights(p, names)], [dys[name] for name in names])
+    for (w, b), (dw, db) in zip(weights(grads, names), pairs, strict=True):
         w += dw
         if b is not None:
             b += db

@@ -22,7 +22,7 @@ from ..layers.protocol import check_tokens
 from ..params import Parameter
 from ..xp import check_alike
 from .kept import appended
-from .projections import AttentionLayer, in_maps, mapped, maps, out, out_map
+from .projections import AttentionLayer, in_maps, mapped, out, out_map, weights
 from .shapes import check_pairs
 from .windows import mixtures, present, products, scattered, windows
 
@@ -104,7 +104,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     xp = check_alike(q=q, k=k, v=v, offset_bias=offset_bias, pad_k=pad_k, pad_v=pad_v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
-    check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
+    check_integers({"dilation": dilation, "chunk": size["w"]})
     check_read(read)
     if read is None and size["q"] > size["k"]:
         raise ValueError(f"q has {size['q']} queries, k {size['k']} keys; allowed: at most as many queries as keys")
@@ -162,7 +162,7 @@ class SlidingDilated(AttentionLayer):
 
     def page(self, p, arrays, at, bias, keep, dropout):
         """o (b, q, h, e) from q, k, v, and what the page saves; without `at` the queries are the last tokens."""
-        pads = [ops.linear(p.pad[None], w, b)[0] for w, b in maps(p, "kv")] if self.out_of_range == "pad" else ()
+        pads = [ops.linear(p.pad[None], w, b)[0] for w, b in weights(p, "kv")] if self.out_of_range == "pad" else ()
         o, saved = sliding_dilated(arrays["q"], arrays["k"], arrays["v"], p.offset_bias, *pads, dilation=self.dilation,
                                    out_of_range=self.out_of_range, read=None if at is None else slice_of(at), bias=bias,
                                    keep=keep, dropout=dropout)
@@ -172,7 +172,7 @@ class SlidingDilated(AttentionLayer):
         """The gradients of q, k, v by name, and dbias; those of offset biases and pad are added into `grads`."""
         dq, dk, dv, dbias, doffset_bias, *dpads = sliding_dilated_backward(saved.attention, do)
         grads.offset_bias += doffset_bias
-        for (w, _), (dw, db), dpad in zip(maps(p, "kv"), maps(grads, "kv"), dpads, strict=False):
+        for (w, _), (dw, db), dpad in zip(weights(p, "kv"), weights(grads, "kv"), dpads, strict=False):
             found = ops.linear_backward(p.pad[None], w, dpad[None])             # the pad is projected like a token
             grads.pad += found[0][0]
             dw += found[1]

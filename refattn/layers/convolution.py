@@ -35,8 +35,8 @@ def windows(length: int, size: int, stride: int, padding: int, name: str = "rows
     >>> windows(75, 15, 15, 0), windows(32, 4, 2, 1)
     (5, 16)
     """
-    check_integers({"size": size, "stride": stride}, "size", "stride")
-    check_integers({name: length, "padding": padding}, name, "padding", least=0)
+    check_integers({"size": size, "stride": stride})
+    check_integers({name: length, "padding": padding}, least=0)
     room = length + 2 * padding - size
     if room < 0 or room % stride:
         raise ValueError(f"the image has {length} {name}; allowed: {size - 2 * padding} + {stride} n for windows of "

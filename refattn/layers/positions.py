@@ -53,7 +53,7 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     """
     least = 4 if bidirectional else 2
     check_integer("buckets", buckets, least)
-    check_integers({"queries": queries, "keys": keys, "start": start}, "queries", "keys", "start", least=0)
+    check_integers({"queries": queries, "keys": keys, "start": start}, least=0)
     if not isinstance(max_distance, Real) or not max_distance > buckets // least:
         raise ValueError(f"max_distance is {max_distance}; allowed: numbers above {buckets // least}, the exact part")
     n = start + np.arange(queries)[:, None] - np.arange(keys)
@@ -177,7 +177,7 @@ def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
 
     Raises ValueError for an odd width, a base that is not above 0, and sizes that are not whole or below 0.
     """
-    check_integers({"length": length, "width": width}, "length", "width", least=0)
+    check_integers({"length": length, "width": width}, least=0)
     if width % 2:
         raise ValueError(f"width is {width}; allowed: even numbers, since sines and cosines come in pairs")
     cos, sin = _angles(np, length, width, Rotary(base).base, "d")        # which knows what base is allowed
@@ -190,7 +190,7 @@ def image_table(length: int, width: int) -> np.ndarray:
     Source: C, released code of the image tasks, where i counts features, not pairs: exponents run to 2, and the sine
     and cosine of a pair turn at different speeds.  Raises ValueError for sizes that are not whole or below 0.
     """
-    check_integers({"length": length, "width": width}, "length", "width", least=0)
+    check_integers({"length": length, "width": width}, least=0)
     i = np.arange(width)
     angle = np.arange(length)[:, None] * 10000.0 ** (-2 * i / width)
     return np.where(i % 2, np.cos(angle), np.sin(angle)) / (1 + np.exp(-1))
@@ -202,7 +202,7 @@ def halves_table(length: int, width: int, start: int = 2) -> np.ndarray:
     Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width or 2,
     and for numbers that are not whole or below 0.
     """
-    check_integers({"length": length, "width": width, "start": start}, "length", "width", "start", least=0)
+    check_integers({"length": length, "width": width, "start": start}, least=0)
     if width % 2 or width < 4:
         raise ValueError(f"width is {width}; allowed: even numbers from 4 on, for sines and cosines in halves")
     speed = 10000.0 ** (-np.arange(width // 2) / (width // 2 - 1))

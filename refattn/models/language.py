@@ -143,7 +143,7 @@ class Language:
         No array is t x t; of the pairs that a causal mask takes away only those within a piece are made.
         """
         kept = None
-        check_integers({"piece": piece, "tokens of x": x.shape[1]}, "piece", "tokens of x")
+        check_integers({"piece": piece, "tokens of x": x.shape[1]})
         for start in range(0, x.shape[1], piece):
             h, kept = self._extended(p, x[:, start:start + piece], kept)
         return next_token(h[:, -1:], self._table(p), target[:, x.shape[1] - 1:], self.readout.factor)

@@ -23,7 +23,7 @@ def greedy(extend, state, first, steps: int, end=None):
     Stops when every row has said `end`, or after `steps` tokens; a device is asked at every eighth of them only.
     Raises ValueError for a `first` of other axes or without a token, and for steps or an end that are no whole numbers.
     """
-    check_integers({"steps": steps, "end": end or 0}, "steps", "end", least=0)
+    check_integers({"steps": steps, "end": end or 0}, least=0)
     check_integer("tokens of first", agree(first=(first, "bn"))["n"])
     xp = array_module(first)
     tokens, said, ended = first, [], xp.zeros(first.shape[0], dtype=bool)

@@ -42,7 +42,7 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
     A model with a learned table of positions reads the last half of its table's length again whenever it is full.
     Raises ValueError for an empty prompt, token ids that are not whole, or numbers below 0.
     """
-    check_integers({"tokens": tokens, "top_k": top_k, "seed": seed}, "tokens", "top_k", "seed", least=0)
+    check_integers({"tokens": tokens, "top_k": top_k, "seed": seed}, least=0)
     if not len(prompt):
         raise ValueError("the prompt is empty; allowed: at least one token")
     check_number("temperature", temperature)

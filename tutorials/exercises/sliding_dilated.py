@@ -98,7 +98,7 @@ def check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias
     xp = check_alike(q=q, k=k, v=v, offset_bias=offset_bias, pad_k=pad_k, pad_v=pad_v, bias=bias, dropout=dropout)
     size = agree(q=(q, "bqhd"), k=(k, "bkhd"), v=(v, "bkhe"), offset_bias=(offset_bias, "hw"),
                  **{name: pair for name, pair in named.items() if pair[0] is not None})
-    check_integers({"dilation": dilation, "chunk": size["w"]}, "dilation", "chunk")
+    check_integers({"dilation": dilation, "chunk": size["w"]})
     check_read(read)
     if read is None and size["q"] > size["k"]:
         raise ValueError(f"q has {size['q']} queries, k {size['k']} keys; allowed: at most as many queries as keys")
