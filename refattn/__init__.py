@@ -11,11 +11,9 @@ r retrieval, c selector feature, w offset in a window or bucket, f hidden, v voc
 __version__ = "0.2.0"
 __all__ = ["load"]
 
-_LAZY = {"load": "train"}         # public names whose modules are imported on first use, so that this import is free
-
 
 def __getattr__(name):
-    if name in _LAZY:
-        from importlib import import_module
-        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    if name == "load":                      # imported on first use, so that this import is free
+        from .train import load
+        return load
     raise AttributeError(f"module 'refattn' has no attribute {name!r}")

@@ -15,8 +15,6 @@ import numpy as np
 
 __all__ = ["array_module", "device", "keep_freed_memory", "to_device", "to_host"]
 
-SPECIAL = {"cupy": "cupyx.scipy.special"}           # array module -> the module that has its erf
-
 
 def array_module(*arrays) -> ModuleType:
     """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
@@ -114,7 +112,7 @@ def erf(x):
     """erf(x) elementwise, exact to rounding: CuPy's, SciPy's when it is installed, else `math.erf` entry by entry."""
     name = array_module(x).__name__
     if name != "numpy":
-        return importlib.import_module(SPECIAL.get(name, name)).erf(x)
+        return importlib.import_module("cupyx.scipy.special" if name == "cupy" else name).erf(x)
     try:
         from scipy.special import erf as vectorised
     except ImportError:
