@@ -42,7 +42,7 @@ WHERE = {                      # function, or the beginning of a sentence -> lin
     "mixtures": "forward (6) backward (1)", "scattered": "backward (6) backward (1)",
     "keep is forgotten": "forward (4)",
     "RMSHead's epsilon is missing": "forward (3)", "softmax and RMSHead are": "forward (2)",
-    "the normaliser's steps": "backward (2)", "_out": "forward (out)", "mapped_backward": "backward (in)",
+    "the normaliser's steps": "backward (2)", "out": "forward (out)", "mapped_backward": "backward (in)",
     "project_backward": "backward (in)", "the selector is made": "forward (in)", "x lacks": "backward (in)",
     "the output map's": "backward (out)", "the pad lacks": "backward (in)", "the maps of keys": "backward (in)",
     "forward (1)": "forward (5)", "forward (2)": "forward (5)", "forward (3)": "forward (5)",   # of value_scores.py
