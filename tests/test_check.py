@@ -502,6 +502,11 @@ def test_bfloat16_is_rounded_to_nearest_even():
     assert plain_formulas.rounded(x, "bfloat16").tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, -3.140625, 0.0]
 
 
+def test_plain_softmax_of_a_query_that_keeps_nothing_overflows_in_no_precision():
+    s, keep = np.array([[40, 0], [40, 0]], "float16"), np.array([[True, True], [False, False]])
+    assert plain_formulas.softmax(s, keep).tolist() == [[1, 0], [0, 0]]         # warnings are errors here
+
+
 # ----------------------------------------------------------------------------------------------------- other libraries
 
 

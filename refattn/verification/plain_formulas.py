@@ -64,10 +64,9 @@ def linears_backward(x, weights, dys):
 def softmax(s, keep=None, axis=-1, *, out=None):
     """exp(s - max) / sum over what is kept."""
     keep = np.ones(s.shape, bool) if keep is None else np.broadcast_to(keep, s.shape)
-    top = np.where(keep, s, np.finfo(s.dtype).min).max(axis, keepdims=True)
-    e = np.where(keep, np.exp(np.where(keep, s - top, 0)), 0)
-    total = e.sum(axis, keepdims=True)
-    return (e / np.where(total == 0, 1, total)).astype(s.dtype)
+    top = np.where(keep, s, s.min(axis, keepdims=True)).max(axis, keepdims=True)
+    e = np.where(keep, np.exp(np.where(keep, s, top) - top), 0)
+    return (e / (e.sum(axis, keepdims=True) + ~keep.any(axis, keepdims=True))).astype(s.dtype)
 
 
 def gelu(x, *, slope=None):
