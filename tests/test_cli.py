@@ -21,6 +21,7 @@ from refattn import cli, optim, params, recipes, xp
 from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
+from refattn.check import deviation
 from refattn.cli import comparison, options, training
 from refattn.contract import contract
 from refattn.layers.block import Block
@@ -763,6 +764,13 @@ def test_verify_prints_lines_and_ends_with_1_if_one_fails(monkeypatch, capsys):
     assert "      inf <= 1e-12   0.00 s  three: ZeroDivisionError: division by zero [here]" in said.out
     assert cli.main(["verify", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[2]["error"] is None
+
+
+def test_verify_says_where_a_gradient_is_wrong(monkeypatch, capsys):
+    for found, status, words in (1.0, 1, "1 = 1; dk[1] is 1.0, not 2.0 [here]"), (2.0, 0, "1 = 1 [here]"):
+        one = theorems.Theorem("one", "1 = 1", "here", 0, lambda rng, x=found: deviation("dk", [1.0, x], [1.0, 2.0]))
+        monkeypatch.setattr(theorems, "every", lambda one=one: {"one": one})
+        assert cli.main(["verify"]) == status and words in capsys.readouterr().out
 
 
 def test_verify_json(capsys):

@@ -62,7 +62,7 @@ def verify(argv) -> int:
             if "json" not in options and not (result.ok and "quiet" in options):
                 said = (f"{'ok  ' if result.ok else 'FAIL'}  {result.error:8.1e} <= {result.tolerance:.0e} "
                         f"{result.seconds:6.2f} s  {result.name}{f', seed {seed}' * (len(seeds) > 1)}: "
-                        f"{result.raised or result.statement} [{result.source}]")
+                        f"{result.raised or result.statement}{result.where and f'; {result.where}'} [{result.source}]")
                 show = bar.write if sys.stderr and sys.stderr.isatty() else print       # it draws itself again
                 show("\n".join(lines(said, limit, hang=6)), file=sys.stdout)
                 sys.stdout.flush()

@@ -33,6 +33,7 @@ class Result(NamedTuple):
     ok: bool
     seconds: float
     raised: str = ""           # first line of the exception
+    where: str = ""            # the entry of the largest error, where a check that says it fails
 
 
 def _of_case(case, check_name: str, name: str, statement: str) -> Theorem:
@@ -64,10 +65,11 @@ def verify(names=(), seed: int = 0) -> Iterator[Result]:
     A check that raises, or returns no number, has failed.  Raises ValueError as `chosen` does.
     """
     for t in chosen(names):
-        start, raised = time.perf_counter(), ""
+        start, raised, where = time.perf_counter(), "", ""
         try:
-            error = float(t.error(np.random.default_rng((seed, *t.name.encode()))))
+            found = t.error(np.random.default_rng((seed, *t.name.encode())))
+            error, where = float(found), "" if found <= t.tolerance else getattr(found, "where", "")
         except Exception as caught:
             error, raised = np.inf, f"{type(caught).__name__}: {caught}".splitlines()[0]
         seconds = time.perf_counter() - start
-        yield Result(t.name, t.statement, t.source, error, t.tolerance, error <= t.tolerance, seconds, raised)
+        yield Result(t.name, t.statement, t.source, error, t.tolerance, error <= t.tolerance, seconds, raised, where)
