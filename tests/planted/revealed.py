@@ -47,6 +47,17 @@ def table(bugs=BUGS, known=None) -> dict:
                          for file, case, inputs, _, found in tqdm(vectors.arrays(), "vectors", disable=None)}}
 
 
+def others(kept, found) -> str:
+    """The names of the variants of whose vectors `found`, about some mistakes, says something else than `kept`.
+
+    "--all" if some are of no variant, "" if there are none.
+    """
+    now, before = ({file: [table["mistakes"][i] for i in numbers if table["mistakes"][i] in found["mistakes"]]
+                    for file, numbers in table["revealed"].items()} for table in (found, kept))
+    names = sorted({file.split("-")[0] for file in now.keys() | before.keys() if now.get(file) != before.get(file)})
+    return " ".join(names) if set(names) <= set(VARIANTS) else "--all"
+
+
 if __name__ == "__main__":
     names = [name for name in sys.argv[1:] if name != "--all"]
     if odd := [name for name in names if name not in VARIANTS]:
