@@ -8,6 +8,7 @@ import pytest
 
 from refattn import attention
 from refattn.attention import VARIANTS
+from refattn.attention.softmax import softmax
 from refattn.check import derivative, deviation
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import of_page, shape
@@ -85,14 +86,32 @@ def test_a_dropped_pair_is_dropped_from_every_use_of_the_weights(name):
 
 @EACH
 def test_the_bias_is_added_to_the_scores_over_sqrt_d(name):
-    """Where q and k are read by the scores alone, which a row with further queries or keys need not do."""
-    row = VARIANTS[name]
+    check_scores(VARIANTS[name])
+
+
+def check_scores(row):
+    """Where q and k are read by the scores alone, and the bias too, which a row with further queries need not do."""
     arrays, options = given(row)
-    scores = np.einsum("bqhd,bkhd->bhqk", arrays["q"], arrays["k"]) / np.sqrt(SIZE["d"])
-    in_bias = row.forward(*(arrays | {"q": 0 * arrays["q"]}).values(), **options | {"bias": options["bias"] + scores})
-    if not {axes[:2] for axes in row.extras.values()} & {"bq", "bk"}:
+    o, feature = row.forward(*arrays.values(), **options)[0], 2.0 ** np.arange(SIZE["d"])
+    same = arrays | {"q": arrays["q"] * feature, "k": arrays["k"] / feature}       # in every q.k
+    alone = deviation("output", row.forward(*same.values(), **options)[0], o) <= 1e-12
+    if alone and not {axes[:2] for axes in row.extras.values()} & {"bq", "bk"}:
+        scores = np.einsum("bqhd,bkhd->bhqk", arrays["q"], arrays["k"]) / np.sqrt(SIZE["d"])
+        no_q, options["bias"] = arrays | {"q": 0 * arrays["q"]}, options["bias"] + scores
         words = "q.k / sqrt(d) + bias has another output than q = 0 with all of it as bias"
-        assert deviation("output", in_bias[0], row.forward(*arrays.values(), **options)[0]) <= 1e-12, words
+        assert deviation("output", row.forward(*no_q.values(), **options)[0], o) <= 1e-12, words
+
+
+def test_scores_are_asked_to_be_over_sqrt_d_where_q_and_k_are_read_by_them_alone():
+    def forward(change):
+        return lambda q, k, v, **options: softmax(*change(q, k), v, **options)
+
+    def unit(x):
+        return 3 * x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
+    row = VARIANTS["softmax"]
+    check_scores(row._replace(forward=forward(lambda q, k: (unit(q), unit(k)))))        # cosine attention
+    with pytest.raises(AssertionError, match="has another output than q = 0"):
+        check_scores(row._replace(forward=forward(lambda q, k: (q / np.sqrt(SIZE["d"]), k))))
 
 
 @EACH
@@ -124,12 +143,24 @@ def test_extras_of_other_shapes_are_refused(name):
                 row.forward(*(arrays | {extra: arrays[extra].take([0], axis)}).values())
 
 
+def other_settings(forward):
+    """{name: another value} of the settings of a page: 1.5 times a number, twice a whole one."""
+    defaults = {n: p.default for n, p in inspect.signature(forward).parameters.items() if p.kind == p.KEYWORD_ONLY}
+    return {n: 2 * x or 1 if isinstance(x, int) else 1.5 * x for n, x in defaults.items()
+            if isinstance(x, (int, float))}
+
+
+def test_a_whole_number_is_a_setting_too():
+    def forward(q, k, v, *, bias=None, keep=None, dropout=None, power=4, first=0, epsilon=0.5):
+        raise NotImplementedError
+    assert other_settings(forward) == {"power": 8, "first": 1, "epsilon": 0.75}
+
+
 @EACH
 def test_a_setting_is_one_of_the_loops_and_its_gradients_are_right(name):
     row = VARIANTS[name]
     arrays, options = given(row)
-    settings = {n: 1.5 * p.default for n, p in inspect.signature(row.forward).parameters.items()
-                if p.kind == p.KEYWORD_ONLY and isinstance(p.default, float)}
+    settings = other_settings(row.forward)
     o, _ = row.forward(*arrays.values(), **options, **settings)
     assert deviation("output", o, loops(row)(**arrays, **options, **settings)) <= 1e-12
     forward, backward = of_page(row.forward, row.backward, row.extras)
