@@ -1,12 +1,15 @@
 """`python -m tests.new_variants NAME ...`: everything that this repository tests about the named variants.
 
-Of all tests those run that speak of a variant by its name, or of all variants at once; then the reference vectors,
-`refattn verify` and `refattn train`.  What is tested of REFERENCE, and missing or skipped for a variant, fails.
+First the checks of the page by itself: the first that fails is said in one line, and ends it, since everything else is
+built on the page.  Then of all tests those that speak of a variant by its name, or of all variants at once; then the
+reference vectors, `refattn verify` and `refattn train`.  What is tested of REFERENCE, and missing or skipped for a
+variant, fails.
 """
 
 import re
 import sys
 import tempfile
+import traceback
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from refattn import cli, refusals
 from refattn.attention import VARIANTS
 from refattn.check import deviation
-from refattn.verification import theorems, vectors
+from refattn.verification import cases, checks, theorems, vectors
 from refattn.verification.cases.attention import loops
 from refattn.verification.theorems import variants
 from tests.pages import check_row
@@ -54,6 +57,21 @@ class Only:
             self.passed.add(report.nodeid)
 
 
+def wrong(case) -> str:
+    """What the first check that the page fails says, or where it raises; nothing if it passes all."""
+    for check in filter(lambda check: checks.applies(check, case), checks.CHECKS):
+        try:
+            for seed in range(1 if check == "float32" else 3):
+                checks.run(check, case, np.random.default_rng(seed))
+        except checks.Wrong as error:
+            return str(error)
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            return (f"{case.name} raises {type(error).__name__} in the check {check!r}: {error}, "
+                    f"{at.filename}:{at.lineno}")
+    return ""
+
+
 def write_vectors(names) -> None:
     """The reference vectors of the variants: their outputs are those of the loops."""
     found = set()
@@ -77,6 +95,9 @@ def main(names) -> int:
         except ValueError as error:
             print(f"tests.new_variants: {error}", file=sys.stderr)
             return 2
+        if words := wrong(cases.find(f"attention/{name}")):
+            print(f"tests.new_variants: {words}", file=sys.stderr)
+            return 1
     only = Only(names)
     status = pytest.main(["-q", "-p", "no:cacheprovider", "tests"], plugins=[only])
     if status or only.wanted - only.passed:

@@ -137,7 +137,7 @@ def test_every_module_is_reachable_by_its_path():
 @pytest.mark.parametrize("file", sorted({row.file for row in PAGES.values()}))
 def test_pages_name_their_source_and_what_differs(file):
     words = (ROOT / "attention" / file).read_text(encoding="utf-8").split('"""')[1]
-    assert "Source:" in words and "Differs:" in words
+    assert "Source:" in words and "Differs:" in words, f"{file} lacks Source: or Differs: in its docstring"
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -147,6 +147,8 @@ def test_shapes_tables_are_executed_with_primes(name):
     function = getattr(row.forward, "func", row.forward)
     table = re.findall(r"^ +(\w+) +: ((?:[a-z] )*[a-z])(?: |$)", inspect.getdoc(function).split("Shapes")[1], re.M)
     table = dict(table or re.findall(r"^(\w+) +: ((?:[a-z] )*[a-z])(?: |$)", inspect.getdoc(function), re.M))
+    wanted = {"q", "k", "v", "bias", "keep", "dropout", "returns", *row.extras}
+    assert wanted <= table.keys(), f"the table Shapes of {name} lacks {wanted - table.keys()}"
     size, rng = dict(zip("bqkhde", (2, 3, 5, 7, 11, 13), strict=True)), np.random.default_rng(0)
     arrays = {n: rng.standard_normal([size[x] for x in letters.split()]) for n, letters in table.items()}
     arrays["keep"] = arrays["keep"] > -1

@@ -1,5 +1,6 @@
 """What holds for the page of every variant, and what its row must say."""
 
+import dataclasses
 import inspect
 import re
 
@@ -10,9 +11,12 @@ from refattn import attention
 from refattn.attention import VARIANTS
 from refattn.attention.softmax import softmax
 from refattn.check import derivative, deviation
+from refattn.verification.cases import find
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import of_page, shape
+from tests import new_variants
 from tests.pages import check_bad_input, check_row, check_tags
+from tests.planted import BUGS, load
 
 SIZE = {"b": 2, "q": 3, "k": 4, "h": 5, "d": 6, "e": 7}
 PAIRS = 2, 5, 3, 4                               # b h q k
@@ -52,6 +56,17 @@ def test_the_row_has_what_the_layer_can_make(name):
 def test_another_row_is_refused(facts, words):
     with pytest.raises(ValueError, match=words):
         check_row(VARIANTS["softmax"]._replace(**facts))
+
+
+def test_a_wrong_page_is_told_in_one_line():
+    bug = next(bug for bug in BUGS if bug.sentence == "dk lacks 1/sqrt(d)")
+    words = new_variants.wrong(load(bug).verification.cases.find("attention/hyla"))
+    assert re.match(r"attention/hyla fails the check 'derivative' \(error .*\): dk along", words)
+    case = find("attention/hyla")
+    assert not new_variants.wrong(case)
+    raises = dataclasses.replace(case, backward=lambda saved, do: 1 / 0)
+    assert re.match("attention/hyla raises ZeroDivisionError in the check 'derivative': division by zero, .*test_va",
+                    new_variants.wrong(raises))
 
 
 def test_no_two_rows_have_one_name():
