@@ -105,12 +105,12 @@ def test_the_bias_is_added_to_the_scores_over_sqrt_d(name):
 
 
 def check_scores(row):
-    """Where q and k are read by the scores alone, and the bias too, which a row with further queries need not do."""
+    """Where q, k and the bias are read by the scores alone: a row with further queries or keys is not asked."""
     arrays, options = given(row)
     o, feature = row.forward(*arrays.values(), **options)[0], 2.0 ** np.arange(SIZE["d"])
     same = arrays | {"q": arrays["q"] * feature, "k": arrays["k"] / feature}       # in every q.k
     alone = deviation("output", row.forward(*same.values(), **options)[0], o) <= 1e-12
-    if alone and not {axes[:2] for axes in row.extras.values()} & {"bq", "bk"}:
+    if alone and not {"bqhd", "bkhd"} & {*row.extras.values()}:
         scores = np.einsum("bqhd,bkhd->bhqk", arrays["q"], arrays["k"]) / np.sqrt(SIZE["d"])
         no_q, options["bias"] = arrays | {"q": 0 * arrays["q"]}, options["bias"] + scores
         words = "q.k / sqrt(d) + bias has another output than q = 0 with all of it as bias"
@@ -125,8 +125,13 @@ def test_scores_are_asked_to_be_over_sqrt_d_where_q_and_k_are_read_by_them_alone
         return 3 * x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
     row = VARIANTS["softmax"]
     check_scores(row._replace(forward=forward(lambda q, k: (unit(q), unit(k)))))        # cosine attention
-    with pytest.raises(AssertionError, match="has another output than q = 0"):
-        check_scores(row._replace(forward=forward(lambda q, k: (q / np.sqrt(SIZE["d"]), k))))
+    over_d = forward(lambda q, k: (q / np.sqrt(SIZE["d"]), k))
+    gated = row._replace(forward=lambda q, k, v, gate, **options: (gate * over_d(q, k, v, **options)[0],),
+                         extras={"gate": "bqhe"})
+    for wrong in row._replace(forward=over_d), gated:
+        with pytest.raises(AssertionError, match="has another output than q = 0"):
+            check_scores(wrong)
+    check_scores(gated._replace(forward=lambda q, k, v, gate, **options: (gate * softmax(q, k, v, **options)[0],)))
 
 
 @EACH
