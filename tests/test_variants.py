@@ -139,8 +139,10 @@ def test_the_code_is_that_of_every_pair_before_dropout(name):
     row = VARIANTS[name]
     arrays, options = given(row)
     code = row.forward(*arrays.values(), **options)[1].code
-    assert code.shape == PAIRS and not code[~options["keep"]].any()
-    assert (code == row.forward(*arrays.values(), **options | {"dropout": None})[1].code).all()
+    assert code.shape == PAIRS, f"code has shape {code.shape}; allowed: b h q k, {PAIRS}"
+    assert not code[~options["keep"]].any(), "code is not 0 at a pair that is not kept"
+    whole = row.forward(*arrays.values(), **options | {"dropout": None})[1].code
+    assert (code == whole).all(), "code depends on dropout"
 
 
 @EACH
@@ -182,7 +184,8 @@ def test_a_setting_is_one_of_the_loops_and_its_gradients_are_right(name):
     arrays, options = given(row)
     settings = other_settings(row.forward)
     o, _ = row.forward(*arrays.values(), **options, **settings)
-    assert deviation("output", o, loops(row)(**arrays, **options, **settings)) <= 1e-12
+    error = deviation("output", o, loops(row)(**arrays, **options, **settings))
+    assert error <= 1e-12, f"the loops say something else with {settings or 'all inputs'}: {error.where}"
     forward, backward = of_page(row.forward, row.backward, row.extras)
     report = derivative(lambda x: forward(x | settings), backward, arrays | options, rng=np.random.default_rng(0),
                         constants=("dropout",))
