@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import traceback
+import warnings
 
 import numpy as np
 import pytest
@@ -58,11 +59,13 @@ class Only:
 
 
 def wrong(case) -> str:
-    """What the first check that the page fails says, or where it raises; nothing if it passes all."""
+    """What the first check that the page fails says, or where it raises or warns; nothing if it passes all."""
     for check in filter(lambda check: checks.applies(check, case), checks.CHECKS):
         try:
-            for seed in range(1 if check == "float32" else 10):
-                checks.run(check, case, np.random.default_rng(seed))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for seed in range(1 if check == "float32" else 10):
+                    checks.run(check, case, np.random.default_rng(seed))
         except checks.Wrong as error:
             return str(error)
         except Exception as error:

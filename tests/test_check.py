@@ -18,6 +18,7 @@ from refattn.check import kernels
 from refattn.check.kernels import Call
 from refattn.verification import plain_formulas
 from refattn.verification.cases import CASES
+from refattn.verification.deviation import deviations
 from tests import planted, test_diagnose
 
 EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
@@ -500,6 +501,13 @@ def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
 def test_bfloat16_is_rounded_to_nearest_even():
     x = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.14159, 0.0])
     assert plain_formulas.rounded(x, "bfloat16").tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, -3.140625, 0.0]
+
+
+def test_what_is_zero_beside_the_largest_gradient_is_rounding():
+    large, zero = np.full(3, 1e3), np.array([-4.5e-13, 3e-12])
+    assert deviations("gradient of", {"q": large, "bias": zero}, {"q": large, "bias": zero[::-1]}) < 1e-11
+    assert deviations("gradient of", {"q": large, "bias": zero + 1e-8}, {"q": large, "bias": zero}) > 1e-9
+    assert deviations("gradient of", {"bias": zero * 2e3}, {"bias": zero * 1e3}) > 0.9
 
 
 def test_plain_softmax_of_a_query_that_keeps_nothing_overflows_in_no_precision():

@@ -38,13 +38,13 @@ def deviation(name: str, a, b, scale=None, words=" is {}, not {}", least=1e-12) 
 
 
 def deviations(name: str, ours, theirs) -> Deviation:
-    """The largest deviation of two tuples or two dicts of arrays."""
+    """The largest deviation of two tuples or two dicts of arrays; 1e-12 of the largest number in all is rounding."""
     if isinstance(theirs, dict):
         if ours.keys() != theirs.keys():
-            words = f"{name}: {', '.join(ours) or 'nothing'} instead of {', '.join(theirs) or 'nothing'}"
-            return Deviation(np.inf, words)
+            return Deviation(np.inf, f"{name}: {', '.join(ours) or 'none'} instead of {', '.join(theirs) or 'none'}")
         pairs = [(f"{name} {key}", ours[key], theirs[key]) for key in theirs]
     else:
         pairs = [(f"{name} {i}" if len(theirs) > 1 else name, *pair) for i, pair in enumerate(zip(
             ours, theirs, strict=True))]
-    return max((deviation(*pair) for pair in pairs), default=Deviation(0))
+    least = 1e-12 * max([1, *(np.abs(to_host(b)).max(initial=0) for *_, b in pairs)])
+    return max((deviation(*pair, least=least) for pair in pairs), default=Deviation(0))
