@@ -375,6 +375,10 @@ def damage_recipe_text(run):
     (run / "recipe.json").write_text("not json")
 
 
+def damage_recipe_list(run):
+    (run / "recipe.json").write_text('["fuzzy_logic"]')
+
+
 def damage_recipe_field(run):
     document = json.loads((run / "recipe.json").read_text())
     document["fields"]["depth"] = 3
@@ -440,6 +444,7 @@ DAMAGES = [                                                 # what is done to a 
     (damage_missing_array, ["second", "is missing"]),
     (damage_step, ["step 1000000", "from 0 to 30"]),
     (damage_recipe_text, ["recipe.json is not a JSON object"]),
+    (damage_recipe_list, ["recipe.json is not a JSON object", "it holds ['fuzzy_logic']"]),
     (damage_recipe_field, ["recipe.json", "depth"]),
     (damage_recipe_value, ["recipe.json", "heads is 'many'"]),
     (damage_recipe_task, ["recipe.json", "'chess' is unknown", "fuzzy_logic"]),

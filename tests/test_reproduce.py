@@ -7,6 +7,7 @@ import shutil
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from refattn import cli
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import published, records, statistics
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.table import Column, Row, Table, made_of
+from refattn.reproduce.table import Column, Row, Table, made_of, put
 from refattn.train import runs
 from refattn.train.compare import HANDED_OUT, compare, train_all
 from tests import readme_tables
@@ -252,6 +253,15 @@ def test_fresh_runs_are_asked_about_every_column(table):
             asked = {column.split for column in table.columns} & {*one.SPLITS, "chosen"}
             assert table.of_codes or len(asked) == len({column.split for column in table.columns}) or (
                 table.name, scale, len(asked)) == ("table-3", "paper_r", 5)         # the sixth column is ours alone
+
+
+def test_runs_of_one_name_have_directories_apart_and_one_run_has_one():
+    """Of the same names whenever the command is given again: fresh runs are found there and go on."""
+    jobs: dict = {}
+    for steps in 10, 20, 30, 20:
+        put(jobs, Path("row"), "again", tiny(steps=steps))
+    assert {place.as_posix(): one.steps for place, one in jobs.items()} == {
+        "row/hyla-seed0": 10, "row/again-0/hyla-seed0": 20, "row/again-1/hyla-seed0": 30}
 
 
 def test_a_scale_that_does_not_ask_is_refused_before_anything_is_trained(tmp_path, capsys):
