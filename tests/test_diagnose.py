@@ -359,6 +359,20 @@ def test_of_lines_that_would_explain_it_the_first_is_named_first():
     assert all(x.endswith("would explain it too") for x in others), found
 
 
+def test_a_wrong_da_is_named_too_where_the_sum_is_taken_from_the_output():
+    """The page's ds sums to 0 over keys whatever da is; that of fused kernels, with sum(do o), only of a right da."""
+    def kernel(q, k, v, do):
+        o, saved = PAGES["softmax"].forward(q, k, v)
+        da = np.einsum("bqhe,bkhe->bhqk", do, v)
+        da += 0.1 * np.sin(5 * da)                                              # in the backward's line (4)
+        ds = saved.code * (da - (do * o).sum(-1).swapaxes(1, 2)[..., None])
+        dv, scale = PAGES["softmax"].backward(saved, do)[2], q.shape[-1] ** -0.5
+        return o, np.einsum("bhqk,bkhd->bqhd", ds, k) * scale, np.einsum("bhqk,bqhd->bkhd", ds, q) * scale, dv
+
+    found = check.diagnose(kernel, "softmax", dtype="float64", sizes={"k": 5})
+    assert found.lines == ("backward (2)", "backward (4)", "backward (3)") and not found.named, found
+
+
 def test_a_forward_that_no_table_has():
     def kernel(q, k, v, do):
         s = np.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
