@@ -125,6 +125,13 @@ def test_all_rows_and_all_knobs_are_there():
     assert len(by_knobs) + len(knobs) == 5 * 3 * 2
 
 
+def test_a_tree_answers_once_and_the_dense_form_several_times():
+    rng, words = np.random.default_rng(0), "models/RegularGPT "
+    runs = {case.name: passes(case, case.make(rng), rng) for case in CASES if case.name.startswith(words)}
+    answers = {name: run.y[0].shape[1] for name, run in runs.items()}
+    assert answers and all((n == 1) == ("tree" in name) for name, n in answers.items()), answers
+
+
 def test_draws_have_every_broadcast_form():
     case, rng = find("attention/hyla"), np.random.default_rng(0)
     seen = {"bias": set(), "keep": set(), "dropout": set()}
