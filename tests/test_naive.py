@@ -135,32 +135,34 @@ def test_equations_2_to_5_are_one_function(rng):
 
 
 def projections(rng):
-    p = {name: rng.normal(size=(M, H, D)) for name in ("wq", "wk")}
-    return p | {"wv": rng.normal(size=(M, H, E)), "wo": rng.normal(size=(H, E, M))}
+    return SimpleNamespace(wq=rng.normal(size=(M, H, D)), wk=rng.normal(size=(M, H, D)), wv=rng.normal(size=(M, H, E)),
+                           wo=rng.normal(size=(H, E, M)))
 
 
 def test_the_pseudocode_is_hyla_without_biases(rng):
     p, x = projections(rng), rng.normal(size=(B, K, M))
-    y = layer.multi_head(p, x, variant="hyla")
+    y = layer.multi_head(p, x, page=hyla)
     # scores without 1 / sqrt(d) are sqrt(d) larger, so that epsilon has to be d times larger for the same code
-    assert deviation(as_hypernetwork.pseudocode_hyla(x, **p, epsilon=1e-6 * D), y) < 1e-13
-    assert 1e-13 < deviation(as_hypernetwork.pseudocode_hyla(x, **p), y) < 1e-3
-    q, k = np.einsum("btm,mhd->bthd", x, p["wq"]), np.einsum("btm,mhd->bthd", x, p["wk"])
+    assert deviation(as_hypernetwork.pseudocode_hyla(x, **vars(p), epsilon=1e-6 * D), y) < 1e-13
+    assert 1e-13 < deviation(as_hypernetwork.pseudocode_hyla(x, **vars(p)), y) < 1e-3
+    q, k = np.einsum("btm,mhd->bthd", x, p.wq), np.einsum("btm,mhd->bthd", x, p.wk)
     a = ops.rms_head(np.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(D))
-    assert deviation(as_hypernetwork.eq_6(a, x, p["wv"], p["wo"]), y) < 1e-13
+    assert deviation(as_hypernetwork.eq_6(a, x, p.wv, p.wo), y) < 1e-13
 
 
 def test_a_layer_with_biases_context_and_rotary(rng):
     p = projections(rng)
-    p |= {name: rng.normal(size=shape) for name, shape in (("bq", (H, D)), ("bk", (H, D)), ("bv", (H, E)), ("bo", M))}
+    for name, shape in ("bq", (H, D)), ("bk", (H, D)), ("bv", (H, E)), ("bo", M):
+        setattr(p, name, rng.normal(size=shape))
     x, context = rng.normal(size=(B, Q, M)), rng.normal(size=(B, K, M))
     shut = layer.multi_head(p, x, context=context, keep=np.zeros((Q, K), dtype=bool))
-    np.testing.assert_array_equal(shut, np.broadcast_to(p["bo"], shut.shape))
-    by_name = layer.multi_head(p, x, context=context, variant="hyla")
-    by_knobs = layer.multi_head(SimpleNamespace(**p), x, context=context, variant=("rms_head", 2, "relu"))
-    np.testing.assert_allclose(by_name, by_knobs, rtol=1e-13)
+    np.testing.assert_array_equal(shut, np.broadcast_to(p.bo, shut.shape))
+    knobs = partial(ablation, normaliser="rms_head", code_uses=2, phi="relu")
+    by_page, by_knobs = (layer.multi_head(p, x, context=context, page=page) for page in (hyla, knobs))
+    np.testing.assert_allclose(by_page, by_knobs, rtol=1e-13)
     # rotary scores depend on the difference of positions alone
-    even = p | {name: rng.normal(size=(M, H, 4)) for name in ("wq", "wk")} | {"bq": None, "bk": None}
+    even = projections(rng)
+    even.wq, even.wk = (rng.normal(size=(M, H, 4)) for _ in "qk")
     for pairing in ("interleaved", "half"):
         turns = [partial(positions.rotary, pairing=pairing, start=start) for start in (0, 9)]
         one, two = (layer.multi_head(even, x, position=turn) for turn in turns)

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 
+from ...attention import VARIANTS
 from ...attention.compositional import Compositional
 from ...attention.layer import MultiHead
 from ...attention.linear_state import linear_state, linear_state_backward
@@ -26,7 +27,10 @@ from ..naive import linear_state as naive_state
 from ..naive import next_token as naive_next_token
 from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
+from ..naive.hyla import hyla as naive_hyla
+from ..naive.linear import linear as naive_linear
 from ..naive.positions import rotary as naive_rotary
+from .attention import loops
 from .case import Case, dropped, shape, sizes
 from .layers import attending, only_x, random_parameters, row
 from .operations import op, tokens
@@ -39,7 +43,7 @@ def biased(variant, position, bias, read=None) -> Case:
 
     def naive(p, x, **given):
         given["bias"] = bias(p, x.shape[1], x.shape[1]) + (0 if given["bias"] is None else given["bias"])
-        return naive_layer.multi_head(p, x, variant=variant, **given)
+        return naive_layer.multi_head(p, x, page=loops(VARIANTS[variant]), **given)
 
     words = f"layers/MultiHead {variant}, {type(position).__name__} {getattr(position, 'kernel', '')}".strip()
     return attending(words, layer, "layers/text_positions.py", naive, "Press et al. 2022; Chi et al. 2022; R's "
@@ -105,8 +109,8 @@ def block(attention, feed_forward=None, norm="pre"):
 
 def language_models():
     """H's decoder, C's, R's; scores and losses."""
-    yield model("tied, scaled", Stack(block(MultiHead(8, 2, 4, variant="hyla")), 2, final_norm=True), variant="hyla",
-                scale=True, fields={"scale": True})
+    yield model("tied, scaled", Stack(block(MultiHead(8, 2, 4, variant="hyla")), 2, final_norm=True), scale=True,
+                attention=partial(naive_layer.multi_head, page=naive_hyla), fields={"scale": True})
     yield model("learned table, own read-out, read", Stack(block(MultiHead(8, 2, 4)), 1), read=slice(2, None),
                 fields={"learned": 7, "tied": False})
     shared = block(Compositional(8, 2, 2, 4, 3, 5), FeedForward(8, 9, "relu"))
@@ -123,14 +127,13 @@ def scored(every_window):
                                  for n in range(2, 13)], axis=1) for context in (0, 1, 3))
 
 
-def extended(name, attention, *, chunk=None, turn=None, **fields) -> Case:
+def extended(name, layer, *, fields=None, **options) -> Case:
     """A model that reads seven tokens in pieces, keeping what it must, beside the loops over all that it has read.
 
     The output is the scores after each, and the loss of the last.
     """
     pieces = (0, 2), (2, 3), (3, 5), (5, 7)
-    one = Language(Embedding(8, vocabulary=6), Stack(block(attention), 2, final_norm=True), **fields)
-    look = None if turn is None else partial(naive_layer.multi_head, variant=attention.variant, position=turn)
+    one = Language(Embedding(8, vocabulary=6), Stack(block(layer), 2, final_norm=True), **(fields or {}))
 
     def make(rng):
         return {"parameters": random_parameters(rng, one), **{x: rng.integers(6, size=(2, 7)) for x in ("x", "target")}}
@@ -144,8 +147,7 @@ def extended(name, attention, *, chunk=None, turn=None, **fields) -> Case:
         return (array_module(y).concatenate(scores, axis=1), last), None
 
     def naive(inputs):
-        read = partial(naive_language.language, view(inputs["parameters"], one.parameters()), chunk=chunk,
-                       least=one.length, attention=look)
+        read = partial(naive_language.language, view(inputs["parameters"], one.parameters()), **options)
         scores = [read(inputs["x"][:, :stop])[:, start:] for start, stop in pieces]
         return np.concatenate(scores, axis=1), read(inputs["x"], target=inputs["target"])[:, -1:]
 
@@ -155,10 +157,10 @@ def extended(name, attention, *, chunk=None, turn=None, **fields) -> Case:
 
 def routines():
     """The rows without a backward."""
-    yield extended("kept keys, a learned table", MultiHead(8, 2, 4), learned=7)
-    yield extended("a state, rotary", MultiHead(8, 2, 4, variant="linear", position=Rotary(100.0)),
-                   turn=partial(naive_rotary, base=100.0))
-    yield extended("growing levels", SlidingDilated(8, 2, 4, 2), chunk=2, length=3)
+    yield extended("kept keys, a learned table", MultiHead(8, 2, 4), fields={"learned": 7})
+    yield extended("a state, rotary", MultiHead(8, 2, 4, variant="linear", position=Rotary(100.0)), attention=partial(
+        naive_layer.multi_head, page=naive_linear, position=partial(naive_rotary, base=100.0)))
+    yield extended("growing levels", SlidingDilated(8, 2, 4, 2), chunk=2, least=3, fields={"length": 3})
     yield table("tasks/text windows", "tasks/text_windows.py", lambda: scored(windows),
                 lambda: scored(naive_text.windows), "C, released code: windows of 400 + 112")
 

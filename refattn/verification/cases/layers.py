@@ -107,7 +107,7 @@ def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=Tr
     layer = MultiHead(8, 3, 4, 2, variant=variant, position=position, biases=biases)
     loops, extras = definition(VARIANTS[variant]), VARIANTS[variant].extras
     turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing)
-    naive = partial(naive_layer.multi_head, variant=loops, extras=extras, position=turn)
+    naive = partial(naive_layer.multi_head, page=loops, extras=extras, position=turn)
     return attending(f"layers/MultiHead {name}", layer, "attention/layer.py", naive, "H, section 2.1", cross=cross,
                      read=read, ordered=bool(pairing))
 
@@ -140,7 +140,7 @@ def block(name, variant, bidirectional=False) -> Case:
         size |= {"q": size["t"], "k": size["t"]}
         return {"x": normal(rng, "btm", size), **maybe(rng, size, ("keep", "dropout"))}
 
-    naive = partial(naive_transformer.block, variant=variant, bidirectional=bidirectional)
+    naive = partial(naive_transformer.block, page=definition(VARIANTS[variant]), bidirectional=bidirectional)
     return row(f"layers/Block {name}", layer, "layers/block.py", make, naive, constants=("dropout",), independent="b",
                symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
 

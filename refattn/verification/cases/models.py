@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from ...attention import VARIANTS
 from ...attention.layer import MultiHead
 from ...layers.block import Block
 from ...layers.embedding import Embedding, Readout
@@ -11,6 +12,7 @@ from ...models.encoder_decoder import EncoderDecoder
 from ...models.transformer import decoder
 from ..naive import block as naive_block
 from ..naive import transformer as naive_transformer
+from .attention import loops
 from .case import Case, dropped, normal, sizes
 from .layers import row
 
@@ -34,7 +36,7 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
     model = decoder(MultiHead(8, 3, 4, 2, variant=variant), hidden=9, layers=LAYERS, buckets=10, outputs=2,
                     feed_forward=FeedForward(8, 9, activation), inputs=None if vocabulary else 4,
                     vocabulary=vocabulary, tied=tied, causal=causal)
-    naive = partial(naive_transformer.transformer, variant=variant, causal=causal, activation=activation)
+    naive = partial(naive_transformer.transformer, page=loops(VARIANTS[variant]), causal=causal, activation=activation)
     return row(f"models/Transformer {name}", model, "models/transformer.py", partial(tokens, vocabulary=vocabulary),
                naive, read=read, source="H, appendix C", constants=("dropout",), independent="b", symmetric="b",
                axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"})

@@ -24,6 +24,8 @@ from ..naive import esbn as naive_esbn
 from ..naive import layer as naive_layer
 from ..naive import positions as naive_positions
 from ..naive import transformer as naive_transformer
+from ..naive.hyla import hyla as naive_hyla
+from ..naive.softmax import softmax as naive_softmax
 from .case import DRAWS, Case, normal, sizes
 from .layers import random_parameters, row
 from .routines import pairs
@@ -94,7 +96,7 @@ def whole_models():
     yield models_decoding("Transformer", decoder(
         MultiHead(8, 3, 4, 2, variant="hyla"), hidden=9, layers=2, buckets=10, outputs=2, vocabulary=5, causal=True),
         lambda rng: {"target": rng.integers(5, size=(3, 7))}, lambda p, target: naive_transformer.transformer(
-            p, target, variant="hyla", causal=True))
+            p, target, page=naive_hyla, causal=True))
     blocks = [Stack(Block(MultiHead(8, 2, 4), FeedForward(8, 9, "relu"), norm="post", cross=cross, epsilon=1e-5), 2)
               for cross in (None, MultiHead(8, 3, 4))]
     table = {"source": Embedding(8, vocabulary=5), "target": Embedding(8, vocabulary=6, table="interleaved")}
@@ -138,8 +140,8 @@ def rows():
 def routines():
     """The rows of decoding."""
     yield from whole_models()
-    for name in "softmax", "hyla":
-        yield decoding(name, MultiHead(8, 3, 4, 2, variant=name), partial(naive_layer.multi_head, variant=name))
+    for name, page in ("softmax", naive_softmax), ("hyla", naive_hyla):
+        yield decoding(name, MultiHead(8, 3, 4, 2, variant=name), partial(naive_layer.multi_head, page=page))
     yield decoding("softmax rotary", MultiHead(8, 3, 4, 2, position=Rotary(base=100.0)), partial(
         naive_layer.multi_head, position=partial(naive_positions.rotary, pairing="interleaved", base=100.0)))
     for scoring in "dot", "linear":

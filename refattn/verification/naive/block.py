@@ -6,21 +6,21 @@ import numpy as np
 
 from .arguments import exact
 from .feed_forward import layer as feed_forward
-from .layer import affine, multi_head, part
+from .layer import affine, multi_head
 from .ops import embedding, layer_norm, linear
 from .positions import sinusoidal
 
 
 def normed(p, x, epsilon=1e-5):
     """LayerNorm with the parameters p.scale, p.shift.  x as it is where p is None."""
-    return x if p is None else layer_norm(x, part(p, "scale"), part(p, "shift"), epsilon)
+    return x if p is None else layer_norm(x, p.scale, p.shift, epsilon)
 
 
 def read_out(p, h, table=None, epsilon=1e-5):
     """norm(h) w + b with p.readout and p.norm, where there is one; without p.readout.w norm(h) . table_v / sqrt(m)."""
-    h = normed(part(p, "norm"), h, epsilon)
-    if part(p, "readout", "w") is not None:
-        return affine(part(p, "readout"), h)
+    h = normed(getattr(p, "norm", None), h, epsilon)
+    if hasattr(p.readout, "w"):
+        return affine(p.readout, h)
     table = exact(table)
     return linear(h, table.T) / np.sqrt(table.shape[1])
 
@@ -38,9 +38,9 @@ def block(p, x, attention, *, norm, activation="relu", cross=None, residual=None
     mlp = partial(feed_forward, activation=activation, dropout=hidden)
     layers = [("attention", attention, "norm1"), ("cross", cross, "norm_cross"), ("feed_forward", mlp, "norm2")]
     for number, (name, layer, its_norm) in enumerate(each for each in layers if each[1] is not None):
-        y = layer(part(p, name), normed(part(p, its_norm), x, epsilon) if norm == "pre" else x)
+        y = layer(getattr(p, name), normed(getattr(p, its_norm), x, epsilon) if norm == "pre" else x)
         x = x + (y if residual is None else y * np.broadcast_to(exact(residual[number]), y.shape))
-        x = normed(part(p, its_norm), x, epsilon) if norm == "post" else x
+        x = normed(getattr(p, its_norm), x, epsilon) if norm == "post" else x
     return x
 
 
@@ -54,17 +54,17 @@ def encoder_decoder(p, x, *, target, source_keep=None, encoder_norm="post", deco
     (b, t, m); p.source.table, p.encoder.blocks, .norm where there is one, p.target.table (`positions`: sines and
     cosines are added), p.decoder alike, p.readout.w .b or a tied one; returns (b, t, o).
     """
-    h = embedding(part(p, "source", "table"), x) * exact(1 if source_dropout is None else source_dropout)
-    for each in part(p, "encoder", "blocks"):
+    h = embedding(p.source.table, x) * exact(1 if source_dropout is None else source_dropout)
+    for each in p.encoder.blocks:
         h = block(each, h, partial(multi_head, keep=source_keep), norm=encoder_norm)
-    context = normed(part(p, "encoder", "norm"), h)
+    context = normed(getattr(p.encoder, "norm", None), h)
     steps = np.asarray(target).shape[1]
     before = np.array([[j <= i for j in range(steps)] for i in range(steps)])
-    h = embedding(part(p, "target", "table"), target)
+    h = embedding(p.target.table, target)
     h = h + sinusoidal(*h.shape[1:]) if positions else h
     h = h * exact(1 if target_dropout is None else target_dropout)
-    for each in part(p, "decoder", "blocks"):
+    for each in p.decoder.blocks:
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))
-    h = normed(part(p, "decoder", "norm"), h)
-    return read_out(p, h, part(p, "target", "table"))
+    h = normed(getattr(p.decoder, "norm", None), h)
+    return read_out(p, h, p.target.table)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .arguments import complete, exact
-from .layer import affine, output_map, part
+from .layer import affine, output_map
 from .ops import linear as linear_map
 from .ops import relu, softmax
 
@@ -71,7 +71,7 @@ def projected(p, x, *, scoring="dot", context=None, bias=None, keep=None, dropou
     """o of `compositional`, with q and the selector from x, k and v from the context (x unless given); as `layer`."""
     context = x if context is None else context
     q, selector, k, v = affine(p, x, "q"), affine(p, x, "s"), affine(p, context, "k"), affine(p, context, "v")
-    score = [part(p, name) for name in SCORINGS[scoring][1]]
+    score = [getattr(p, name, None) for name in SCORINGS[scoring][1]]
     return compositional(q, k, v, selector, *score, scoring=scoring, bias=bias, keep=keep, dropout=dropout)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from . import feed_forward
 from .arguments import exact
 from .compositional import projected
-from .layer import affine, part
+from .layer import affine
 from .ops import linear
 from .softmax import softmax
 
@@ -24,17 +24,17 @@ def network(p, x, *, scoring=None, dropout=None):
                attention as in `layer.multi_head` or `compositional.layer`   own.wv (m, e) .bv (e) .wo (e, m), or no own
     returns  : (b, t, 1)
     """
-    encoder, decoder, inner, own = (part(p, name) for name in ("encoder", "decoder", "attention", "own"))
-    h = feed_forward.layer(encoder, x, "relu")
+    inner = p.attention
+    h = feed_forward.layer(p.encoder, x, "relu")
     objects = range(h.shape[1])
     keep = np.array([[i != j for j in objects] for i in objects])
     if scoring is None:
         o = softmax(*(affine(inner, h, name) for name in "qkv"), keep=keep, dropout=dropout)
     else:
         o = projected(inner, h, scoring=scoring, keep=keep, dropout=dropout)
-    wo = exact(part(inner, "wo"))
+    wo = exact(inner.wo)
     joined, w = o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2])
-    if own is not None:
-        joined = np.concatenate([joined, affine(own, h, "v")], axis=-1)
-        w = np.concatenate([w, exact(part(own, "wo"))])
-    return feed_forward.layer(decoder, linear(joined, w, part(inner, "bo")), "relu")
+    if hasattr(p, "own"):
+        joined = np.concatenate([joined, affine(p.own, h, "v")], axis=-1)
+        w = np.concatenate([w, exact(p.own.wo)])
+    return feed_forward.layer(p.decoder, linear(joined, w, inner.bo), "relu")

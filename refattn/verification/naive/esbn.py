@@ -9,7 +9,6 @@ from . import feed_forward, positions
 from .block import block, normed
 from .context_norm import context_norm
 from .convolution import convolution
-from .layer import part
 from .ops import relu
 from .universal import attention
 
@@ -80,12 +79,12 @@ def network(p, x, *, place, segments=1, scoring=None, dropout=None):
     for row in np.asarray(place):
         for picture in row:
             image = np.asarray(x)[picture:picture + 1]
-            for conv in part(p, "convs"):
-                image = relu(convolution(image, part(conv, "k"), part(conv, "b"), stride=2, padding=1))
-            z.append(relu(feed_forward.layer(part(p, "encoder"), image.reshape(1, -1), "relu"))[0])
+            for conv in p.convs:
+                image = relu(convolution(image, conv.k, conv.b, stride=2, padding=1))
+            z.append(relu(feed_forward.layer(p.encoder, image.reshape(1, -1), "relu"))[0])
     z = np.array(z).reshape(*np.shape(place), -1)
-    h = context_norm(z, part(p, "context", "scale"), part(p, "context", "shift"), segments)
+    h = context_norm(z, p.context.scale, p.context.shift, segments)
     h = h + positions.sinusoidal(*h.shape[1:])
-    h = block(part(p, "block"), h, partial(attention, scoring=scoring, dropout=dropout), norm="post")
-    h = normed(part(p, "norm"), h)
-    return feed_forward.layer(part(p, "readout"), sum(h[:, t] for t in range(h.shape[1])) / h.shape[1], "relu")
+    h = block(p.block, h, partial(attention, scoring=scoring, dropout=dropout), norm="post")
+    h = normed(p.norm, h)
+    return feed_forward.layer(p.readout, sum(h[:, t] for t in range(h.shape[1])) / h.shape[1], "relu")

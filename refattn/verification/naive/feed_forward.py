@@ -3,7 +3,6 @@
 import numpy as np
 
 from .arguments import exact
-from .layer import part
 from .ops import gelu, gelu_exact, linear, relu, silu, softmax
 
 ACTIVATIONS = {"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu}
@@ -23,7 +22,7 @@ def mlp(x, w1, b1, w2, b2, activation="gelu", dropout=None):
 
 def layer(p, x, activation="gelu", dropout=None):
     """`mlp` with the parameters p.w1, p.b1, p.w2, p.b2."""
-    return mlp(x, *(part(p, name) for name in ("w1", "b1", "w2", "b2")), activation, dropout)
+    return mlp(x, p.w1, p.b1, p.w2, p.b2, activation, dropout)
 
 
 def swiglu(x, wu, wg, wd):

@@ -1,27 +1,13 @@
 """Multi-head attention: the projections by loops, around any of the definitions."""
 
-from collections.abc import Mapping
-
-from .ablations import ablation
 from .arguments import exact
-from .hyla import hyla
-from .linear import linear as linear_attention
 from .ops import linear
 from .softmax import softmax
-
-PAGES = {"softmax": softmax, "linear": linear_attention, "hyla": hyla}
-
-
-def part(p, *path):
-    """What a path of names leads to from p, through mappings and objects; None where there is nothing."""
-    for name in path:
-        p = p.get(name) if isinstance(p, Mapping) else getattr(p, name, None)
-    return p
 
 
 def affine(p, x, name=""):
     """y = x w + b with the parameters p.w and p.b, or, of the name "q", p.wq and p.bq; an absent bias is 0."""
-    return linear(x, part(p, f"w{name}"), part(p, f"b{name}"))
+    return linear(x, getattr(p, f"w{name}"), getattr(p, f"b{name}", None))
 
 
 def output_map(p, o):
@@ -29,28 +15,17 @@ def output_map(p, o):
 
     Shapes: o (b, q, h, e), wo (h, e, m), bo (m) or none, returns (b, q, m).
     """
-    wo = exact(part(p, "wo"))
-    return linear(o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2]), part(p, "bo"))
+    wo = exact(p.wo)
+    return linear(o.reshape(*o.shape[:2], -1), wo.reshape(-1, wo.shape[2]), getattr(p, "bo", None))
 
 
-def attention(variant, q, k, v, **given):
-    """The output of one of PAGES, of the knobs (normaliser, code_uses, phi), or of a function like these."""
-    if isinstance(variant, tuple):
-        normaliser, code_uses, phi = variant
-        return ablation(q, k, v, normaliser=normaliser, code_uses=code_uses, phi=phi, **given)
-    if isinstance(variant, str) and variant not in PAGES:
-        raise ValueError(f"variant is {variant!r}; allowed: {', '.join(PAGES)} or (normaliser, code_uses, phi)")
-    return PAGES.get(variant, variant)(q, k, v, **given)
-
-
-def multi_head(p, x, *, variant="softmax", extras=None, context=None, bias=None, keep=None, dropout=None,
+def multi_head(p, x, *, page=softmax, extras=None, context=None, bias=None, keep=None, dropout=None,
                position=None):
-    """y_i = bo + sum_h,e o_ihe wo_he with o the attention of q = x wq + bq to k, v = context wk + bk, context wv + bv.
+    """y_i = bo + sum_h,e o_ihe wo_he with o the page of q = x wq + bq to k, v = context wk + bk, context wv + bv.
 
     Source: Attention as a Hypernetwork, eq. 2 and 6, and the authors' code for the biases.
 
-    variant             : "softmax", "linear", "hyla", the three knobs (normaliser, code_uses, phi) of `ablations`, or a
-                          function of q, k and v
+    page                : a function of q, k and v, such as `softmax.softmax` or `hyla.hyla`
     extras              : {further input of that function: its axes}: a projection of x, x wu + bu, where they begin
                           with (b, q), of the context where they begin with (b, k); else the parameter of that name
     position            : None, or a function applied to q and to k, such as `positions.rotary`
@@ -70,5 +45,5 @@ def multi_head(p, x, *, variant="softmax", extras=None, context=None, bias=None,
     further = {}
     for name, axes in (extras or {}).items():
         of = {"bq": x, "bk": context}.get(axes[:2])
-        further[name] = part(p, name) if of is None else affine(p, of, name)
-    return output_map(p, attention(variant, q, k, v, **further, bias=bias, keep=keep, dropout=dropout))
+        further[name] = getattr(p, name) if of is None else affine(p, of, name)
+    return output_map(p, page(q, k, v, **further, bias=bias, keep=keep, dropout=dropout))

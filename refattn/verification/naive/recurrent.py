@@ -3,7 +3,7 @@
 import numpy as np
 
 from .arguments import exact
-from .layer import affine, part
+from .layer import affine
 from .ops import linear, relu
 
 
@@ -13,12 +13,12 @@ def recurrent(p, x):
     Source: RegularGPT, section 5, and the authors' code.
     Shapes: x (b, t) integer, p.wi (v, f) bi (f) wh (f, f) bh (f) readout.w (f, o) .b (o), returns (b, t, o).
     """
-    wi, bi, bh = (exact(part(p, name)) for name in ("wi", "bi", "bh"))
-    states = np.zeros((*np.shape(x), wi.shape[1]), np.result_type(wi, bi, bh, exact(part(p, "wh"))))
+    wi, bi, wh, bh = map(exact, (p.wi, p.bi, p.wh, p.bh))
+    states = np.zeros((*np.shape(x), wi.shape[1]), np.result_type(wi, bi, wh, bh))
     for b, t in np.ndindex(*np.shape(x)):
         before = states[b, t - 1] if t else np.zeros_like(bi)
-        states[b, t] = relu(wi[x[b, t]] + bi + linear(before, part(p, "wh"), bh))
-    return affine(part(p, "readout"), states)
+        states[b, t] = relu(wi[x[b, t]] + bi + linear(before, wh, bh))
+    return affine(p.readout, states)
 
 
 def linear_recurrence(a, u):

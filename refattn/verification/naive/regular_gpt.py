@@ -6,7 +6,6 @@ import numpy as np
 
 from .arguments import exact
 from .block import block, read_out
-from .layer import part
 from .ops import embedding
 from .sliding_dilated import layer
 
@@ -25,7 +24,7 @@ def depth(length, chunk):
 
 def embedded(p, x, scale):
     """x (b, t, m) of tokens, or x itself where it has features; times sqrt(m) with `scale`."""
-    x = exact(x) if np.ndim(x) == 3 else embedding(part(p, "embed", "table"), x)
+    x = exact(x) if np.ndim(x) == 3 else embedding(p.embed.table, x)
     return x * np.sqrt(x.shape[-1]) if scale else x
 
 
@@ -43,7 +42,7 @@ def regular_gpt(p, x, *, chunk, norm="post", activation="relu", scale=True, leve
     """
     h = embedded(p, x, scale)
     for level in range(depth(h.shape[1], chunk) if levels is None else levels):
-        for each in part(p, "blocks"):
+        for each in p.blocks:
             h = block(each, h, partial(layer, dilation=chunk**level), norm=norm, activation=activation)
     return read_out(p, h)
 
@@ -59,9 +58,9 @@ def tree(p, x, *, chunk, norm="post", activation="relu", scale=True):
     h = embedded(p, x, scale)
     for _ in range(depth(h.shape[1], chunk)):
         pads = -h.shape[1] % chunk
-        pad = exact(part(part(p, "blocks")[0], "attention", "pad"))
+        pad = exact(p.blocks[0].attention.pad)
         h = np.concatenate([np.broadcast_to(pad, (len(h), pads, len(pad))), h], axis=1)
-        for each in part(p, "blocks"):
+        for each in p.blocks:
             h = block(each, h, layer, norm=norm, activation=activation)
         h = h[:, chunk - 1::chunk]
     return read_out(p, h)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .arguments import exact, filled
-from .layer import affine, output_map, part
+from .layer import affine, output_map
 from .softmax import softmax
 
 
@@ -59,7 +59,7 @@ def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None):
     returns : (b, t, m)
     """
     q, k, v = (affine(p, x, name) for name in "qkv")
-    pads = [] if part(p, "pad") is None else [affine(p, part(p, "pad"), name) for name in "kv"]
-    o = sliding_dilated(q, k, v, part(p, "offset_bias"), *pads, dilation=dilation, bias=bias, keep=keep,
+    pads = [affine(p, p.pad, name) for name in "kv"] if hasattr(p, "pad") else []
+    o = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=dilation, bias=bias, keep=keep,
                         dropout=dropout)
     return output_map(p, o)

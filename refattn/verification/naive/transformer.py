@@ -6,31 +6,31 @@ import numpy as np
 
 from .block import block as residual_block
 from .block import read_out
-from .layer import affine, multi_head, part
+from .layer import affine, multi_head
 from .ops import embedding
 from .positions import t5_bias
+from .softmax import softmax
 
 EPSILON = 1e-6
 
 
-def block(p, x, *, variant, keep=None, dropout=None, bidirectional=False, activation="gelu"):
+def block(p, x, *, page, keep=None, dropout=None, bidirectional=False, activation="gelu"):
     """x1 = x + attention(norm1(x)) and x1 + feed_forward(norm2(x1)), the scores biased by the block's own T5 table.
 
     Shapes: x (b, t, m), keep and dropout broadcast to (b, h, t, t), returns (b, t, m).
     """
-    table = part(p, "position", "table")
-    bias = None if table is None else t5_bias(table, x.shape[1], x.shape[1], bidirectional=bidirectional)
-    attention = partial(multi_head, variant=variant, bias=bias, keep=keep, dropout=dropout)
+    bias = t5_bias(p.position.table, x.shape[1], x.shape[1], bidirectional=bidirectional)
+    attention = partial(multi_head, page=page, bias=bias, keep=keep, dropout=dropout)
     return residual_block(p, x, attention, norm="pre", activation=activation, epsilon=EPSILON)
 
 
-def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activation="gelu"):
+def transformer(p, x, *, page=softmax, causal=False, dropout=None, activation="gelu"):
     """y = norm(block_L(... block_1(x w + b))) readout.w + readout.b.
 
     Source: Attention as a Hypernetwork, section 3 and the authors' code: pre-norm blocks, a norm after the last one,
     T5 biases that are unidirectional even without a causal mask, one table per block, as many buckets as tokens.
 
-    variant  : as in `layer.multi_head`
+    page     : as in `layer.multi_head`
     dropout  : None, or for each block an array that broadcasts to (b, h, t, t)
 
     Shapes
@@ -40,15 +40,13 @@ def transformer(p, x, *, variant="softmax", causal=False, dropout=None, activati
                blocks[l].norm1.scale (m)  .norm1.shift (m)  .norm2 alike  .attention as in `layer.multi_head`
                blocks[l].position.table (h, w)  .feed_forward.w1 (m, f)  .b1 (f)  .w2 (f, m)  .b2 (m)
                norm.scale (m)  norm.shift (m)
-               readout.w (m, o)  readout.b (o), or without a read-out the tied one, y_v = x . table_v / sqrt(m)
+               readout.w (m, o)  readout.b (o), or without readout.w the tied one, y_v = x . table_v / sqrt(m)
     returns  : (b, t, o)
     """
-    embed = part(p, "embed")
-    x = embedding(part(embed, "table"), x) if np.asarray(x).ndim == 2 else affine(embed, x)
+    x = embedding(p.embed.table, x) if np.asarray(x).ndim == 2 else affine(p.embed, x)
     steps = x.shape[1]
     keep = np.array([[j <= i for j in range(steps)] for i in range(steps)]) if causal else None
-    blocks = part(p, "blocks")
-    for number in range(len(blocks)):
+    for number, each in enumerate(p.blocks):
         factors = None if dropout is None else dropout[number]
-        x = block(blocks[number], x, variant=variant, keep=keep, dropout=factors, activation=activation)
-    return read_out(p, x, part(embed, "table"), EPSILON)
+        x = block(each, x, page=page, keep=keep, dropout=factors, activation=activation)
+    return read_out(p, x, getattr(p.embed, "table", None), EPSILON)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .arguments import exact
 from .block import block, read_out
-from .layer import affine, multi_head, part
+from .layer import affine, multi_head
 from .regular_gpt import embedded
 
 
@@ -27,7 +27,7 @@ def relative_bias(p, q, k):
     Shapes: q (b, q, h, d), k (b, k, h, d), p.u (h, d), .v (h, d), .wr (m, h, d), returns (b, h, q, k).
     """
     q, k = exact(q), exact(k)
-    u, v, wr = (exact(part(p, name)) for name in ("u", "v", "wr"))
+    u, v, wr = map(exact, (p.u, p.v, p.wr))
     bias = np.zeros((q.shape[0], q.shape[2], q.shape[1], k.shape[1]), np.result_type(q, k, u, v, wr))
     for b, h, i, j in np.ndindex(bias.shape):
         r = sum(c * w for c, w in zip(distance_code(i - j, wr.shape[0]), wr[:, h], strict=True))
@@ -37,7 +37,7 @@ def relative_bias(p, q, k):
 
 def layer(p, x, *, bias=None, **options):
     """Multi-head attention with these scores; p.position has u, v and wr.  Shapes: as `layer.multi_head`."""
-    given = relative_bias(part(p, "position"), affine(p, x, "q"), affine(p, x, "k")) + (0 if bias is None else bias)
+    given = relative_bias(p.position, affine(p, x, "q"), affine(p, x, "k")) + (0 if bias is None else bias)
     return multi_head(p, x, bias=given, **options)
 
 
@@ -47,6 +47,6 @@ def baseline(p, x):
     Source: RegularGPT's code.  Shapes: x (b, t) integer, returns (b, t, o).
     """
     x = embedded(p, x, True)
-    for each in part(p, "blocks"):
+    for each in p.blocks:
         x = block(each, x, layer, norm="post")
     return read_out(p, x)

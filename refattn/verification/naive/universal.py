@@ -4,7 +4,7 @@ from functools import partial
 
 from . import compositional, positions
 from .block import block, read_out
-from .layer import affine, multi_head, part
+from .layer import affine, multi_head
 
 TABLES = {"image": positions.image_table, "interleaved": positions.sinusoidal, "halves": positions.halves_table}
 
@@ -21,7 +21,7 @@ def stack(p, h, layers, scoring, norm="pre", **factors):
     for n in range(layers):
         now = {name: None if x is None else x[n] for name, x in factors.items()}
         look = partial(attention, scoring=scoring, dropout=now.pop("dropout", None))
-        h = block(part(p, "block"), h, look, norm=norm, **now)
+        h = block(p.block, h, look, norm=norm, **now)
     return h
 
 
@@ -40,7 +40,7 @@ def universal(p, x, *, layers, scoring=None, norm="pre", table="none", dropout=N
     p        : embed.w (i, m) .b (m)   block.norm1 .norm2 .attention .feed_forward   norm, or none   readout.w .b
     returns  : (b, t, o)
     """
-    x = affine(part(p, "embed"), x)
+    x = affine(p.embed, x)
     if table != "none":
         x = x + TABLES[table](*x.shape[1:])
     x = stack(p, x, layers, scoring, norm, dropout=dropout)

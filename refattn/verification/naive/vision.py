@@ -6,7 +6,7 @@ from . import positions
 from .arguments import exact
 from .convolution import convolution
 from .feed_forward import layer as feed_forward
-from .layer import affine, part
+from .layer import affine
 from .universal import stack
 
 
@@ -22,16 +22,16 @@ def class_token(p, x, *, question=None, size, layers, scoring=None, residual=Non
     p        : patch.k .b  token (1, e)  question.w .b  join.w .b (both with questions only)  block  readout.w .b
     returns  : (b, 1, o)
     """
-    h = convolution(x, part(p, "patch", "k"), part(p, "patch", "b"), stride=size)
+    h = convolution(x, p.patch.k, p.patch.b, stride=size)
     h = h.reshape(len(h), -1, h.shape[-1])
     h = h + positions.image_table(*h.shape[1:])
-    h = np.stack([np.concatenate([exact(part(p, "token")), each]) for each in h])
+    h = np.stack([np.concatenate([exact(p.token), each]) for each in h])
     if question is not None:
-        asked = affine(part(p, "question"), question)
+        asked = affine(p.question, question)
         h = np.stack([[np.concatenate([token, words]) for token in each] for each, words in zip(h, asked, strict=True)])
-        h = affine(part(p, "join"), h)
+        h = affine(p.join, h)
     h = stack(p, h, layers, scoring, residual=residual, hidden=hidden)
-    return affine(part(p, "readout"), h[:, :1])
+    return affine(p.readout, h[:, :1])
 
 
 def task_tokens(p, x, *, task, size, layers, scoring=None, residual=None, hidden=None):
@@ -49,10 +49,10 @@ def task_tokens(p, x, *, task, size, layers, scoring=None, residual=None, hidden
     x, task = exact(x), np.asarray(task)
     corners = [(g, j) for g in range(0, x.shape[1], size) for j in range(0, x.shape[2], size)]
     rows = np.stack([[each[g:g + size, j:j + size].ravel() for g, j in corners] for each in x])
-    rows = np.stack([np.concatenate([exact(part(p, "tokens")), each]) for each in rows])
-    h = feed_forward(part(p, "encoder"), rows, "relu")
+    rows = np.stack([np.concatenate([exact(p.tokens), each]) for each in rows])
+    h = feed_forward(p.encoder, rows, "relu")
     learned = task.shape[1]
     h[:, learned:] = h[:, learned:] + positions.image_table(len(corners), h.shape[2])
     h = stack(p, h, layers, scoring, residual=residual, hidden=hidden)
     own = np.stack([each[list(which).index(1)] for each, which in zip(h, task, strict=True)])
-    return feed_forward(part(p, "heads"), own, "relu")
+    return feed_forward(p.heads, own, "relu")
