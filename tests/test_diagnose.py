@@ -18,11 +18,11 @@ from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import Window, windows
 from refattn.check.diagnosis import answers
-from refattn.check.formulas import OPERATIONS, erf_of, formulas, start
+from refattn.check.formulas import OPERATIONS, formulas, start
 from refattn.check.grammar import mutants
 from refattn.check.kernels import Call
 from refattn.check.probing import consistent
-from refattn.check.running import FUNCTIONS, Runner, along, ways
+from refattn.check.running import FUNCTIONS, Runner, along, erf_of, ways
 from refattn.check.subjects import drawn, subject
 from refattn.contract import contract as dot
 from refattn.layers.convolution import patches
@@ -175,7 +175,7 @@ def test_formulas_are_the_page(name):
     ours = of.run(inputs)
     largest = max(np.abs(x).max() for x in ours.values())
     for each in formulas(name):
-        env = Runner(each).run({**FUNCTIONS, **start(each, inputs)})
+        env = Runner(each).run(start(each, inputs))
         for n, x in ours.items():
             assert np.abs(np.reshape(env[n], np.shape(x)) - x).max() <= 1e-12 * max(np.abs(x).max(), largest), n
 

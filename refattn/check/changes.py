@@ -8,9 +8,9 @@ import re
 from importlib.resources import files
 from itertools import combinations, product
 
+from .formulas import OPTIONS
 from .running import reduced, tiles, ways
 
-OPTIONS = "bias", "keep", "dropout"
 TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
 EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
 CAPS = 15, 20, 30, 50

@@ -77,7 +77,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         if anew.wrong:
             return Diagnosis(anew.comparison, KEPT, (), tuple(pattern(anew, n) for n in anew.wrong))
     wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
-    if wrong.get("o") and not causal and call.of.arrays and call.of.letters.get("keep") == "bhqk":
+    if wrong.get("o") and not causal and call.of.maskable:
         for words, first in CAUSAL.items():
             if call.report(masked(call.of, asked["all"].inputs, first), asked["all"].theirs).ok:
                 return Diagnosis(worst.comparison, words)
@@ -280,7 +280,7 @@ def pattern(answer, n) -> str:
         factor = (x * y).sum() / ((y * y).sum() or 1)
         exact = np.allclose(x, factor * y, rtol=1e-2)
         return f"{n}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
-    letters = answer.letters.get(n) or answer.letters.get(n.removeprefix("d"), "")
+    letters = answer.of.axes(n)
     lost = [np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis))) for axis in range(x.ndim)]
     where = [f"{letters[i:i + 1] or f'axis {i}'} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"
              for i, at in enumerate(lost) if len(at) < x.shape[i]]

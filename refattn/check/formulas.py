@@ -15,16 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..attention.pages import PAGES, page
-from ..contract import contract
 from ..ops import unbroadcast
 from ..params import layout
 from ..verification.cases import find
-from ..xp import erf
 
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
 OPERATIONS = [name for name in BLOCKS if name.startswith(("ops/", "losses/"))]
 PARTED = "-----\n"
+OPTIONS = "bias", "keep", "dropout"
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 JOINED = [row.replace("; ", "\n").split(" -> ") for row in BLOCKS["joined"].splitlines()]
 
@@ -74,33 +73,33 @@ def joined(text, fused) -> str:
 
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
-    made = _layer if of.startswith("layers/") else _operation if "/" in of else _page
-    found = made(of, fused)
+    layer = find(of).layer if of.startswith("layers/") else None
+    found = _layer(find(of), fused) if layer else _operation(of, fused) if "/" in of else _page(of, fused)
     if found is None:
         return None
-    text, inputs, code, words, dilation = found
-    lines = []
+    (text, inputs, code), lines = found, []
     for part, rows in enumerate(text.split(PARTED)):
         for row in rows.splitlines():
             head, _, body = row.partition(" = ")
             tag, name, axes = head.split()
             lines.append(Line(part, tag, name, axes, body))
-    letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(("bias", "keep", "dropout"), code)
-    return Formulas(tuple(lines), letters, words, code, dilation)
+    letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(OPTIONS, code)
+    function = of.rpartition("/")[2].split()[0]
+    words = (f"{function}.forward", f"{function}.backward") if layer else (function, f"{function}_backward")
+    return Formulas(tuple(lines), letters, words, code, getattr(layer, "dilation", 2))
 
 
 def _operation(of, fused):
     if (kind := of.partition(" in ")[0]) not in OPERATIONS:
         return None
-    axes, name = find(of).axes, of.split("/")[1].split()[0]
-    inputs, words = {**axes, "do": axes["output"], "hit": "btv"}, (name, f"{name}_backward")
-    return joined(BLOCKS[kind], fused), inputs, "bhqk", words, 2
+    axes = find(of).axes
+    return joined(BLOCKS[kind], fused), {**axes, "do": axes["output"], "hit": "btv"}, "bhqk"
 
 
 def _page(of, fused):
-    inputs, words, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, (of, f"{of}_backward"), "bhqk"
+    inputs, code = {"q": "bqhd", "k": "bkhd", "v": "bkhe", "do": "bqhe"}, "bhqk"
     if of == "linear_state":
-        return BLOCKS[of], inputs | {"state": "bhde", "dend": "bhde"}, code, words, 2
+        return BLOCKS[of], inputs | {"state": "bhde", "dend": "bhde"}, code
     if of not in PAGES or PAGES[of].file not in WRITTEN:
         return None
     if of.startswith("sliding"):
@@ -125,23 +124,19 @@ def _page(of, fused):
         delta = "2 delta bhqk = dot('bqhe,bqhe->bhq', do, o)[..., None]\n"
         delta = BLOCKS["scores again"] * (fused == 2) + delta
         text = text.replace("sum(a * da, 'k')", "delta").replace(PARTED, PARTED + delta)
-    return joined(text, fused), inputs, code, words, 2
+    return joined(text, fused), inputs, code
 
 
-def _layer(name, fused):
+def _layer(case, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
-    case = find(name)
     layer, kind = case.layer, type(case.layer).__name__
-    if layer is None:
-        return None
-    words = f"{kind}.forward", f"{kind}.backward"
     axes = {name: axes for name, axes, *_ in layout(layer.parameters())}
     if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward", "ContextNorm"):
         text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.replace("{phi}", ahead).replace("{slope}", slope)
         text = text.replace("{segments}", str(getattr(layer, "segments", 1)))
-        return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk", words, 2
+        return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk"
     pads, of = "pad" in axes, None
     if kind == "MultiHead":
         of = page(layer.variant).name
@@ -152,7 +147,7 @@ def _layer(name, fused):
     inner = _page(of, fused) if of and getattr(layer, "position", None) is None and "read" not in case.name else None
     if inner is None:
         return None
-    text, inputs, code, _, _ = inner
+    text, inputs, code = inner
     ahead, back = re.sub(r"\bx\b", "ex", re.sub(r"\b(d?)o\b", r"\1heads", text)).split(PARTED)
     first, last = _maps(axes, "context" in case.axes)
     last += ["in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)"] if pads else []
@@ -163,7 +158,7 @@ def _layer(name, fused):
             *["out dbo m = total(do, 'bq')"] * bo]
     text = "\n".join([*first, ahead + "\n".join(out), PARTED + "\n".join(undo), back + "\n".join(last)]) + "\n"
     inputs = {n: x for n, x in inputs.items() if n not in (*"qkv", "selector", "pad_k", "pad_v")}
-    return text, inputs | axes | {"x": "bqm", "context": "bkm", "do": "bqm"}, code, words, getattr(layer, "dilation", 2)
+    return text, inputs | axes | {"x": "bqm", "context": "bkm", "do": "bqm"}, code
 
 
 def _maps(axes, across):
@@ -205,44 +200,14 @@ def _multi_head(knobs, of) -> str:
     return "".join((scores, *(a for a, _ in steps), ahead, PARTED, back, *undo, gradients))
 
 
-# ------------------------------------------------------------------------------------------------------- running them
-
-
-def relu(x):
-    """max(0, x)."""
-    return x * (x > 0)
-
-
-def inverse(x):
-    """1 / x, and 1 where x is 0: what a normaliser divides by where nothing is kept."""
-    return 1 / np.where(x == 0, 1, x)
-
-
-def parts(x, segments):
-    """(b, t, m) in equal parts of the positions."""
-    return x.reshape(x.shape[0], segments, -1, x.shape[2])
-
-
-def erf_of(x):
-    """erf(x), of a complex step too."""
-    if np.iscomplexobj(x):
-        return erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2)
-    return erf(x)
-
-
-KNOWN = {"dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
-         "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf_of,
-         "parts": parts, "whole": lambda x, like: x.reshape(like.shape)}
-
-
 def start(of: Formulas, inputs) -> dict:
     """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
-    env: dict[str, Any] = {**KNOWN, "eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    env: dict[str, Any] = {"eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
     if "x" in env and "context" in of.letters:
         env.setdefault("context", env["x"])
     size = {"1": 1}
     for name, axes in of.letters.items():
-        if name in env and name not in ("bias", "keep", "dropout"):
+        if name in env and name not in OPTIONS:
             size |= dict(zip(axes, env[name].shape, strict=False))
     if "q" in of.letters and "do" in inputs:
         form = np.shape(inputs.get("bias", 0.0))

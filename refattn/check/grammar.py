@@ -9,8 +9,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from .changes import OPTIONS, Changes, one, rows
-from .formulas import Formulas
+from .changes import Changes, one, rows
+from .formulas import OPTIONS, Formulas
 from .running import code_of, resolved, ways
 
 ORDINALS = "first", "second", "third", "fourth", "fifth", "sixth"
@@ -145,16 +145,16 @@ def interchanged(of, part, texts, sizes):
 def misread(of, part, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
+    changes = Changes(of, of.lines[0], (), sizes)
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at"):
         said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
         letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
         found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
                 for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
-        kinds = {"heads": name in ("q", "k", "v", "do"), "keep": name == "keep" and name in of.letters,
-                 "at": name == "at", "do": name == "do", "ignored": name in ("dend", "state")}
-        changes = Changes(of, of.lines[0], (), sizes)
         heads = changes.head_axis(letters)
-        kinds |= {"square": name in OPTIONS, "batch and heads": heads}
+        kinds = {"heads": name in ("q", "k", "v", "do"), "keep": name == "keep" and name in of.letters,
+                 "at": name == "at", "do": name == "do", "ignored": name in ("dend", "state"),
+                 "square": name in OPTIONS, "batch and heads": heads}
         found += changes.rows(kinds, changes.squares(letters), x=name, name=name, heads=heads)
         if name in OPTIONS[1:] and name in of.letters:
             found += [(cost, f"{words} everywhere", new) for cost, words, new in changes.rows("option", x=name)]

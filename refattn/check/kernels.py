@@ -30,13 +30,12 @@ from ..checks import check_choice, check_switches
 from ..refusals import unknown
 from ..verification import rounding
 from ..verification.rounding import UNIT
-from .formulas import formulas, with_log
+from .formulas import OPTIONS, formulas, with_log
 from .running import Runner, evaluated
 from .subjects import Subject, drawn, masked, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 
-OPTIONS = "bias", "keep", "dropout"
 FURTHER = 8                    # draws of a row among which each option is looked for
 ATOMIC = 32                    # units of the largest entry by which sums in an order of chance may differ
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
@@ -149,7 +148,7 @@ def pytest_params(variant="hyla", options=(*OPTIONS, "causal"), **fixed) -> list
     ways: dict[str, dict] = {"plain": {}, **one}
     if len(one) > 1:
         ways["all"] = {n: of.letters[n] for n in one}
-    if "causal" in options and of.letters.get("keep") == "bhqk" and of.arrays:
+    if "causal" in options and of.maskable:
         ways["causal"] = {"causal": True}
     return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
             for name, way in ways.items() for dtype in ("float32", "float64")]
@@ -341,7 +340,7 @@ def _entry(of: Subject, name, x, expected, bar) -> Entry:
         error = np.abs(x - expected)
         error = np.where(np.isnan(error), np.inf, error)
         at = np.unravel_index(np.where(bar < np.inf, error / np.maximum(bar, 1e-300), 0).argmax(), x.shape)
-    letters = of.letters.get(name) or of.letters.get(name.removeprefix("d"), "")
+    letters = of.axes(name)
     where = ", ".join(f"{letter}={i}" for letter, i in zip(letters[-x.ndim:] or at, at, strict=False)) or "the number"
     return Entry(name, bool(error[at] <= bar[at]), float(error[at]), float(bar[at]), where, float(x[at]),
                  float(expected[at]))

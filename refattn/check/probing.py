@@ -4,6 +4,7 @@ import numpy as np
 
 from ..verification.plain_formulas import rounded
 from ..verification.rounding import UNIT
+from .formulas import OPTIONS
 
 MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
 SLOPES = {"float64": ((1e-4, 1e-5, 1e-6), 1e-5),           # lengths of steps, and what a slope may be off
@@ -19,7 +20,7 @@ def probes(call, sizes, seed) -> dict:
     if not call.of.arrays or "q" not in full:
         further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *seeds[1:])}
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(call.hand(x)[1])}
-    given = [n for n in ("bias", "keep", "dropout") if n in full]
+    given = [n for n in OPTIONS if n in full]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
     found["one sequence"] = call.draw(one_sequence(sizes), seed + 1)
     found["no options"] = call.draw(sizes, seed + 2) | nothing
@@ -41,8 +42,8 @@ def one_sequence(sizes):
 class Answer:
     """What the kernel said to one probe, what the page says, and what is allowed."""
     def __init__(self, call, inputs, theirs):
-        self.inputs, self.theirs, self.finite = inputs, theirs, {n: np.isfinite(x) for n, x in theirs.items()}
-        self.letters = call.of.letters
+        self.of, self.inputs, self.theirs = call.of, inputs, theirs
+        self.finite = {n: np.isfinite(x) for n, x in theirs.items()}
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]

@@ -11,31 +11,49 @@ from functools import cache
 import numpy as np
 
 from ..contract import contract
-from .formulas import KNOWN, Formulas, start
-
-BARE = {"__builtins__": {"__import__": __import__}}         # what formulas see; NumPy 2.0 imports its errors by it
-
-
-@cache
-def _places(n, how):
-    """Where along an axis of n an index is read (None: zero there), and which entries are lost."""
-    i, (words, _, tile) = np.arange(n), how.rpartition(" ")
-    t = int(tile) if tile.isdigit() else 1
-    return {"the first for all": i * 0, "shifted by one": np.minimum(i + 1, n - 1), "reversed": i[::-1],
-            "shifted back by one": np.maximum(i - 1, 0), "rolled by one": np.roll(i, 1),
-            "rolled back by one": np.roll(i, -1),
-            "the first missing": np.where(i < 1, -1, i), "the last missing": np.where(i == n - 1, -1, i),
-            "only the first": np.where(i > 0, -1, i), "only the last": np.where(i < n - 1, -1, i),
-            "the first tile missing, of": np.where(i < t, -1, i), "only the first tile, of": np.where(i < t, i, -1),
-            "the last tile missing, of": np.where(i >= (n - 1) // t * t, -1, i),
-            "the partial tile missing, of": np.where(i >= n // t * t, -1, i),
-            "only the last tile, of": np.where(i < (n - 1) // t * t, -1, i)}[words if tile.isdigit() else how]
+from ..xp import erf
+from .formulas import Formulas, start
 
 
-WHOLE = ("the first for all", "shifted by one", "shifted back by one", "rolled by one", "rolled back by one",
-         "reversed", "the first missing", "the last missing", "only the first", "only the last")
-PARTS = ("the first tile missing, of", "the last tile missing, of", "the partial tile missing, of",
-         "only the last tile, of", "only the first tile, of")
+def relu(x):
+    """max(0, x)."""
+    return x * (x > 0)
+
+
+def inverse(x):
+    """1 / x, and 1 where x is 0: what a normaliser divides by where nothing is kept."""
+    return 1 / np.where(x == 0, 1, x)
+
+
+def parts(x, segments):
+    """(b, t, m) in equal parts of the positions."""
+    return x.reshape(x.shape[0], segments, -1, x.shape[2])
+
+
+def erf_of(x):
+    """erf(x), of a complex step too."""
+    if np.iscomplexobj(x):
+        return erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2)
+    return erf(x)
+
+
+WHOLE = {                      # which entry of an axis of n is read in place of i; -1 is none
+    "the first for all": lambda i, n: 0 * i,
+    "shifted by one": lambda i, n: np.minimum(i + 1, n - 1),
+    "shifted back by one": lambda i, n: np.maximum(i - 1, 0),
+    "rolled by one": lambda i, n: np.roll(i, 1),
+    "rolled back by one": lambda i, n: np.roll(i, -1),
+    "reversed": lambda i, n: i[::-1],
+    "the first missing": lambda i, n: np.where(i > 0, i, -1),
+    "the last missing": lambda i, n: np.where(i < n - 1, i, -1),
+    "only the first": lambda i, n: np.where(i == 0, i, -1),
+    "only the last": lambda i, n: np.where(i == n - 1, i, -1)}
+PARTS = {                      # the same in tiles of t
+    "the first tile missing, of": lambda i, n, t: np.where(i >= t, i, -1),
+    "the last tile missing, of": lambda i, n, t: np.where(i < (n - 1) // t * t, i, -1),
+    "the partial tile missing, of": lambda i, n, t: np.where(i < n // t * t, i, -1),
+    "only the last tile, of": lambda i, n, t: np.where(i >= (n - 1) // t * t, i, -1),
+    "only the first tile, of": lambda i, n, t: np.where(i < t, i, -1)}
 
 
 def ways(n):
@@ -46,6 +64,13 @@ def ways(n):
 def tiles(n):
     """Sizes of tiles that may cut an axis of n."""
     return [t for t in ((2, 3, 4, 5) if n < 16 else (16, 32, 64, 128)) if t < n]
+
+
+@cache
+def _places(n, how):
+    """Which entry of an axis of n is read in place of each, -1 where none is."""
+    words, _, tile = how.rpartition(" ")
+    return PARTS[words](np.arange(n), n, int(tile)) if words in PARTS else WHOLE[how](np.arange(n), n)
 
 
 def along(x, axis, how):
@@ -130,7 +155,11 @@ def _by_log(s, kept):
     return np.where(kept > 0, np.exp(s - (top + np.log(np.where(total > 0, total, 1)))), 0)
 
 
-FUNCTIONS = KNOWN | {
+FUNCTIONS = {                  # all that formulas and mistakes see; NumPy 2.0 imports its errors by __import__
+    "__builtins__": {"__import__": __import__},
+    "dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
+    "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf_of,
+    "parts": parts, "whole": lambda x, like: x.reshape(like.shape),
     "drift": _drift, "causal": _causal, "power_of_two": lambda n: 1 << (n - 1).bit_length(),
     "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
     "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
@@ -197,7 +226,7 @@ class Runner:
                 if part not in (None, line.part) and not (again and line.name != "o"):
                     continue
                 if changed is None or code is not None or changed & self.uses[i]:
-                    env[line.name] = eval(code or self.codes[i], BARE, env)     # noqa: S307 (our text)
+                    env[line.name] = eval(code or self.codes[i], FUNCTIONS, env)     # noqa: S307 (our text)
                     if changed is not None:
                         changed.add(line.name)
         return env
@@ -206,4 +235,4 @@ class Runner:
 def evaluated(runner, inputs, xp) -> dict:
     """All values of the formulas, as arrays of a module."""
     env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start(runner.of, inputs).items()}
-    return runner.run(FUNCTIONS | env)
+    return runner.run(env)

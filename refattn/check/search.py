@@ -6,10 +6,9 @@ import numpy as np
 
 from ..verification import rounding
 from ..verification.rounding import UNIT
-from .changes import OPTIONS
-from .formulas import start
+from .formulas import OPTIONS, start
 from .grammar import mutants, scaled
-from .running import FUNCTIONS, Runner
+from .running import Runner
 from .upstream import ABSURD, FAR, first_lines
 
 IMPOSSIBLE = ValueError, TypeError, IndexError, AttributeError, NameError       # of a mistake at some shape
@@ -24,7 +23,7 @@ class Search:
         order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].ours["o"].size))     # telling ones
         self.asked = {p: asked[p] for p in order}
         seen = {p: call.seen(a.inputs) for p, a in self.asked.items()}
-        self.starts = {p: {**FUNCTIONS, **start(of, inputs)} for p, inputs in seen.items()}
+        self.starts = {p: start(of, inputs) for p, inputs in seen.items()}
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
         self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.envs[order[0]] if n[:2] == "n_"}
         self.first, self.close = order[0], []

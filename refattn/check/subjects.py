@@ -16,6 +16,7 @@ from ..params import layout
 from ..verification import plain_formulas, runs_of_cases
 from ..verification.cases import CASES, find
 from ..verification.cases.case import normal, shape
+from .formulas import OPTIONS
 
 SIZES = {"b": 3, "q": 6, "k": 7, "h": 5, "d": 11, "e": 8, "r": 4, "c": 13, "f": 10, "w": 3, "1": 1}
 TILES = {"b": 2, "q": 129, "k": 191, "h": 3, "d": 16, "e": 32, "r": 2, "c": 16, "f": 32, "w": 3, "1": 1}
@@ -33,6 +34,15 @@ class Subject(NamedTuple):
     constants: tuple = ()      # inputs of a row that have no gradient
     optional: frozenset = frozenset()       # and those that its draws leave out now and then
 
+    def axes(self, name) -> str:
+        """Those of an input or a result; a gradient has its input's."""
+        return self.letters.get(name) or self.letters.get(name.removeprefix("d"), "")
+
+    @property
+    def maskable(self) -> bool:
+        """Whether it has pairs of query and key, of which a causal mask can leave some out."""
+        return bool(self.arrays) and self.letters.get("keep") == "bhqk"
+
 
 def plain(name: str) -> str:
     """What is said of a name where nobody looks at the folder, capitals and underscores."""
@@ -49,7 +59,7 @@ def subject(name) -> Subject:
         raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(alike)}, or {', '.join(pages)}")
     row = page(name, pages)
     letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
-    for option in ("bias", "keep", "dropout") if row is STATE else ():
+    for option in OPTIONS if row is STATE else ():
         del letters[option]
     arrays = ("q", "k", "v", *row.extras)
     return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row))
@@ -156,7 +166,7 @@ def masked(of: Subject, inputs, first=False) -> dict:
 
     Raises ValueError for a subject that has no such mask.
     """
-    if of.letters.get("keep") != "bhqk" or not of.arrays:
+    if not of.maskable:
         raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
     queries, keys = (inputs[n].shape[1] for n in "qk")
     return inputs | {"keep": np.tri(queries, keys, (keys - queries) * (not first), bool) & inputs.get("keep", True)}

@@ -8,8 +8,9 @@ from functools import cache
 
 import numpy as np
 
+from .rounding import UNIT
+
 REPLACED = "linear", "linear_backward", "linears", "linears_backward", "softmax", "gelu", "gelu_backward", "layer_norm"
-PRECISIONS = "float64", "float32", "float16", "bfloat16"
 
 
 def rounded(x, precision: str):
@@ -17,8 +18,8 @@ def rounded(x, precision: str):
 
     Raises ValueError.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(PRECISIONS)}")
+    if precision not in UNIT:
+        raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(UNIT)}")
     if precision != "bfloat16":
         with np.errstate(over="ignore"):
             return x.astype(precision).astype(x.dtype)

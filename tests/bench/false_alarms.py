@@ -22,7 +22,7 @@ from tqdm import tqdm
 from refattn.attention.pages import PAGES
 from refattn.check.formulas import formulas, start
 from refattn.check.kernels import Call
-from refattn.check.running import FUNCTIONS, Runner, code_of, resolved
+from refattn.check.running import Runner, code_of, resolved
 from refattn.check.subjects import subject
 from refattn.verification import plain_formulas
 from tests.kernels_own import TEXTS, function
@@ -153,7 +153,7 @@ def planted(page, seeds, sizes=lambda seed: None, size=2.0**-10):
         call = Call(None, page, "float32", **options(page, list(OPTIONS)[seed % len(OPTIONS)]))
         inputs = call.draw(sizes(seed), seed)
         ours, bars = call.bars(inputs, {})
-        env = runner.run({**FUNCTIONS, **start(of, inputs)})
+        env = runner.run(start(of, inputs))
         right = own(page, "float32")
         results = call_results(call, right, inputs)
         for i, line in enumerate(of.lines):
