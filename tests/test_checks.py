@@ -92,6 +92,11 @@ def test_every_check_applies_to_several_cases(name):
     assert sum(check.applies(name, case.on(on)) for case in ALL) >= 10
 
 
+def test_an_unknown_check_has_no_tolerance():
+    with pytest.raises(ValueError, match="check is 'loop'; allowed: derivative, loops, "):
+        check.tolerance(find("attention/hyla"), "loop")
+
+
 def test_a_check_that_compares_nothing_fails(monkeypatch):
     monkeypatch.setitem(check.CHECKS, "loops", lambda case, rng: None)
     with pytest.raises(check.Wrong, match="attention/hyla fails the check 'loops', which has compared nothing"):

@@ -57,8 +57,8 @@ def retrieval_network(name, scoring, own=2, read=None) -> Case:
 
     return row(f"models/RetrievalNetwork {name}", RetrievalNetwork(4, attention(scoring), own),
                "models/contextual_retrieval.py", make, partial(network, scoring=scoring), read=read,
-               source="C, appendix C.1", constants=("dropout",), independent="b",
-               symmetric="b" if read else "bt", axes={"x": "bti", "dropout": "bstt", "output": "bto"})
+               source="C, appendix C.1", constants=("dropout",), symmetric="b" if read else "bt",
+               axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 
 
 def shared(name, scoring, *, read=None, **fields) -> Case:
@@ -67,7 +67,7 @@ def shared(name, scoring, *, read=None, **fields) -> Case:
     naive = partial(naive_universal.universal, scoring=scoring, layers=2, norm=model.stack.block.norm,
                     table=model.embedding.table)
     return row(f"models/Universal {name}", model, "models/transformer.py", tokens, naive, read=read,
-               source="C, section 4", constants=("dropout",), independent="b",
+               source="C, section 4", constants=("dropout",),
                symmetric="b" if read or model.embedding.table != "none" else "bt",
                axes={"x": "bti", "dropout": "bstt", "output": "bto"})
 

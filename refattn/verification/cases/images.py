@@ -29,7 +29,7 @@ def conv(name, layer, high, wide) -> Case:
 
     return row(f"layers/Conv {name}", layer, "layers/convolution.py", make,
                lambda p, x: convolution(x, p.k, p.b, layer.stride, layer.padding), source="LeCun et al. 1989",
-               independent="b", symmetric="b", axes={"x": "bgji", "output": "bgjo"})
+               axes={"x": "bgji", "output": "bgjo"})
 
 
 LAYERS, TILE, HIGH, WIDE = 2, 2, 4, 6      # of the networks: applications; pixels of a patch and of an image
@@ -53,7 +53,7 @@ def network(name, scoring, *, questions=0, tasks=0) -> Case:
 
     return row(f"models/{type(model).__name__} {name}", model, "models/vision.py", make,
                partial(naive, size=TILE, layers=LAYERS, scoring=scoring), source="C, section 4.2 to 4.4",
-               constants=("question", "task", "residual", "hidden"), independent="b", symmetric="b",
+               constants=("question", "task", "residual", "hidden"),
                axes={"x": "bgji", "question": "bq", "task": "bq", "residual": "btm", "hidden": "btf",
                      "output": "bo" if tasks else "bqo"})
 

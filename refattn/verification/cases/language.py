@@ -34,7 +34,7 @@ from .attention import loops
 from .case import Case, dropped, shape, sizes
 from .layers import attending, only_x, random_parameters, row
 from .operations import op, tokens
-from .routines import table
+from .routines import in_pieces, table
 
 
 def biased(variant, position, bias, read=None) -> Case:
@@ -60,8 +60,8 @@ def learned_table() -> Case:
     def naive(p, x):
         return np.array([[x[b, t] + p.table[2 + t] for t in range(x.shape[1])] for b in range(len(x))])
 
-    return row("layers/LearnedTable", LearnedTable(10, 8), "layers/text_positions.py", only_x, naive, independent="b",
-               source="Radford et al. 2019", fixed={"start": 2}, symmetric="b", axes={"x": "btm", "output": "btm"})
+    return row("layers/LearnedTable", LearnedTable(10, 8), "layers/text_positions.py", only_x, naive,
+               source="Radford et al. 2019", fixed={"start": 2}, axes={"x": "btm", "output": "btm"})
 
 
 def loss(rows, scale) -> Case:
@@ -96,7 +96,7 @@ def model(name, stack, *, embedding=None, read=None, target=True, fields=None, *
         return ids | {x: dropped(rng, *shape(form, size)) for x, form in drop.items()}
 
     return row(f"models/Language {name}", one, "models/language.py", make, partial(naive_language.language, **options),
-               read=read, source="H, section 5; C, section 4.7; R, section 6", independent="b", symmetric="b",
+               read=read, source="H, section 5; C, section 4.7; R, section 6",
                constants=("embedding_dropout", "residual", "dropout"),
                axes={"x": "bt", "target": "bt", "embedding_dropout": "btm", "residual": "asbtm", "dropout": "abhtt",
                      "output": "bt" if target else "btv"})
@@ -132,23 +132,21 @@ def extended(name, layer, *, fields=None, **options) -> Case:
 
     The output is the scores after each, and the loss of the last.
     """
-    pieces = (0, 2), (2, 3), (3, 5), (5, 7)
+    pieces = slice(0, 2), slice(2, 3), slice(3, 5), slice(5, 7)
     one = Language(Embedding(8, vocabulary=6), Stack(block(layer), 2, final_norm=True), **(fields or {}))
 
     def make(rng):
         return {"parameters": random_parameters(rng, one), **{x: rng.integers(6, size=(2, 7)) for x in ("x", "target")}}
 
     def forward(inputs):
-        p, kept, scores = view(inputs["parameters"], one.parameters()), None, []
-        for start, stop in pieces:
-            y, kept = one.extend(p, inputs["x"][:, start:stop], kept)
-            scores.append(y)
+        p = view(inputs["parameters"], one.parameters())
+        scores = in_pieces(lambda now, kept: one.extend(p, inputs["x"][:, now], kept), pieces)
         last, _ = one.last(p, inputs["x"], inputs["target"], piece=3)
-        return (array_module(y).concatenate(scores, axis=1), last), None
+        return (array_module(last).concatenate(scores, axis=1), last), None
 
     def naive(inputs):
         read = partial(naive_language.language, view(inputs["parameters"], one.parameters()), **options)
-        scores = [read(inputs["x"][:, :stop])[:, start:] for start, stop in pieces]
+        scores = [read(inputs["x"][:, :now.stop])[:, now] for now in pieces]
         return np.concatenate(scores, axis=1), read(inputs["x"], target=inputs["target"])[:, -1:]
 
     return Case(f"models/Language extended, {name}", "R, section 6; Katharopoulos et al. 2020", "models/language.py",

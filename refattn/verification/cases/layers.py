@@ -57,10 +57,11 @@ def random_parameters(rng, layer):
 
 
 def row(name, layer, file, make, naive, *, source="H, released code", read=None, fixed=None, constants=(),
-        **facts) -> Case:
+        independent="b", symmetric="b", **facts) -> Case:
     """The row of a layer: `make(rng)` gives its inputs without parameters, `naive(p, **inputs)` its output.
 
-    `read` goes into the forward; the loops compute the whole output, of which the same slice is taken.
+    `read` goes into the forward; the loops compute the whole output, of which the same slice is taken.  Entries of the
+    batch are independent and can be permuted, and nothing else is or can, unless told.
     """
     fixed = (fixed or {}) | ({} if read is None else {"read": read})
 
@@ -76,8 +77,8 @@ def row(name, layer, file, make, naive, *, source="H, released code", read=None,
         return y if read is None else y[:, read]
 
     forward, backward = pair(layer, **fixed)
-    return Case(name, source, file, everything, forward, backward, loops, constants, layer=layer, views=views,
-                recomputed=pair(recompute(layer), **fixed), **facts)
+    return Case(name, source, file, everything, forward, backward, loops, constants, independent=independent,
+                symmetric=symmetric, layer=layer, views=views, recomputed=pair(recompute(layer), **fixed), **facts)
 
 
 def attention_inputs(cross=False):
@@ -97,7 +98,7 @@ def attending(name, layer, file, naive, source, make=None, *, cross=False, read=
     symmetric = "b" if read or ordered else "btk" if cross else "bt"
     masks = dict.fromkeys(MASKS, pairs or ("bhtk" if cross else "bhtt")) | ({"context": "bkm"} if cross else {})
     return row(name, layer, file, make or attention_inputs(cross), naive, source=source, read=read,
-               constants=("dropout",), masked="" if read else "gradient", independent="b", symmetric=symmetric,
+               constants=("dropout",), masked="" if read else "gradient", symmetric=symmetric,
                axes={"x": "btm", "output": "btm", **masks})
 
 
@@ -128,7 +129,8 @@ def t5(bidirectional) -> Case:
     layer = T5(3, 8, 16, bidirectional)
     return row(f"positions/T5{' in both directions' * bidirectional}", layer, "layers/positions.py", lambda rng: {},
                lambda p: naive_positions.t5_bias(p.table, 5, 21, 16, bidirectional),
-               source="H, released code; Raffel et al. 2020", fixed={"queries": 5, "keys": 21})
+               source="H, released code; Raffel et al. 2020", fixed={"queries": 5, "keys": 21}, independent="",
+               symmetric="")
 
 
 def block(name, variant, bidirectional=False) -> Case:
@@ -141,8 +143,8 @@ def block(name, variant, bidirectional=False) -> Case:
         return {"x": normal(rng, "btm", size), **maybe(rng, size, ("keep", "dropout"))}
 
     naive = partial(naive_transformer.block, page=definition(VARIANTS[variant]), bidirectional=bidirectional)
-    return row(f"layers/Block {name}", layer, "layers/block.py", make, naive, constants=("dropout",), independent="b",
-               symmetric="b", axes={"x": "btm", "output": "btm", **MASKS})
+    return row(f"layers/Block {name}", layer, "layers/block.py", make, naive, constants=("dropout",),
+               axes={"x": "btm", "output": "btm", **MASKS})
 
 
 def block_of(norm, *, cross=False, read=None) -> Case:
@@ -167,7 +169,7 @@ def block_of(norm, *, cross=False, read=None) -> Case:
 
     name = f"layers/Block {norm}{', across' if cross else ''}{'' if read is None else ', read'}"
     return row(name, layer, "layers/block.py", make, naive, read=read, source="Vaswani et al. 2017, section 3",
-               constants=("dropout", "context_dropout", "residual", "hidden"), independent="b", symmetric="b",
+               constants=("dropout", "context_dropout", "residual", "hidden"),
                axes={"x": "btm", "output": "btm", **MASKS, "residual": "btm", "hidden": "btf",
                      **({"context": "bkm", "context_keep": "bhtk", "context_dropout": "bhtk"} if cross else {})})
 

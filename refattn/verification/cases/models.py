@@ -38,7 +38,7 @@ def transformer(name, variant, *, vocabulary=None, tied=False, causal=False, rea
                     vocabulary=vocabulary, tied=tied, causal=causal)
     naive = partial(naive_transformer.transformer, page=loops(VARIANTS[variant]), causal=causal, activation=activation)
     return row(f"models/Transformer {name}", model, "models/transformer.py", partial(tokens, vocabulary=vocabulary),
-               naive, read=read, source="H, appendix C", constants=("dropout",), independent="b", symmetric="b",
+               naive, read=read, source="H, appendix C", constants=("dropout",),
                axes={"x": "bt" if vocabulary else "bti", "dropout": "bhtt", "output": "bto"})
 
 
@@ -60,8 +60,7 @@ def encoder_decoder(name, *, tied=False, read=None, **norms) -> Case:
 
     naive = partial(naive_block.encoder_decoder, **norms)
     return row(f"models/EncoderDecoder {name}", model, "models/encoder_decoder.py", make, naive, read=read,
-               source="Vaswani et al. 2017, section 3", independent="b", symmetric="b",
-               constants=("source_dropout", "target_dropout"),
+               source="Vaswani et al. 2017, section 3", constants=("source_dropout", "target_dropout"),
                axes={"x": "bs", "target": "bt", "source_keep": "bhts", "source_dropout": "bsm", "target_dropout": "btm",
                      "output": "bto"})
 

@@ -81,8 +81,7 @@ def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5
         return y[:, -1:] if options.get("tree") else y
 
     return row(f"models/RegularGPT {name}", model, "models/regular_gpt.py", make, naive, source="R, section 3",
-               read=read, fixed=options, independent="b", symmetric="b",
-               axes={"x": "btm" if embedded else "bt", "output": "bto"})
+               read=read, fixed=options, axes={"x": "btm" if embedded else "bt", "output": "bto"})
 
 
 def regular_gpts():
@@ -115,7 +114,7 @@ def token_model(name, model, file, naive, source, *, read=None) -> Case:
         size = sizes(rng, "bt", 4)
         return {"x": rng.integers(5, size=(size["b"], size["t"]))}
 
-    return row(f"models/{name}", model, file, make, naive, read=read, source=source, independent="b", symmetric="b",
+    return row(f"models/{name}", model, file, make, naive, read=read, source=source,
                axes={"x": "bt", "output": "bto"})
 
 

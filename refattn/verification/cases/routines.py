@@ -68,6 +68,15 @@ def pairs(rule, queries, keys):
     return np.array([[rule(q, k) for k in range(keys)] for q in range(queries)])
 
 
+def in_pieces(extend, pieces, state=None) -> list:
+    """The outputs of extend(piece, state) -> output, state, one piece after the other."""
+    found = []
+    for piece in pieces:
+        y, state = extend(piece, state)
+        found.append(y)
+    return found
+
+
 def two_largest(row):
     """Whether each entry is one of the two largest; of equal ones the first are."""
     first = sorted(range(len(row)), key=lambda i: (-row[i], i))[:2]

@@ -28,7 +28,7 @@ from ..naive.hyla import hyla as naive_hyla
 from ..naive.softmax import softmax as naive_softmax
 from .case import DRAWS, Case, normal, sizes
 from .layers import random_parameters, row
-from .routines import pairs
+from .routines import in_pieces, pairs
 
 PIECES = slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 7)            # tokens that come together; the room grows twice
 
@@ -43,12 +43,13 @@ def decoding_inputs(rng, layer):
 
 def decoded(layer, given):
     """The outputs of tokens that come in pieces; then, of a layer without positions, what they find in the context."""
-    p, x, kept = view(given["parameters"], layer.parameters()), given["x"], None
-    found = []
-    for now in PIECES:
+    p, x = view(given["parameters"], layer.parameters()), given["x"]
+
+    def extend(now, kept):
         seen = ..., now, slice(now.stop)
-        y, kept = layer.extend(p, x[:, now], kept, bias=given["bias"][seen], keep=given["keep"][seen])
-        found.append(y)
+        return layer.extend(p, x[:, now], kept, bias=given["bias"][seen], keep=given["keep"][seen])
+
+    found = in_pieces(extend, PIECES)
     if getattr(layer, "position", None) is None:
         context = layer.project_context(p, given["context"])
         found += [layer.attend(p, x[:, now], context) for now in PIECES]
@@ -76,11 +77,8 @@ def models_decoding(name, model, make, naive) -> Case:
     def forward(given):
         given = dict(given)
         p, target = view(given.pop("parameters"), model.parameters()), given.pop("target")
-        state, found = model.begin(p, *given.values()), []
-        for now in PIECES:
-            y, state = model.extend(p, target[:, now], state)
-            found.append(y)
-        return tuple(found), None
+        begun = model.begin(p, *given.values())
+        return tuple(in_pieces(lambda now, state: model.extend(p, target[:, now], state), PIECES, begun)), None
 
     def loops(given):
         given = dict(given)
@@ -110,7 +108,7 @@ def context_norm(segments) -> Case:
     """ContextNorm of segments of three positions or six; of pairs dx is zero but for epsilon, and else rounding."""
     return row(f"layers/ContextNorm in {segments}", ContextNorm(8, segments), "layers/context_norm.py", lambda rng: {
         "x": normal(rng, "btm", {"b": int(rng.integers(3, 6)), "t": max(6, 3 * segments), "m": 8})}, lambda p, x:
-        naive_context_norm.context_norm(x, p.scale, p.shift, segments), source="Webb et al. 2020", independent="b",
+        naive_context_norm.context_norm(x, p.scale, p.shift, segments), source="Webb et al. 2020",
         symmetric="bt" if segments == 1 else "b", axes={"x": "btm", "output": "btm"})
 
 
@@ -127,7 +125,7 @@ def relations(name, attention, scoring, segments) -> Case:
     network = RelationNetwork(attention, 2, segments, hidden=9, features=16, channels=3, size=8)
     return row(f"models/RelationNetwork {name}", network, "models/esbn.py", make, partial(
         naive_esbn.network, scoring=scoring, segments=segments), source="C, section 4.5", constants=("dropout",),
-        symmetric="b", axes={"place": "bt", "dropout": "bhtt", "output": "bo"})
+        independent="", axes={"place": "bt", "dropout": "bhtt", "output": "bo"})
 
 
 def rows():
