@@ -6,7 +6,6 @@ import numpy as np
 
 from ..xp import to_host
 from .derivatives import as_tuple, is_float, random_like
-from .deviation import Deviation, deviation
 
 
 class Run(NamedTuple):
@@ -66,14 +65,6 @@ def copied(tree) -> list:
 def hosted(x):
     """Arrays, or tuples and dicts of them, on the host."""
     return mapped(lambda x: np.asarray(to_host(x)), x)
-
-
-def identical(name, ours, theirs) -> Deviation:
-    """0 if two lists of host arrays are bitwise equal, else 1 and the first difference."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        if a.dtype != b.dtype or a.tobytes() != b.tobytes():
-            return Deviation(1, f"{name}, array {i}: {deviation('entry ', a, b).where}")
-    return Deviation(0)
 
 
 def axes_of(letters, letter, x) -> list[int]:
