@@ -77,7 +77,8 @@ def _formulas(of: str, fused) -> Formulas | None:
     found = _layer(find(of), fused) if layer else _operation(of, fused) if "/" in of else _page(of, fused)
     if found is None:
         return None
-    (text, inputs, code), lines = found, []
+    text, inputs, code = found
+    lines = []
     for part, rows in enumerate(text.split(PARTED)):
         for row in rows.splitlines():
             head, _, body = row.partition(" = ")

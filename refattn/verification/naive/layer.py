@@ -21,7 +21,7 @@ def output_map(p, o):
 
 def multi_head(p, x, *, page=softmax, extras=None, context=None, bias=None, keep=None, dropout=None,
                position=None):
-    """y_i = bo + sum_h,e o_ihe wo_he with o the page of q = x wq + bq to k, v = context wk + bk, context wv + bv.
+    """y_i = bo + sum_h,e o_ihe wo_he with o the attention of q = x wq + bq to k, v = context wk + bk, context wv + bv.
 
     Source: Attention as a Hypernetwork, eq. 2 and 6, and the authors' code for the biases.
 
