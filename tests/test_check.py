@@ -278,6 +278,13 @@ def test_a_row_without_a_folder_is_a_row_too():
     assert check.compare(kernel, "lemma_1").ok
 
 
+def test_the_report_of_a_row_says_its_settings():
+    table, loss, softmax = (str(check.compare(lambda **inputs: np.zeros(7), name)).splitlines()[1] for name in (
+        "layers/LearnedTable", "layers/next_token, 4 at a time", "ops/softmax of axis -1"))
+    assert table == "settings: LearnedTable(length=10, width=8), start=2" and loss == "settings: scale=1.0, rows=4"
+    assert softmax.startswith("o  ")                            # one without any
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_second_answer_is_judged_too(dtype):
     """As of a race, or a buffer that is not cleared; sums in another order may differ."""

@@ -68,6 +68,7 @@ class Comparison(NamedTuple):
     entries: tuple[Entry, ...]
     allowed: str
     again: bool = False        # whether of the second answer to the same inputs, the first being right
+    settings: str = ""         # of a row of `verification.cases`, beside its inputs
 
     @property
     def ok(self) -> bool:
@@ -77,7 +78,8 @@ class Comparison(NamedTuple):
     def __str__(self):
         width = max(6, *(len(entry.name) for entry in self.entries))
         second = ": the second answer to the same inputs, the first agrees" * self.again
-        return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64{second}",
+        settings = [f"settings: {self.settings}"] if self.settings else []
+        return "\n".join([f"{self.variant}, {self.dtype}, against refattn in float64{second}", *settings,
                           *(f"{entry.name:{width}} {entry}" for entry in self.entries), self.allowed])
 
 
@@ -330,7 +332,8 @@ class Call:
             if name not in ours:
                 raise ValueError(f"theirs gave {name}; allowed: {', '.join(ours)} (gradients with do, dbias with bias)")
             entries.append(_entry(self.of, name, x, ours[name], bars[name]))
-        return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words)
+        return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words,
+                          settings=self.of.settings)
 
 
 def _entry(of: Subject, name, x, expected, bar) -> Entry:

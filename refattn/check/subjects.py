@@ -33,6 +33,7 @@ class Subject(NamedTuple):
     run: Callable              # (inputs, array module, lse wanted) -> {"o": ..., "dq": ..., ...}
     constants: tuple = ()      # inputs of a row that have no gradient
     optional: frozenset = frozenset()       # and those that its draws leave out now and then
+    settings: str = ""         # of a row, beside its inputs
 
     def axes(self, name) -> str:
         """Those of an input or a result; a gradient has its input's."""
@@ -132,7 +133,7 @@ def _of_case(case) -> Subject:
 
     letters = {**case.axes, **{name: axes for name, axes, *_ in listed}, "o": case.axes.get("output", "")}
     left_out = {n for s in range(8) for n, x in case.make(np.random.default_rng(s)).items() if x is None}
-    return Subject(case.name, letters, (), draw, run, case.constants, frozenset(left_out))
+    return Subject(case.name, letters, (), draw, run, case.constants, frozenset(left_out), case.settings)
 
 
 def sized(sizes) -> dict:

@@ -27,6 +27,7 @@ class Case:
     masked: str = ""           # of a query that keeps nothing: "zero" output, or zero "gradient" only
     analytic: bool = True      # takes complex input
     layer: Any = None          # for layers and models
+    settings: str = ""         # what it is called with, or made of, beside its inputs
     views: Callable | None = None       # flat parameters -> them by name
     recomputed: tuple | None = None     # (forward, backward) of the same layer under `recompute`
     xp: Any = np               # the array module that the checks run it on
@@ -34,6 +35,11 @@ class Case:
     def on(self, xp) -> "Case":
         """The same case on another array module."""
         return replace(self, xp=xp)
+
+
+def told(*of, **settings) -> str:
+    """The settings of a row in words: a layer, and what else is fixed."""
+    return ", ".join([*map(str, of), *(f"{name}={x!r}" for name, x in settings.items())])
 
 
 FORMS = ("k", "qk", "1k", "q1", "hqk", "h11", "1hqk", "b11k", "b1qk", "bh1k", "bhq1", "bhqk")

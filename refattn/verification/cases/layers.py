@@ -20,7 +20,7 @@ from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
 from ..naive import transformer as naive_transformer
 from .attention import loops as definition
-from .case import Case, dropped, maybe, normal, sizes
+from .case import Case, dropped, maybe, normal, sizes, told
 
 MASKS = {"bias": "bhtt", "keep": "bhtt", "dropout": "bhtt"}
 
@@ -78,7 +78,8 @@ def row(name, layer, file, make, naive, *, source="H, released code", read=None,
 
     forward, backward = pair(layer, **fixed)
     return Case(name, source, file, everything, forward, backward, loops, constants, independent=independent,
-                symmetric=symmetric, layer=layer, views=views, recomputed=pair(recompute(layer), **fixed), **facts)
+                symmetric=symmetric, layer=layer, settings=told(layer, **fixed), views=views,
+                recomputed=pair(recompute(layer), **fixed), **facts)
 
 
 def attention_inputs(cross=False):

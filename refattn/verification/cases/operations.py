@@ -1,5 +1,7 @@
 """Rows for contractions, the pairs of `ops`, losses and rotary positions."""
 
+from functools import partial
+
 import numpy as np
 
 from ... import losses, ops
@@ -8,7 +10,7 @@ from ...layers.positions import Rotary
 from ..naive import losses as naive_losses
 from ..naive import ops as naive_ops
 from ..naive import positions as naive_positions
-from .case import DRAWS, Case, named, normal, shape, sizes
+from .case import DRAWS, Case, named, normal, shape, sizes, told
 
 
 def op(name, forward, backward, naive, output, *, source="", file="ops.py", constants=(), independent="", symmetric="",
@@ -25,7 +27,8 @@ def op(name, forward, backward, naive, output, *, source="", file="ops.py", cons
 
     return Case(name, source, file, make, lambda x: forward(**x),
                 lambda saved, dy: named(inputs, backward(saved, dy)), lambda x: naive(**x), constants=constants,
-                axes={**letters, "output": output}, independent=independent, symmetric=symmetric, analytic=analytic)
+                axes={**letters, "output": output}, independent=independent, symmetric=symmetric, analytic=analytic,
+                settings=told(**forward.keywords) if isinstance(forward, partial) else "")
 
 
 def maybe(probability, draw):
@@ -78,9 +81,9 @@ def softmax(axis, **inputs) -> Case:
               s=beside(1000, "bhqk"), **inputs, independent=others, symmetric="bhqk")
 
 
-def rms_head(s):
+def rms_head(s, epsilon):
     """a, and what the backward needs."""
-    a, rho = ops.rms_head(s)
+    a, rho = ops.rms_head(s, epsilon=epsilon)
     return a, (a, rho)
 
 
@@ -89,9 +92,9 @@ def beside(number, form):
     return form, lambda rng, size: normal(rng, form, size) + number
 
 
-def layer_norm(x, scale, shift):
+def layer_norm(x, scale, shift, epsilon):
     """y, and what the backward needs."""
-    y, n, r = ops.layer_norm(x, scale, shift)
+    y, n, r = ops.layer_norm(x, scale, shift, epsilon)
     return y, (n, r, scale)
 
 
@@ -129,11 +132,11 @@ def rows():
     yield from (elementwise(name) for name in ("relu", "gelu", "gelu_exact", "silu"))
     yield softmax(-1, keep=("bhqk", maybe(0.7, DRAWS["keep"])))
     yield softmax(1)
-    yield op("ops/rms_head", rms_head, lambda saved, da: [ops.rms_head_backward(*saved, da)], naive_ops.rms_head,
-             "bhqk", s="bhqk", source="H, section 2.2", independent="bqk", symmetric="bhqk")
-    yield op("ops/layer_norm", layer_norm, lambda saved, dy: ops.layer_norm_backward(*saved, dy), naive_ops.layer_norm,
-             "btm", x=beside(30, "btm"), scale="m", shift="m", source="Ba et al. 2016", independent="bt",
-             symmetric="btm", smallest=4)
+    yield op("ops/rms_head", partial(rms_head, epsilon=1e-6), lambda saved, da: [ops.rms_head_backward(*saved, da)],
+             naive_ops.rms_head, "bhqk", s="bhqk", source="H, section 2.2", independent="bqk", symmetric="bhqk")
+    yield op("ops/layer_norm", partial(layer_norm, epsilon=1e-6), lambda saved, dy: ops.layer_norm_backward(*saved, dy),
+             naive_ops.layer_norm, "btm", x=beside(30, "btm"), scale="m", shift="m", source="Ba et al. 2016",
+             independent="bt", symmetric="btm", smallest=4)
     yield op("ops/linear", lambda x, w, b: (ops.linear(x, w, b), (x, w)), lambda saved, dy: ops.linear_backward(
         *saved, dy), naive_ops.linear, "bthd", x="btm", w="mhd", b="hd", independent="bt", symmetric="btmhd")
     yield op("ops/linears", lambda x, w, b, u: (tuple(ops.linears(x, (w, b), (u, None))), (x, w, u)), linears_backward,
