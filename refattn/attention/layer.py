@@ -2,6 +2,7 @@
 
     q = x W^query + b,  k = x W^key + b,  v = x W^value + b;   o = page(q, k, v);   y = sum_h o_h W_h^out + b
 
+`forward` and `backward` are those of every attention layer, in `projections`; here is what lies between the maps.
 Source: H, section 2.1 and released code; Vaswani et al. 2017.  Differs from H's text: biases on every map (code), and
 head widths that are free, not width / heads (code: 2 for fuzzy logic, 4 for SRAVEN).
 """
