@@ -507,6 +507,10 @@ def test_words_on_regular_languages_are_those_of_the_runs():
     assert len(trained) == 6 and min(trained) > 0.999
     assert (f"of D_3 and D_4 all three (1.000), which have {to_100[0]:.3f} and {to_100[1]:.3f} of the words to 100 "
             "symbols, where the paper's averages are 0.778 and 0.826.") in words
+    five, six = ([of(split, metric, f"tomita{n}", attention="transformer_xl") for split, metric in (
+        ("train", "accuracy"), ("longer", "to_100"))] for n in (5, 6))
+    assert all(len(found) == 3 for found in five + six) and max(*five[0], *six[0]) < 0.76 and max(six[0]) < 0.56
+    assert f"it gets {np.mean(five[1]):.3f} and {np.mean(six[1]):.3f}, as the same answer to every word does" in words
     learned = of("train", "accuracy", "tomita5", chunk=3)
     assert len(learned) == 3 and max(learned) < 0.8
     assert f"with any seed ({np.mean(learned):.2f} at trained lengths)" in words
