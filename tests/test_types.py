@@ -37,5 +37,5 @@ def test_a_program_that_uses_it_is_checked(tmp_path):
     revealed = [line.split('"')[1] for line in said if "Revealed type" in line]
     assert [x.replace("builtins.", "") for x in revealed[1:]] == [
         "tuple[Any, Any, Any, fallback=refattn.layers.protocol.Gradients]", "bool", "dict[Any, Any]"]
-    assert revealed[0].endswith("fallback=refattn.attention.layer.Saved]")
+    assert revealed[0].endswith("fallback=refattn.attention.projections.Saved]")
     assert any('has no attribute "codee"' in line for line in said) and any("head_widht" in line for line in said)
