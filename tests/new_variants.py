@@ -82,7 +82,7 @@ def write_vectors(names) -> None:
         row = VARIANTS.get(case.name.removeprefix("attention/"))
         if row and row.name in names:
             o = loops(row)(**inputs)
-            assert deviation("output", vectors.results(case, inputs, o)["output"], o) <= 1e-12 and row.formula
+            assert deviation("output", vectors.results(case, inputs, doutput=o)["output"], o) <= 1e-12 and row.formula
             found.add(file)
     assert found >= {f"{name}-{kind}" for name in names for kind in ("plain", "everything")}, found
 

@@ -68,20 +68,20 @@ class Answer(NamedTuple):
     saved: Any
 
 
-def picture(path) -> np.ndarray:
-    """(75, 75, 3) uint8 from an image file.  Raises ValueError, one line, for no image or another size."""
+def picture(path, size: int = task.SIZE) -> np.ndarray:
+    """(size, size, 3) uint8 from an image file.  Raises ValueError, one line, for no image or another size."""
     try:
         from PIL import Image
         with Image.open(path) as file:
             found = np.asarray(file.convert("RGB"))
     except (ImportError, OSError) as error:
         raise ValueError(f"{path} cannot be read as a picture ({error})") from None
-    return checked(found, path)
+    return checked(found, size, path)
 
 
-def checked(image, name="image") -> np.ndarray:
-    """The image as an array.  Raises ValueError unless it is (75, 75, 3) of uint8."""
-    image, size = np.asarray(image), task.SIZE
+def checked(image, size: int, name="image") -> np.ndarray:
+    """The image as an array.  Raises ValueError unless it is (size, size, 3) of uint8."""
+    image = np.asarray(image)
     if image.shape != (size, size, 3) or image.dtype != np.uint8:
         raise ValueError(f"{name} has shape {image.shape}, dtype {image.dtype}; allowed: ({size}, {size}, 3) of uint8")
     return image
@@ -94,7 +94,7 @@ def ask(recipe, model, p, image, kind: str, first: str, second: str | None = Non
     network that was trained for something else, other pictures, unknown words.
     """
     check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr",))
-    image = checked(image) if hasattr(image, "dtype") else picture(image)
+    image = checked(image, task.SIZE) if hasattr(image, "dtype") else picture(image)
     question = task.Questions(*(np.array([x]) for x in task.ask(kind, first, second)))
     batch = task.Batch(image[None], task.encode(question), np.zeros(1, int), question.type, question.kind)
     y, saved = forward(recipe, model, p, type(batch)(*(x[:, None] for x in batch)))

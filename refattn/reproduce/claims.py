@@ -84,10 +84,10 @@ def differences(runs, comparison: Comparison, pair=None) -> dict:
 
 def at_the_papers_scale(runs, comparison: Comparison) -> bool:
     """Whether the runs are meant to be, and were trained with the settings of the paper's scale."""
-    if comparison.scale != "paper":
+    if comparison.scale != comparison.paper:
         return False
     for side in comparison.every_side:
-        reference = asdict(recipe(comparison.task, "paper", **side.fields))
+        reference = asdict(recipe(comparison.task, comparison.paper, **side.fields))
         mine = [run for run in runs if matches(run, comparison.task, side.fields)]
         if any(name not in ASKED for run in mine for name, *_ in differing(run["fields"], reference)):
             return False

@@ -24,7 +24,7 @@ def reveals(bug, case, inputs, expected) -> bool:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            found = vectors.results(load(bug).verification.cases.find(case.name), inputs, expected["doutput"])
+            found = vectors.results(load(bug).verification.cases.find(case.name), inputs, doutput=expected["doutput"])
         except (ValueError, TypeError, IndexError):
             return True
     return any(found[n].shape != x.shape or not np.abs(found[n] - x).max() <= 1e-9 * np.abs(x).max() + 1e-12

@@ -43,6 +43,7 @@ class Comparison(NamedTuple):
     less: bool = False         # whether less is better, as of a loss
     given: tuple = ()          # (split, metric, least): only seeds in which every side has learned that
     margin: float = 0.0        # of a claim that two numbers are the same: they differ by less
+    paper: str = "paper"       # the scale with the paper's settings
     seen: bool = False         # whether some of the pairs were listed after their runs had been seen: no star
     beside: tuple = ()         # further pairs, whose mean difference is taken off
     sizes: bool = False        # whether differences count by their size, whichever side is ahead

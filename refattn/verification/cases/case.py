@@ -27,10 +27,10 @@ class Case:
     masked: str = ""           # of a query that keeps nothing: "zero" output, or zero "gradient" only
     analytic: bool = True      # takes complex input
     layer: Any = None          # for layers and models
-    settings: str = ""         # what it is called with, or made of, beside its inputs
     views: Callable | None = None       # flat parameters -> them by name
     recomputed: tuple | None = None     # (forward, backward) of the same layer under `recompute`
     xp: Any = np               # the array module that the checks run it on
+    settings: str = ""         # what it is called with, or made of, beside its inputs
 
     def on(self, xp) -> "Case":
         """The same case on another array module."""
