@@ -1,12 +1,14 @@
 """What is public: named in `__all__`, there, and all that documents and tutorials need (its table: test_reproduce)."""
 
 import ast
+import json
 import re
 from importlib import import_module
 from inspect import isclass
 
 import pytest
 
+from tests import public_arguments
 from tests.readme_tables import DOCUMENTS, ROOT, public_modules
 
 MODULES = public_modules()
@@ -40,3 +42,20 @@ def test_examples_use_what_is_public(source):
                 here, module = MODULES.get(node.module), f"{node.module}.{name}"
                 assert here and name in here.__all__ or module in MODULES or module.startswith(READ), module
                 assert getattr(import_module(node.module), name)
+
+
+def test_calls_that_were_right_stay_right():
+    """Where a change is meant, and announced in CHANGELOG.md: python -m tests.public_arguments."""
+    before, now = json.loads(public_arguments.FILE.read_text(encoding="utf-8")), public_arguments.table()
+    assert not [name for name, words in before.items() if name not in now or public_arguments.broken(words, now[name])]
+
+
+@pytest.mark.parametrize("breaks, now", [
+    (False, lambda q, k, bias=None, *, keep=None: 0), (False, lambda q, k, bias=None, new=1, *, far=2, keep=None: 0),
+    (True, lambda q, k, bias=None: 0), (True, lambda k, q, bias=None, *, keep=None: 0),
+    (True, lambda q, k, new=1, bias=None, *, keep=None: 0), (True, lambda q, k, bias=0, *, keep=None: 0),
+    (True, lambda q, k, bias=None, *, far, keep=None: 0), (True, lambda q, k, new, bias=None, *, keep=None: 0),
+    (True, lambda q, k, *, bias=None, keep=None: 0), (True, lambda q, key, bias=None, *, keep=None: 0)])
+def test_a_broken_call_is_seen(breaks, now):
+    before = public_arguments.arguments(lambda q, k, bias=None, *, keep=None: 0)
+    assert public_arguments.broken(before, public_arguments.arguments(now)) is breaks
