@@ -71,25 +71,28 @@ class MixtureOfExperts:
     def forward(self, p, x) -> tuple[Any, Saved]:
         """y (..., m) from x (..., m).  Returns y and Saved."""
         check_views(p)
-        logits, hidden = ops.linears(x, (p.wg, None), (p.w1, p.b1))             # (1)
+        logits = ops.linear(x, p.wg)                                            # (1)
         gate = ops.softmax(logits, largest(logits, self.chosen))                # (2)
-        active, kept = ACTIVATIONS[self.activation][0](hidden)                  # (3)
-        weighted = (active * gate[..., None]).reshape(*x.shape[:-1], self.experts * self.hidden)    # (4)
-        y = ops.linear(weighted, p.w2.reshape(-1, self.width))                  # (5)
-        y += ops.linear(gate, p.b2)                                             # (6)
+        hidden = ops.linear(x, p.w1, p.b1)                                      # (3)
+        active, kept = ACTIVATIONS[self.activation][0](hidden)                  # (4)
+        weighted = (active * gate[..., None]).reshape(*x.shape[:-1], self.experts * self.hidden)    # (5)
+        y = ops.linear(weighted, p.w2.reshape(-1, self.width))                  # (6)
+        y += ops.linear(gate, p.b2)                                             # (7)
         return y, Saved(x, gate, kept, active, weighted)
 
     def backward(self, p, saved, dy, grads):
         """dx (..., m); parameter gradients are added into `grads`."""
         x, gate, kept, active, weighted = saved
-        dgate, db2, _ = ops.linear_backward(gate, p.b2, dy)                     # (6)
-        dweighted, dw2, _ = ops.linear_backward(weighted, p.w2.reshape(-1, self.width), dy)     # (5)
+        dgate, db2, _ = ops.linear_backward(gate, p.b2, dy)                     # (7)
+        dweighted, dw2, _ = ops.linear_backward(weighted, p.w2.reshape(-1, self.width), dy)     # (6)
         dactive = dweighted.reshape(active.shape)
-        dgate += (dactive * active).sum(axis=-1)                                # (4)
-        dactive = dactive * gate[..., None]                                     # (4)
-        dhidden = ACTIVATIONS[self.activation][1](kept, dactive)                # (3)
+        dgate += (dactive * active).sum(axis=-1)                                # (5)
+        dactive *= gate[..., None]                                              # (5)
+        dhidden = ACTIVATIONS[self.activation][1](kept, dactive)                # (4)
+        dx, dw1, db1 = ops.linear_backward(x, p.w1, dhidden)                    # (3)
         dlogits = ops.softmax_backward(gate, dgate, out=dgate)                  # (2)
-        dx, ((dwg, _), (dw1, db1)) = ops.linears_backward(x, (p.wg, p.w1), (dlogits, dhidden))  # (1)
+        dx_gate, dwg, _ = ops.linear_backward(x, p.wg, dlogits)                 # (1)
+        dx += dx_gate
         grads.wg += dwg
         grads.w1 += dw1
         grads.b1 += db1
