@@ -4,6 +4,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -994,6 +995,24 @@ def test_ctrl_c_and_sigterm_end_with_130_and_say_how_to_resume(seeds, whole_grou
         settings = runs.read_recipe(tmp_path / f"hyla-seed{seed}")
         step = runs.load_checkpoint(tmp_path / f"hyla-seed{seed}", settings, settings.build().parameters())[1]["step"]
         assert 0 < step < 3000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGTERM here")
+def test_sigterm_ends_the_command_that_the_guide_gives_for_a_recipe_of_ones_own(tmp_path):
+    guide = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    code, = re.findall(r"```python\n(.*?RECIPES\[\"steeper\"\] = Steeper\n)", guide, re.S)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    begun, = re.findall(r'^python -c "(.*)" show run$', guide, re.M)
+    words = map(str, ["train", "steeper", "--attention", "hyla", *FLAGS, "--steps", "3000", "--out", "run"])
+    process = subprocess.Popen([sys.executable, "-c", begun, *words], env=ENVIRONMENT, cwd=tmp_path, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: runs.lines(tmp_path / "run" / "hyla-seed0"), process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and "go on with: refattn train --resume run" in err.splitlines()[-1]
+    shown = subprocess.run([sys.executable, "-c", begun, "show", "run"], env=ENVIRONMENT, cwd=tmp_path, text=True,
+                           stdout=subprocess.PIPE)
+    assert shown.returncode == 0 and "steeper: 3,000 steps" in shown.stdout
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGTERM here")

@@ -162,7 +162,10 @@ class Lossy(codecs.StreamWriter):
 
 
 def main(argv=None) -> int:
-    """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`)."""
+    """Run a command line; returns the exit status, 141 where the reader of its output has left (`| head`).
+
+    argv : None for the words of the process, in which SIGTERM is then as Ctrl-C; with a list both stay the caller's
+    """
     if own := argv is None:                                 # a process of our own: SIGTERM is as Ctrl-C there
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     argv = sys.argv[1:] if argv is None else list(argv)
