@@ -295,8 +295,12 @@ def test_the_last_token_is_the_same_piece_by_piece(attention, position, piece):
     y, loss = model.last(p, batch.tokens, batch.target, piece)
     np.testing.assert_allclose(y, whole[:, -1:], rtol=1e-12)
     assert np.array_equal(loss.hit, saved.loss.hit[:, -1:])
-    with pytest.raises(ValueError, match="target has shape"):
+    with pytest.raises(ValueError, match=r"target has shape \(3, 36\); allowed: \(3, 34\)"):
         model.last(p, batch.tokens[:, :-2], batch.target, piece)
+    with pytest.raises(ValueError, match=r"target has shape \(3, 1\); allowed: \(3, 36\)"):
+        model.last(p, batch.tokens, batch.target[:, -1:], piece)
+    with pytest.raises(ValueError, match=r"target has shape \(3, 36\); allowed: \(3, 35\)"):    # it would be late
+        model.forward(p, batch.tokens[:, :-1], target=batch.target, read=slice(-1, None))
     np.testing.assert_allclose(chosen.predict(model, p, batch)[..., 0], y, rtol=1e-12)
 
 

@@ -21,7 +21,7 @@ from ..layers.next_token import next_token, next_token_backward
 from ..layers.stack import Stack, StackSaved
 from ..layers.text_positions import LearnedTable
 from ..params import Parameter
-from ..xp import array_module
+from ..xp import array_module, fitted
 from .regular_gpt import schedule
 
 __all__ = ["KeptText", "Language"]
@@ -101,7 +101,8 @@ class Language:
     def forward(self, p, x, *, target=None, embedding_dropout=None, dropout=None, residual=None, read=None) -> tuple:
         """y (b, q, v) or (b, q), and Saved.  With `read`, a slice of positions, y[:, read] is computed.
 
-        `dropout` and `residual` have one entry for each application of a block, as in `Stack`.
+        `dropout` and `residual` have one entry for each application of a block, as in `Stack`.  Raises ValueError for a
+        target of another shape than (b, t).
         """
         h, embedding = self.embedding.forward(p.embed, x)                                       # (1)
         at = None
@@ -115,7 +116,8 @@ class Language:
         saved, table = Saved(embedding, at, embedding_dropout, stack, None), self._table(p)
         if target is None:
             return self.readout.forward(None, h, table)[0], saved                               # (5)
-        y, loss = next_token(h, table, target if read is None else target[:, read], self.readout.factor)    # (5)
+        asked = fitted(target, "target", x.shape[:2])[:, slice(None) if read is None else read]
+        y, loss = next_token(h, table, asked, self.readout.factor)                              # (5)
         return y, saved._replace(loss=loss)
 
     def backward(self, p, saved, dy, grads):
@@ -133,20 +135,25 @@ class Language:
         return self.embedding.backward(p.embed, saved.embedding, dh, grads.embed)               # (1)
 
     def extend(self, p, x, kept: KeptText | None = None):
-        """Scores y (b, n, v) after each of n further tokens x (b, n), and the KeptText that includes them."""
+        """Scores y (b, n, v) after each of n further tokens x (b, n), and the KeptText that includes them.
+
+        They are `forward`'s of all tokens up to the last of x.  Of RegularGPT, whose levels grow with the length, those
+        of a longer text are others.
+        """
         h, kept = self._extended(p, x, kept)
         return self.readout.forward(None, h, self._table(p))[0], kept
 
     def last(self, p, x, target, piece: int = 256) -> tuple:
-        """The loss (b, 1) of the last token of x (b, t), and what `next_token` saved, `piece` tokens at a time.
+        """The loss (b, 1) behind the last token of x (b, t), and what `next_token` saved, `piece` tokens at a time.
 
-        No array is t x t; of the pairs that a causal mask takes away only those within a piece are made.
+        `target` (b, t) is as in `forward`.  No array is t x t; of the pairs that a causal mask takes away only those
+        within a piece are made.  Raises ValueError for a target of another shape.
         """
         kept = None
         check_integers({"piece": piece, "tokens of x": x.shape[1]})
         for start in range(0, x.shape[1], piece):
             h, kept = self._extended(p, x[:, start:start + piece], kept)
-        return next_token(h[:, -1:], self._table(p), target[:, x.shape[1] - 1:], self.readout.factor)
+        return next_token(h[:, -1:], self._table(p), fitted(target, "target", x.shape[:2])[:, -1:], self.readout.factor)
 
     def _extended(self, p, x, kept):
         """h (b, n, m) after the last norm, and what is kept now."""

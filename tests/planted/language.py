@@ -57,7 +57,7 @@ ROWS = (
      "a level that the text was too short for so far reads the new tokens alone"),
     (MODEL, "self._extended(p, x[:, start:start + piece], kept)", "self._extended(p, x[:, start:start + piece], None)",
      "of a long text the last piece alone is read"),
-    (MODEL, "self._table(p), target[:, x.shape[1] - 1:]", "self._table(p), target[:, :1]",
+    (MODEL, "x.shape[:2])[:, -1:], self.readout", "x.shape[:2])[:, :1], self.readout",
      "the last token of a long text is held against the first target"),
     (LAYER, "range(start, stop))[0] for each in (q, k)", "range(stop - start))[0] for each in (q, k)",
      "tokens that are added to a state are turned as if they were the first"),
