@@ -1,6 +1,7 @@
 """Reference vectors: complete, reproducible bit for bit, and about what their manifest claims."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from shutil import which
@@ -34,6 +35,21 @@ def test_manifest_and_files_belong_together(written):
     assert {case["case"] for case in manifest["cases"]} >= {f"attention/{name}" for name in VARIANTS}
     for case in manifest["cases"]:
         assert case["what"] and (case["equation"] or not case["case"].startswith("attention/"))
+
+
+def test_the_manifest_says_the_numbers_that_no_array_holds(written):
+    """Which queries are read, what a layer is made of, and the epsilons of LayerNorm and of RMSHead."""
+    for case in written[1]["cases"]:
+        assert case["settings"] == find(case["case"]).settings
+        assert case["settings"] or not case["case"].startswith(("layers/", "models/"))
+    assert entry(written, "LayerNorm.npz")["settings"] == "LayerNorm(width=8, epsilon=1e-06)"
+    assert entry(written, "MultiHead_hyla_across-read.npz")["settings"].endswith(", read=slice(2, None, None)")
+    epsilon = float(re.search(r" \+ (1e-\d)\)", written[1]["rms_head"]).group(1))
+    path = next(path for path in written[0] if path.name == "linear_rms_head-plain.npz")
+    with np.load(path) as file:
+        s = np.einsum("bqhd,bkhd->bhqk", file["q"], file["k"]) * file["q"].shape[-1] ** -0.5
+        code = s / np.sqrt((s * s).mean(axis=1, keepdims=True) + epsilon)
+        assert deviation("output", file["output"], np.einsum("bhqk,bkhe->bqhe", code, file["v"])) <= 1e-12
 
 
 def test_every_array_is_there_and_small(written):

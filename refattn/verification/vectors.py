@@ -1,10 +1,11 @@
 """Reference vectors for other languages: small float64 cases with inputs, output and every gradient.
 
 `write(directory)` makes one `.npz` (a zip of `.npy` arrays) for each case and `manifest.json`, which says of each file
-what is computed, what is special about it, and which common mistakes it reveals.  Output arrays are called `output`,
-upstream gradients `doutput`, gradients `d_` and the input's name.  `parameters` is one flat array; the manifest has its
-layout.  Inputs are rounded to bfloat16, so they are exact in every precision, and `allowed_float32_output` and the like
-say how far each entry of a right kernel in that precision may be off (`rounding`): `docs/vectors.c` uses them.
+what is computed, with which settings (epsilon, `read`, what a layer is made of), what is special about it, and which
+common mistakes it reveals.  Output arrays are called `output`, upstream gradients `doutput`, gradients `d_` and the
+input's name.  `parameters` is one flat array; the manifest has its layout.  Inputs are rounded to bfloat16, so they are
+exact in every precision, and `allowed_float32_output` and the like say how far each entry of a right kernel in that
+precision may be off (`rounding`): `docs/vectors.c` uses them.
 The same version on the same kind of machine writes the same bits.
 """
 
@@ -115,22 +116,22 @@ def write(directory) -> list[Path]:
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     mistakes, revealed = (json.loads(REVEALED.read_text(encoding="utf-8"))[x] for x in ("mistakes", "revealed"))
-    paths, entries = [], []
+    entries: list[dict] = []
     for file, case, inputs, words, found in arrays():
-        given, path = {n: np.asarray(x) for n, x in inputs.items() if x is not None}, directory / file
+        given = {n: np.asarray(x) for n, x in inputs.items() if x is not None}
         stored: dict[str, Any] = {**given, **found, **allowed(case, inputs, found["doutput"])}
-        np.savez(path, **stored)
+        np.savez(directory / file, **stored)
         row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": file, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",
             "equation": row.formula if row else None,
             "axes": {n: x for n, x in case.axes.items() if n in {*given, "output"}},
-            "parameters": layout(case.layer.parameters()) if case.layer else None,
+            "parameters": layout(case.layer.parameters()) if case.layer else None, "settings": case.settings,
             "reveals": [mistakes[i] for i in revealed.get(file, ())],
         })
-        paths.append(path)
     manifest = directory / "manifest.json"
     known = {"library": f"refattn {__version__}", "seed": SEED, "dtype": "float64", "inputs": "rounded to bfloat16",
-             "allowed": {dtype: rounding.Noise(dtype, pairs=PAIRS).words for dtype in PRECISIONS}, "cases": entries}
+             "allowed": {dtype: rounding.Noise(dtype, pairs=PAIRS).words for dtype in PRECISIONS}, "cases": entries,
+             "rms_head": "s_h / sqrt(mean over heads of s_h^2 + 1e-6), where s is 0 for pairs that keep takes away"}
     manifest.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    return [*paths, manifest]
+    return [*(directory / entry["file"] for entry in entries), manifest]
