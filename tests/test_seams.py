@@ -208,6 +208,15 @@ def test_evaluation_holds_one_batch_of_outputs():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20         # KiB: under a gibibyte
 
 
+@pytest.mark.parametrize("name", ["TASK", "SOURCE", "SPLITS", "LABELS", "TABLE", "SCALES"])
+def test_a_class_that_lacks_what_every_recipe_says_is_refused_before_it_is_trained(name, monkeypatch):
+    said = {"TASK": "half", "SOURCE": "ours", "SPLITS": ("test",), "LABELS": {"loss": "nats"},
+            "TABLE": (("loss", "test", "loss"),), "SCALES": {"quick": {}}}
+    monkeypatch.setitem(RECIPES, "half", type("Half", (Recipe,), {x: said[x] for x in said if x != name}))
+    with pytest.raises(ValueError, match=f"^Half lacks {name}; allowed: all that the docstring of Recipe lists$"):
+        recipe("half")
+
+
 @pytest.mark.parametrize("task", RECIPES)
 def test_an_evaluation_of_no_split_there_is_says_which_there_are(task):
     made = recipe(task)

@@ -38,7 +38,8 @@ def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Re
     """The recipe of a task at a scale, its first one unless given, with the given fields changed.
 
     With other `steps` and no `warmup` the warm-up is at most a tenth of the steps.
-    Raises ValueError for an unknown task, scale or field, a value that is not allowed, or a language given twice.
+    Raises ValueError for an unknown task, scale or field, a value that is not allowed, a language given twice, or a
+    class that lacks what the docstring of Recipe lists in capitals.
 
     >>> recipe("fuzzy_logic", "paper", attention="linear").steps
     50000
@@ -47,6 +48,8 @@ def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Re
     if task not in RECIPES:
         raise ValueError(unknown("task", task, [*RECIPES, *SHORT]))
     kind = RECIPES[task]
+    if lacking := [name for name in Recipe.__annotations__ if name.isupper() and not hasattr(kind, name)]:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(lacking)}; allowed: all that the docstring of Recipe lists")
     scale = kind.first_scale() if scale is None else scale
     if scale not in kind.SCALES:
         raise ValueError(unknown("scale", scale, list(kind.SCALES)))
@@ -69,14 +72,13 @@ def from_document(document: dict, source) -> Recipe:
 
     Raises ValueError naming the file when it is not one of ours.
     """
-    task, given = document.get("task"), document.get("fields")
+    task, given = document.get("task"), document.get("fields", {})
     known = {**RECIPES, CompiledAutomaton.TASK: CompiledAutomaton}
     try:
         if task not in known:
             raise ValueError(f"{unknown('task', task, list(known))}, and one entered into refattn.recipes.RECIPES")
         names = {f.name for f in fields(known[task])}
-        if not isinstance(given, dict) or not given or set(given) - names:
-            odd = sorted(set(given) - names) if isinstance(given, dict) and given else "everything"
+        if odd := sorted(set(given) - names) if isinstance(given, dict) and given else "everything":
             raise ValueError(f"its fields are not those of {task}: {odd}")
         return known[task](**given)
     except (TypeError, ValueError) as error:

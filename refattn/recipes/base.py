@@ -27,8 +27,7 @@ def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choice
     """Raises ValueError naming the setting, its value and what is allowed."""
     end = ""                                                # of the refusal
     if kind is bool:
-        if not isinstance(value, bool):
-            end = "; allowed: True and False"
+        end = "" if isinstance(value, bool) else "; allowed: True and False"
     elif kind is str:
         if not (value in choices if choices else isinstance(value, str)):
             end = refusals.choices(value, choices or ["text"])
@@ -76,7 +75,7 @@ class Recipe:
     """One experiment: a task, a model, a loss, and how to train.  A subclass binds them with five methods:
 
     build()                       -> model with parameters(), forward(p, x, **options) and backward(p, saved, dy, grads)
-    sample(rng, split, size)      -> a named tuple of host arrays, one row per sample
+    sample(rng, split, size)      -> a named tuple of host arrays, one row per sample; refuses a split it does not know
     inputs(batch)                 -> x, options of the model's forward
     loss(y, batch)                -> value, dy
     score(y, batch)               -> {name: numbers, one row for each sample or token} of one batch of an evaluation,

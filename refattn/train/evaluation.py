@@ -58,7 +58,7 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None,
     One batch of outputs exists at a time: what stays of it are the recipe's scores, one row for each sample or token.
     A split that is asked nothing has no figures.  `bar` is what batches pass through, such as `tqdm.tqdm`.
 
-    Raises ValueError for an unknown split or a number of tasks below 1.
+    Raises ValueError for a number of tasks below 1, and as the recipe's `sample` does for a split that it refuses.
     """
     xp, tasks = _module(parameters), recipe.evaluation if tasks is None else tasks
     check_integer("tasks", tasks)
