@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.claims import Claims, differences
 from refattn.reproduce.statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
 from refattn.reproduce.statements.evidence import sides
-from refattn.reproduce.statistics import mean, quantile
+from refattn.reproduce.statistics import mean, quantile, student_t
 from refattn.reproduce.table import differing, matches
 from refattn.train import fit, runs
 from refattn.verification.theorems import every
@@ -213,6 +214,23 @@ def by_hand(one: Comparison, pairs) -> list[float]:
         return [] if not whole else list(apart[:, 0])
     apart, own = abs(apart) if one.sizes else apart, len(one.pairs)
     return list(apart[:, :own].mean(axis=1) - (apart[:, own:].mean(axis=1) if one.beside else 0))
+
+
+def test_the_note_below_the_table_says_how_each_p_is_computed(capsys):
+    assert cli.main(["reproduce", "claims", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert any("against 0, or of its size against the margin" in note for note in told["notes"])
+    margins = 0
+    for row in told["rows"]:
+        x = np.array(list(row.get("differences", {}).values()), dtype=float)
+        if len(x) < 2 or np.ptp(x) == 0:
+            continue
+        number, (margin,) = x.mean(), re.findall(r"the same within ([\d.]+)", row["measured"]) or [None]
+        if margin is not None:
+            number, margins = float(margin) - abs(number), margins + 1
+        p = 1 - student_t(abs(number) / (x.std(ddof=1) / len(x)**0.5), len(x) - 1)
+        assert row["p"] == pytest.approx(p, rel=1e-6, abs=1e-12)
+    assert margins >= 6
 
 
 def test_every_number_is_recomputed_from_its_record(capsys):
