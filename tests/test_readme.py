@@ -1,5 +1,6 @@
 """What README and docs/ say is run: Python, commands, tables of files, numbers of planted bugs and of theorems."""
 
+import inspect
 import json
 import os
 import re
@@ -9,8 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from refattn import cli, recipes
+from refattn import cli, params, recipes
+from refattn.attention.compositional import Compositional
+from refattn.attention.layer import MultiHead
+from refattn.attention.sliding_dilated import SlidingDilated
+from refattn.attention.transformer_xl import TransformerXL
 from refattn.cli.options import Usage
+from refattn.layers.block import Block
+from refattn.layers.convolution import Conv
+from refattn.layers.feed_forward import FeedForward, SwiGLU
+from refattn.layers.mixture_of_experts import MixtureOfExperts
+from refattn.layers.norm import LayerNorm
+from refattn.layers.positions import T5
+from refattn.layers.stack import Stack
+from refattn.layers.text_positions import Kerple
+from refattn.models.recurrent import Recurrent
+from refattn.models.vision import ClassToken
 from refattn.reproduce import records
 from refattn.reproduce.statistics import interval, mean
 from tests import readme_tables
@@ -94,6 +109,28 @@ def test_the_tables_of_files_have_a_link_for_every_file():
     assert len(rows) >= 20 and all("](../refattn/" in row[2] for row in rows)
     variants = README.split("<!-- variants -->")[1].split("<!-- end -->")[0].splitlines()[3:]
     assert len(variants) >= 18 and all(row.count("](refattn/") == 2 for row in variants)
+
+
+def test_attention_layers_are_made_as_the_table_of_parameters_says():
+    text = " ".join(TEXTS["parameters.md"].split())
+    for kind in MultiHead, Compositional, SlidingDilated:
+        fields = ", ".join(name if x.default is x.empty else f"{name}={x.default!r}"
+                           for name, x in inspect.signature(kind).parameters.items())
+        assert f"`{kind.__name__}({fields})`".replace("'", '"') in text
+
+
+@pytest.mark.parametrize("layer", [
+    MultiHead(6, 2, 3, variant="hyla_deep"), Compositional(6, 2, 3, 4, 5, 7), Compositional(6, 2, 3, 4, 5, 7, "linear"),
+    Compositional(6, 2, 3, 4, 5, 7, "nonlinear"), FeedForward(6, 5), SwiGLU(6, 5), MixtureOfExperts(6, 5, 4, 2),
+    LayerNorm(6), T5(2, 8, 16), Kerple(2), TransformerXL(6, 2, 3), Recurrent(3, 4, 2), Conv(3, 4, 2), ClassToken(
+        Conv(3, 3, 3, 3), Stack(Block(MultiHead(6, 2, 3), FeedForward(6, 5), epsilon=1e-5), 1, True), 5, question=4)],
+    ids=lambda layer: type(layer).__name__)
+def test_the_table_of_parameters_has_the_axes_of_every_array(layer):
+    row, = re.findall(rf"^\| (`{type(layer).__name__}`.*) \|$", TEXTS["parameters.md"], re.M)
+    row = row.replace("(1,m)", "(t,m)").replace("m/2", "m")           # sizes, where the layout has letters
+    for name, axes, *_ in params.layout(layer.parameters()):
+        if not name.startswith(("patch.", "block.")):                # these have a row of their own
+            assert f"`{name} ({','.join(axes)})`" in row
 
 
 def test_every_extra_that_they_or_an_error_name_can_be_installed():
