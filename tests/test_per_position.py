@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from refattn import cli
+from refattn.automata.finite import Automaton
 from refattn.recipes import recipe
 from refattn.recipes.regular_languages import ATTENTIONS
 from refattn.reproduce.published import figures_for
-from refattn.tasks import per_position
+from refattn.tasks import languages, per_position
 from refattn.tasks.languages import LANGUAGES
 from refattn.tasks.per_position import dyck, strings
 from refattn.train import evaluate, fit, load, stream
@@ -47,6 +48,16 @@ def test_strings_are_members_in_their_window_with_the_targets_of_the_automaton(n
         np.testing.assert_array_equal(target[i, :m], [row.next_symbols[state] for state in states])
     if name[0] != "d":
         assert len({(m, word.tobytes()) for m, word in zip(length, tokens, strict=True)}) == 300
+
+
+def test_a_language_that_the_paper_has_not_is_drawn_as_its_row_says(monkeypatch):
+    """Tomita 2, (10)*, has members of even lengths alone: fair symbols would find none of 51 symbols or more."""
+    row = languages.Language("Tomita 2", lambda tokens: 1, lambda rng, b, t: np.tile([1, 0], (b, t // 2)), Automaton(
+        [[2, 1], [0, 2], [2, 2]], [1, 0, 0]), True, lambda t: t % 2 == 0, next_symbols=([0, 1], [1, 0], [0, 0]))
+    monkeypatch.setitem(LANGUAGES, "tomita2", row)
+    tokens, target, weight = strings(np.random.default_rng(0), "tomita2", 4, 53, 60)
+    assert sorted(weight.sum(axis=1).tolist()) == [54, 56, 58, 60]
+    assert (tokens[:, :54] == np.arange(1, 55) % 2).all() and target[0, :2].tolist() == [[1, 0], [0, 1]]
 
 
 def dyck_by_the_source(rng, n, room):

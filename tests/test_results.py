@@ -19,9 +19,8 @@ from refattn.reproduce.statements.compositional import esbn
 from refattn.reproduce.statistics import interval as student
 from refattn.reproduce.statistics import mean
 from refattn.tasks import sraven_bayes
-from refattn.tasks.languages import LANGUAGES
 from refattn.train import fit, runs
-from tests.tiny import tiny
+from tests.tiny import OF_R, tiny
 
 ROOT = Path(__file__).parents[1]
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -483,7 +482,7 @@ def test_words_on_regular_languages_are_those_of_the_runs():
     assert said.format(*(f(each) for each in reversed(means) for f in (min, max))) in words
     assert max(means[1]) < min(means[0])
     assert all(np.mean(of("longer", "to_100", f"tomita{n}", chunk=3)) > 0.99 for n in (3, 4, 6))
-    three = {name: of("longer", "accuracy", name, chunk=3) for name in LANGUAGES}
+    three = {name: of("longer", "accuracy", name, chunk=3) for name in OF_R}
     assert len(three) == 12 and all(len(found) == 3 for found in three.values())
     assert (f"Cycle Navigation has {np.mean(three['cycle']):.3f}, where the paper's average is 0.786, Even Pairs "
             f"{np.mean(three['even_pairs']):.3f} (0.966), and Modular Arithmetic is at chance, as the paper's is "

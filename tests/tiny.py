@@ -9,6 +9,8 @@ from refattn.recipes import FuzzyLogicRecipe, recipe
 
 FIELDS = {"steps": 30, "batch": 4, "length": 8, "width": 8, "heads": 2, "hidden": 8, "evaluation": 40, "probe": 8,
           "log_every": 5, "evaluate_every": 10, "checkpoint_every": 4, "shards": 1}
+OF_R = ("parity", "even_pairs", "modular_arithmetic", "cycle", "d2", "d3", "d4", "d12", "tomita3", "tomita4", "tomita5",
+        "tomita6")             # the languages of R, of which there are published settings and records
 FLAGS = [text for name, value in FIELDS.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 

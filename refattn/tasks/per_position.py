@@ -4,7 +4,7 @@ Strings are members only, of Tomita 3 to 6 different from one another, of length
 does:
 
     D_n            (0 w 1)* from D_n up to a target length, a fraction of the longest; too long ones are thrown away
-    Tomita 3, 4    a uniform length of the window, then as in `languages.py`
+    Tomita 3, 4    a uniform length of the window, then as in `languages.py`; so is any other language with members
     Tomita 5, 6    fair symbols, a stop before each with probability 1 / (1 + l), l the middle of the window, and at
                    its end; what is then a member and long enough
 
@@ -63,11 +63,11 @@ def draw(rng, language, b, shortest, longest):
         for i in np.flatnonzero(length <= longest).tolist():
             tokens[i, :length[i]] = np.frombuffer(words[i].encode(), dtype=np.uint8) - ord("0")
         fits = (length >= shortest) & (length <= longest)
-    elif language in ("tomita3", "tomita4"):
+    elif language not in ("tomita5", "tomita6"):
         length = rng.integers(shortest, longest + 1, size=b)
-        for m in np.unique(length).tolist():
+        for m in filter(row.has_members, np.unique(length).tolist()):
             tokens[length == m, :m] = row.draw(rng, int((length == m).sum()), m)
-        fits = np.ones(b, dtype=bool)
+        fits = np.array([row.has_members(m) for m in length.tolist()])
     else:
         stop = 1 / (1 + (shortest + longest) // 2)
         length = np.minimum(rng.geometric(stop, size=b) - 1, longest)
