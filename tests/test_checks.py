@@ -16,6 +16,7 @@ from refattn.verification import plain_formulas, strategies
 from refattn.verification.cases import CASES, ROUTINES, find
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import FORMS, shape
+from refattn.verification.derivatives import is_float
 from refattn.verification.runs_of_cases import copied, passes
 from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
@@ -55,6 +56,16 @@ def test_plain_formulas_give_what_the_tuned_functions_give(case):
     plain = passes(plain_formulas.package().verification.cases.find(case.name), inputs, dy=tuned.dy)
     for ours, theirs in zip(*(copied((run.y, run.gradients)) for run in (tuned, plain)), strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.file in ("ops.py", "losses.py")], ids=lambda x: x.name)
+def test_large_numbers_give_finite_ones(case, size=1e4):
+    """Of both signs, all as large: exp(x) of 1e4 overflows; warnings are errors."""
+    inputs = {name: np.copysign(size, x) if is_float(x) and name not in case.constants else x
+              for name, x in case.make(np.random.default_rng(0)).items()}
+    found = passes(case, inputs, np.random.default_rng(1))
+    for name, x in [*enumerate(found.y), *found.gradients.items()]:
+        assert np.isfinite(x).all(), f"{case.name}: output or gradient {name} is not finite where inputs are {size:g} and {-size:g}"
 
 
 LAYERS = {name: MultiHead(8, 2, 3, variant=name) for name in VARIANTS}

@@ -60,6 +60,17 @@ def test_automata_are_minimal_and_their_monoids_have_the_known_sizes(name):
     assert SIZES.get(name) == found, f"states and maps of {name} are {found}; once checked, enter them into SIZES here"
 
 
+@pytest.mark.parametrize("name", [name for name in MEMBERSHIP if name != "tomita3"])
+def test_targets_at_every_position_are_what_may_come_next_or_what_was_read(name):
+    """Symbols that leave a member within reach, or no member and member; Tomita 3 has a mistake of the authors' code."""
+    automaton, said = LANGUAGES[name].automaton, [list(x) for x in LANGUAGES[name].next_symbols]
+    alive = automaton.output > 0
+    for _ in range(automaton.states):
+        alive = alive | alive[automaton.transition].any(axis=1)
+    may, read = alive[automaton.transition].astype(int).tolist(), [[1 - y, y] for y in automaton.output.tolist()]
+    assert said in (may, read), f"next_symbols of {name} are {said}; allowed: {may}, {read}"
+
+
 @pytest.mark.parametrize(("name", "word", "answer"), [
     ("parity", "10110", 1), ("even_pairs", "0100", 0), ("even_pairs", "0", 0), ("even_pairs", "1110", 1),
     ("cycle", "0", 4), ("cycle", "2212", 3), ("modular_arithmetic", "+1-1-1", 4), ("modular_arithmetic", "+1+2*3", 2),

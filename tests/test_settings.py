@@ -72,14 +72,14 @@ KEPT = json.loads(recipe_settings.FILE.read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("part", KEPT)
 def test_recipes_fix_what_they_fixed(part):
-    """Where a change is meant: python -m tests.recipe_settings."""
+    meant = "where the change is meant, run: python -m tests.recipe_settings"
     found = json.loads(json.dumps(recipe_settings.table()[part]))
-    assert list(found) == list(KEPT[part])
+    assert list(found) == list(KEPT[part]), meant
     for title, row in found.items():
         kept = KEPT[part][title]
         if part == "scales" and row["parameters"] is None:          # a corpus that is not at hand
             kept = kept | {"parameters": None}
-        assert row == kept, title
+        assert row == kept, f"{title}: {meant}"
 
 
 @pytest.mark.parametrize("name", ALL)

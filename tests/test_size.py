@@ -13,7 +13,8 @@ def test_rooms_stay_below_their_ceilings():
     found = {"refattn": rooms.total(), "numerics": sum(rooms[name] for name in size.NUMERICS)}
     for name, lines in found.items():
         ceiling = size.CEILINGS[name] + (len(VARIANTS) - 12) * size.NEW_PAGE[name]
-        assert lines <= ceiling, f"{name} has {lines:,} lines of code, allowed are {ceiling:,}: leave out, or raise it"
+        assert lines <= ceiling, f"{name} has {lines:,} lines of code, allowed are {ceiling:,}: leave out, " \
+                                 "or raise CEILINGS in tests/size.py by what the change is worth"
 
 
 def test_a_step_goes_through_few_files():
