@@ -65,7 +65,7 @@ def test_large_numbers_give_finite_ones(case, size=1e4):
               for name, x in case.make(np.random.default_rng(0)).items()}
     found = passes(case, inputs, np.random.default_rng(1))
     for name, x in [*enumerate(found.y), *found.gradients.items()]:
-        assert np.isfinite(x).all(), f"{case.name}: output or gradient {name} is not finite where inputs are {size:g} and {-size:g}"
+        assert np.isfinite(x).all(), f"{case.name}: output or gradient {name} is not finite, of {size:g} and {-size:g}"
 
 
 LAYERS = {name: MultiHead(8, 2, 3, variant=name) for name in VARIANTS}

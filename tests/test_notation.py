@@ -48,7 +48,7 @@ def compare(function, arguments, results, **given):
 
 def test_every_operation_states_its_formula():
     missing = sorted(set(ops.__all__) - set(TABLE) - ELSEWHERE)
-    assert not missing, f"no formula of {', '.join(missing)} is evaluated: enter it into TABLE of tests/test_notation.py"
+    assert not missing, f"no formula of {', '.join(missing)} is evaluated: enter it into TABLE of this file"
     assert set(TABLE) | ELSEWHERE == set(ops.__all__)
 
 

@@ -62,7 +62,7 @@ def test_automata_are_minimal_and_their_monoids_have_the_known_sizes(name):
 
 @pytest.mark.parametrize("name", [name for name in MEMBERSHIP if name != "tomita3"])
 def test_targets_at_every_position_are_what_may_come_next_or_what_was_read(name):
-    """Symbols that leave a member within reach, or no member and member; Tomita 3 has a mistake of the authors' code."""
+    """Symbols that leave a member within reach, or no member and member; Tomita 3 has the authors' mistake."""
     automaton, said = LANGUAGES[name].automaton, [list(x) for x in LANGUAGES[name].next_symbols]
     alive = automaton.output > 0
     for _ in range(automaton.states):
