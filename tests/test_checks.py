@@ -1,17 +1,21 @@
 """Every case passes every check: one table of functions, one table of checks, the product of both."""
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refattn import check
+from refattn import check, layers, losses, ops
 from refattn.attention import AXES, VARIANTS
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.value_scores import SCORINGS
+from refattn.layers.feed_forward import ACTIVATIONS
+from refattn.layers.recompute import Recompute
 from refattn.verification import plain_formulas, strategies
 from refattn.verification.cases import CASES, ROUTINES, find
 from refattn.verification.cases.attention import loops
@@ -66,6 +70,26 @@ def test_large_numbers_give_finite_ones(case, size=1e4):
     found = passes(case, inputs, np.random.default_rng(1))
     for name, x in [*enumerate(found.y), *found.gradients.items()]:
         assert np.isfinite(x).all(), f"{case.name}: output or gradient {name} is not finite, of {size:g} and {-size:g}"
+
+
+def parts(layer):
+    """A layer, and the layers that it is made of."""
+    if isinstance(layer, tuple | list):
+        return [x for each in layer for x in parts(each)]
+    return [layer, *(x for each in vars(layer).values() for x in parts(each))] if is_dataclass(layer) else []
+
+
+def test_nothing_that_has_a_backward_is_without_a_row():
+    """Else no check asks for it, and nothing says so."""
+    there = {type(x) for case in CASES for x in parts(case.layer)}
+    modules = [import_module(f"refattn.layers.{path.stem}") for path in Path(layers.__path__[0]).glob("[!_]*.py")]
+    made = {each for module in modules if module.__name__ != "refattn.layers.protocol" for each in vars(module).values()
+            if hasattr(each, "backward") and each.__module__ == module.__name__} - {Recompute}      # of every layer
+    wanted = {*(f"ops/{name}" for name in ops.__all__ if f"{name}_backward" in ops.__all__),
+              *(f"losses/{name}" for name in losses.__all__), *(f"layers/FeedForward {name}" for name in ACTIVATIONS)}
+    missing = sorted({each.__name__ for each in made - there} | {
+        name for name in wanted if not any(case.name.startswith(name) for case in CASES)})
+    assert not missing, f"{', '.join(missing)}: no row in refattn/verification/cases/"
 
 
 LAYERS = {name: MultiHead(8, 2, 3, variant=name) for name in VARIANTS}
