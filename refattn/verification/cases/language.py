@@ -37,7 +37,7 @@ from .operations import op, tokens
 from .routines import in_pieces, table
 
 
-def biased(variant, position, bias, read=None) -> Case:
+def biased(variant, position, bias, read=None, source="Press et al. 2022; Chi et al. 2022; R's baselines") -> Case:
     """MultiHead with a bias by distance; `bias(p, queries, keys)` gives it by loops."""
     layer = MultiHead(8, 3, 4, 2, variant=variant, position=position)
 
@@ -46,8 +46,7 @@ def biased(variant, position, bias, read=None) -> Case:
         return naive_layer.multi_head(p, x, page=loops(VARIANTS[variant]), **given)
 
     words = f"layers/MultiHead {variant}, {type(position).__name__} {getattr(position, 'kernel', '')}".strip()
-    return attending(words, layer, "layers/text_positions.py", naive, "Press et al. 2022; Chi et al. 2022; R's "
-                     "baselines", ordered=True, read=read)
+    return attending(words, layer, "layers/text_positions.py", naive, source, ordered=True, read=read)
 
 
 def kerple(p, queries, keys, kernel):

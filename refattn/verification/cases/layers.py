@@ -119,10 +119,10 @@ def only_x(rng):
     return {"x": normal(rng, "btm", sizes(rng, "bt", 5) | {"m": 8})}
 
 
-def position_wise(name, layer, file, naive) -> Case:
-    """A layer that acts at every position alone."""
+def position_wise(name, layer, file, naive, **facts) -> Case:
+    """A layer that acts at every position alone; `facts` are those of `row`, such as its source."""
     return row(f"layers/{name}", layer, file, only_x, naive, independent="bt", symmetric="bt",
-               axes={"x": "btm", "output": "btm"}, analytic=getattr(layer, "activation", "") != "gelu_exact")
+               axes={"x": "btm", "output": "btm"}, analytic=getattr(layer, "activation", "") != "gelu_exact", **facts)
 
 
 def t5(bidirectional) -> Case:
@@ -180,7 +180,7 @@ def rows():
     yield t5(False)
     yield t5(True)
     yield position_wise("LayerNorm", LayerNorm(8), "layers/norm.py", lambda p, x: naive_ops.layer_norm(
-        x, p.scale, p.shift))
+        x, p.scale, p.shift), source="Ba et al. 2016")
     for activation in "gelu", "gelu_exact", "relu":
         yield position_wise(f"FeedForward {activation}", FeedForward(8, 9, activation), "layers/feed_forward.py",
                             partial(naive_feed_forward.layer, activation=activation))
