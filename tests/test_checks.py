@@ -221,3 +221,19 @@ def test_strategies_are_what_they_say(data):
     assert data.draw(strategies.masks(size, empty_rows=False)).any(axis=-1).all()
     with pytest.raises(ValueError, match="largest is 5; allowed: room for 6 different sizes from 1 on"):
         data.draw(strategies.sizes(largest=5))
+
+
+def test_a_gradient_that_is_no_derivative_is_told_with_its_entry():
+    """Also of an input that is checked along random directions: x has more than 48 numbers, parameters too."""
+    case = find("layers/SwiGLU")
+
+    def wrong(name, place):
+        def backward(saved, dy, start=None):
+            found = case.backward(saved, dy, start)
+            found[name][place] += 1
+            return found
+        return replace(case, backward=backward)
+
+    for name, place, entry in ("x", (0, 2, 3), r"dx\[0, 2, 3\]: "), ("parameters", 100, r"dparameters\[100\]: "):
+        with pytest.raises(check.Wrong, match=entry):
+            check.run("derivative", wrong(name, place), np.random.default_rng(0))
