@@ -219,7 +219,7 @@ def by_hand(one: Comparison, pairs) -> list[float]:
 def test_the_note_below_the_table_says_how_each_p_is_computed(capsys):
     assert cli.main(["reproduce", "claims", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert any("against 0, or of its size against the margin" in note for note in told["notes"])
+    assert any("against 0, or of its size against the margin of" in note for note in told["notes"])
     margins = 0
     for row in told["rows"]:
         x = np.array(list(row.get("differences", {}).values()), dtype=float)

@@ -20,8 +20,8 @@ RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the eff
         f"not finite. {ONE}: no interval. {EXACT}: `refattn verify` checks it; {REFUTED} too, where it checks the "
         f"opposite. A count or a computed number has no p: {SHOWN} up to what the paper allows, {REFUTED} above it, "
         f"{OPEN} where a count's 95 % interval holds that limit. p: Student's t, two-sided, of the effect against 0, "
-        "or of its size against the margin that two numbers are claimed to be the same within; adjusted: Holm over all "
-        "comparisons of one paper. Where all differences are the same, p is that of the sign test.")
+        "or of its size against the margin of \"the same within\"; adjusted: Holm over all comparisons of one paper. "
+        "Where all differences are the same, p is that of the sign test.")
 
 
 def one_sided(number: float, error: float, freedom: int) -> float:

@@ -114,8 +114,7 @@ def token_model(name, model, file, naive, source, *, read=None) -> Case:
         size = sizes(rng, "bt", 4)
         return {"x": rng.integers(5, size=(size["b"], size["t"]))}
 
-    return row(f"models/{name}", model, file, make, naive, read=read, source=source,
-               axes={"x": "bt", "output": "bto"})
+    return row(f"models/{name}", model, file, make, naive, read=read, source=source, axes={"x": "bt", "output": "bto"})
 
 
 def baselines():

@@ -60,6 +60,5 @@ def layer(p, x, *, dilation=1, bias=None, keep=None, dropout=None):
     """
     q, k, v = (affine(p, x, name) for name in "qkv")
     pads = [affine(p, p.pad, name) for name in "kv"] if hasattr(p, "pad") else []
-    o = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=dilation, bias=bias, keep=keep,
-                        dropout=dropout)
+    o = sliding_dilated(q, k, v, p.offset_bias, *pads, dilation=dilation, bias=bias, keep=keep, dropout=dropout)
     return output_map(p, o)
