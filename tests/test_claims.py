@@ -318,7 +318,8 @@ def test_fresh_runs_have_the_settings_of_those_recorded():
             for run in runs:
                 if run["record"] in one.records and matches(run, one.task, side.fields):
                     fresh = asdict(recipe(one.task, one.scale, **side.fields, seed=run["fields"]["seed"]))
-                    assert not [x for x in differing(run["fields"], fresh) if x[0] not in claims.ASKED], one.measured
+                    apart = [x for x in differing(run["fields"], fresh) if x[0] not in claims.ASKED]
+                    assert not apart, f"{one.measured}: the fields of its sides lack what the runs have, {apart}"
                     compared += 1
     assert compared > 1_000
 
