@@ -2,7 +2,7 @@
 
     y[t] = scale n[t] + shift,   n[t] = (x[t] - mean) / sqrt(var + epsilon),   var = sum (x - mean)^2 / (positions - 1)
 
-Source: Webb et al. 2020; C, section 4.5 and released code.  Differs: not from the code, whose variance is unbiased.
+Source: Webb et al. 2020; C, appendix C.5 and released code.  Differs: not from the code, whose variance is unbiased.
 Two positions give n = +-sqrt(1/2) in each feature where they differ and 0 where they are equal: a pair says by its size
 alone whether it is of one kind.  Where a feature is constant the slope is 1 / sqrt(epsilon), 10,000, and
 what rounding leaves of x - mean grows by it: three values of 1000.1 in float32 give n = 0.49 instead of 0.

@@ -8,7 +8,7 @@ a square is a convolution of dy with stride 1:
     dx[stride g + p - padding, stride j + q - padding, i] =
         sum_uwo dy[g - u, j - w, o] k[stride u + p, stride w + q, i, o]
 
-Source: LeCun et al. 1989; as patch embedding (stride = size, no padding), Dosovitskiy et al. 2021 and C, section 4.2.
+Source: LeCun et al. 1989; as patch embedding (stride = size, no padding), Dosovitskiy et al. 2021, C's code.
 Differs: features last, (b, row, column, channel); an image that the windows do not tile is refused, not cropped.
 Symbols: g, j = row and column of a pixel or window; u, w = row and column in a window; i, o = channels in and out.
 """

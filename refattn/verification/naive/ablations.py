@@ -43,7 +43,7 @@ def value_of_one_pair(a, v, code_uses, phi, wv2):
 def ablation(q, k, v, *, normaliser, code_uses, phi, wv2=None, bias=None, keep=None, dropout=None):
     """o_ih = sum_j a_hij z_hij with z_hij = phi(v_jh), phi(sum_h' a_h'ij v_jh'), or that and one generated layer more.
 
-    Source: Attention as a Hypernetwork, appendix A.1: eq. 2 (one use of the code), eq. 6 (two), eq. 10 (three).
+    Source: Attention as a Hypernetwork, eq. 2 (one use of the code), eq. 6 (two); appendix A.1, eq. 10 (three).
     Differs: as the pages softmax, linear and hyla do.  Under softmax a pair that is not kept is left out; before `none`
     and `rms_head` its score is 0, and the mean over heads still divides by H; its weight is 0 in every composition.
     `softmax_rms_head` applies softmax first, `rms_head_softmax` applies it last.

@@ -27,7 +27,7 @@ def block(p, x, *, page, keep=None, dropout=None, bidirectional=False, activatio
 def transformer(p, x, *, page=softmax, causal=False, dropout=None, activation="gelu"):
     """y = norm(block_L(... block_1(x w + b))) readout.w + readout.b.
 
-    Source: Attention as a Hypernetwork, section 3 and the authors' code: pre-norm blocks, a norm after the last one,
+    Source: Attention as a Hypernetwork, appendix C and the authors' code: pre-norm blocks, a norm after the last one,
     T5 biases that are unidirectional even without a causal mask, one table per block, as many buckets as tokens.
 
     page     : as in `layer.multi_head`

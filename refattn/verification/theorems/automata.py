@@ -122,7 +122,7 @@ def exchanged_factors_read_backwards(rng, name):
 
 
 @theorem("under mask semantics the reset cannot be left out: without it a word of one symbol x is read as x x, for "
-         "C = 2; random automata", "R, eq. (1) and section 5; this library", tolerance=0)
+         "C = 2; random automata", "R, eq. (1) and section 7.2; this library", tolerance=0)
 def without_a_reset_the_mask_reads_a_symbol_twice(rng):
     machine = compiled(random_automaton(rng, int(rng.integers(2, 9)), 3), out_of_range="mask")
     y, _ = machine.model.forward(machine.parameters, np.arange(3)[:, None])
