@@ -81,8 +81,8 @@ VARIANTS: dict[str, Variant] = _Variants({row.name: row for row in (
     of_page("hyla", "eq. 6-7",
             "o[b,q,h] = sum_k a_h relu(sum_j a_j v_j) with a = rms_head(q.k / sqrt(d) + bias) x dropout, a and v being "
             "those of the pair q, k", row="HYLA", knobs=Knobs("rms_head", 2, "relu"), tiles="sum"),
-    _knobs("linear_rms_head", "Linear + RMSHead", "rms_head", 1, "identity"),
-    _knobs("linear_rms_head_relu_values", "Linear + RMSHead + nonlinear value", "rms_head", 1, "relu"),
+    _knobs("linear_rms_head", "Linear attention + RMSHead", "rms_head", 1, "identity"),
+    _knobs("linear_rms_head_relu_values", "Linear attention + RMSHead + nonlinear value", "rms_head", 1, "relu"),
     _knobs("hyla_no_rms_head", "HYLA - RMSHead", "none", 2, "relu"),
     _knobs("hyla_no_nonlinearity", "HYLA - nonlinearity", "rms_head", 2, "identity"),
     _knobs("hyla_no_nonlinearity_no_rms_head", "HYLA - nonlinearity - RMSHead", "none", 2, "identity"),
