@@ -501,11 +501,13 @@ def test_words_on_regular_languages_are_those_of_the_runs():
     assert f"lengths are learned ({np.mean(tomita[0][0]):.3f} and {np.mean(tomita[0][1]):.3f})" in words
     low, middle, high = sorted(of("train", "accuracy", "d2", attention="transformer_xl"))
     assert f"one seed of three learns the trained lengths ({high:.3f}; the others {low:.3f} and {middle:.3f})" in words
-    trained = of("train", "accuracy", "d3", "d4", attention="transformer_xl")
-    to_100 = [np.mean(of("longer", "to_100", name, attention="transformer_xl")) for name in ("d3", "d4")]
-    assert len(trained) == 6 and min(trained) > 0.999
-    assert (f"of D_3 and D_4 all three (1.000), which have {to_100[0]:.3f} and {to_100[1]:.3f} of the words to 100 "
-            "symbols, where the paper's averages are 0.778 and 0.826.") in words
+    trained = of("train", "accuracy", "d3", "d4", "d12", attention="transformer_xl")
+    to_100 = [np.mean(of("longer", "to_100", name, attention="transformer_xl")) for name in ("d3", "d4", "d12")]
+    assert len(trained) == 9 and min(trained) > 0.999
+    assert ("of D_3, D_4 and D_12 all three (1.000), which have {:.3f}, {:.3f} and {:.3f} of the words to 100 symbols, "
+            "where the paper's averages are 0.778, 0.826 and 0.803, and").format(*to_100) in words
+    to_500 = [np.mean(of("longer", "accuracy", name, attention="transformer_xl")) for name in ("d3", "d4", "d12")]
+    assert "0.803, and {:.3f}, {:.3f} and {:.3f} of those to 500.".format(*to_500) in words
     five, six = ([of(split, metric, f"tomita{n}", attention="transformer_xl") for split, metric in (
         ("train", "accuracy"), ("longer", "to_100"))] for n in (5, 6))
     assert all(len(found) == 3 for found in five + six) and max(*five[0], *six[0]) < 0.76 and max(six[0]) < 0.56
