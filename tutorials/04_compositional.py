@@ -166,7 +166,8 @@ assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 #
 # To pair each of h searches with each of h retrievals, heads need h^2 copies. C's Appendix B counts maps, and
 # products that grow with N^2, N being the number of tokens: a head has two, its scores and its mixture. `complexity` counts
-# every line, also what C leaves out (the selector, below). All widths are 16 here, N is 100:
+# every line, also what C leaves out (the selector, below). The layer is 128 wide, each head, search,
+# retrieval and selector 16, and N is 100:
 
 # %%
 print("        C's terms, maps     C's terms, work    | all weights of the layer    all multiply-adds, N = 100")
@@ -230,7 +231,7 @@ assert error < 1e-12
 # ## 4. The backward, by hand
 #
 # The index b is left out; j is another key in line (2), another retrieval in line (6). Line (5) is `dot`, whose own two
-# lines are its map and its product. The right column is read up; the code adds the two parts of dt the other way round.
+# lines are its map and its product. The right column is read up.
 #
 # | line | forward | backward |
 # |---|---|---|
