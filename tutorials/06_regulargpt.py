@@ -153,9 +153,9 @@ assert abs(true - wrong) > 0.1
 # ## 4. The stack: every position, or a tree
 #
 # Level l has dilation C^l and the same weights as every other level. After it a position has seen its last C^(l+1)
-# tokens. If only the last position matters, most of the work is for nothing: of level l only every C^l-th position is
-# read later. The **tree** computes those alone, some T / (C - 1) tokens in all instead of T log T, and that
-# is what training uses.
+# tokens. If only the last position matters, most of the work is for nothing: of the outputs of
+# level l only every C^(l+1)-th is read later. The **tree** computes those alone, some T / (C - 1) tokens in all instead
+# of T log T, and that is what training uses.
 
 # %%
 model = RegularGPT(SlidingDilated(16, 2, 8, C), FeedForward(16, 64, "relu"), vocabulary=2, outputs=2)
@@ -179,7 +179,8 @@ print(f"gradients of tree and dense differ by {error:.0e}")
 assert error < 1e-12
 
 # %% [markdown]
-# How far back does the last position look? Exactly C^L tokens: change one symbol, and see whether the output moves.
+# How far back does the last position look? After L levels exactly C^L tokens: change one symbol, and see
+# whether the output moves.
 
 # %%
 tokens = rng.integers(2, size=(1, 40))
