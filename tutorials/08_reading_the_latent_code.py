@@ -292,8 +292,9 @@ figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 #
 # ## 6. How many heads does a code need?
 #
-# With H heads the code has H numbers. With one, RMSHead leaves a sign: every pair applies the same map or its
-# negative, and there is no code to speak of. Same training, one head:
+# With H heads the code has H numbers. With one, RMSHead leaves a sign: every pair applies one of two fixed maps,
+# $\mathbf{W}^{\mathrm{out}} \operatorname{relu}(\mathbf{v}_k)$ or $-\mathbf{W}^{\mathrm{out}} \operatorname{relu}(-\mathbf{v}_k)$,
+# $\mathbf{v}_k$ being the value of the key, and there is no code to speak of. Same training, one head:
 
 # %%
 alone = fit(recipe("fuzzy_logic", "quick", attention="hyla", seed=2, **{**settings, "heads": 1}))
