@@ -181,7 +181,8 @@ assert report.errors["v"] < 1e-12 and min(report.errors[name] for name in ("q", 
 # ## 4. Three knobs
 #
 # H's appendix A.1 takes HYLA apart into three changes to linear attention. In this library they are three
-# knobs, and one function, `ablation`, is all rows of H's Table A1:
+# knobs, and one function, `ablation`, is all rows of H's Table A1 but the three with
+# experts (MoE), which change the feed-forward layer:
 #
 # * `normaliser`: what makes the code from the scores. `none`, `softmax`, `rms_head`, or two in a row.
 # * `code_uses`: 1 is standard attention, 2 is HYLA, 3 generates one layer more (eq. 10, below).
