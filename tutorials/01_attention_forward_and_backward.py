@@ -73,12 +73,12 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # ordinary linear maps; a layer puts them around. What is left is a function of three arrays, and that is what this library
 # calls a **page**:
 #
-# $$\mathbf{s}_{bhqk} = \frac{1}{\sqrt d} \sum_d \mathbf{q}_{bqhd}\, \mathbf{k}_{bkhd} + \mathbf{bias}_{bhqk}, \qquad
+# $$\mathbf{s}_{bhqk} = \frac{1}{\sqrt D} \sum_d \mathbf{q}_{bqhd}\, \mathbf{k}_{bkhd} + \mathbf{bias}_{bhqk}, \qquad
 # \mathbf{a}_{bhqk} = \frac{\exp \mathbf{s}_{bhqk}}{\sum_{j} \exp \mathbf{s}_{bhqj}}, \qquad
 # \mathbf{o}_{bqhe} = \sum_k \mathbf{a}_{bhqk}\, \mathbf{v}_{bkhe}$$
 #
-# Arrays are bold and upright, indices light and slanted, so $\mathbf{q}$ is the array of queries and $q$ one query. The root is
-# of the number of features of a head: H writes it D^head, this library d, like the letter of its axis.
+# Arrays are bold and upright, indices light and slanted, so $\mathbf{q}$ is the array of queries and $q$ one query. D is the
+# number of features of a query or key: H writes it D^head, the code d, like the letter of its axis.
 # One letter, one axis, everywhere: `b` batch, `q` query, `k` key, `h` head, `d` query/key feature, `e` value
 # feature. Sizes below are all different, so that no swapped axis can hide. The drawing shows one query of one head.
 

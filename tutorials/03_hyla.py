@@ -287,8 +287,8 @@ for name, other in (("hyla", "hyla_no_nonlinearity"), ("hyla", "hyla_no_rms_head
 #
 # **On fuzzy logic**, the task of that section, it has none. HYLA has 81.13 ± 7.77, without RMSHead 81.27 ±
 # 7.88, without the nonlinearity 84.54 ± 5.32, without either 79.42 ± 7.43: four numbers within a fraction of
-# one standard error. What goes with the rise from 59.89 (2.2 to 3.3 standard errors, three seeds) is what all four have in
-# common and neither component is: **the code is used twice**. Section 6 tests that. Appendix A.1 is more careful than section 3.1 ("the full HYLA model generally
+# one standard error. What goes with the rise from 59.89 (2.2 to 3.3 standard errors, three seeds) is neither of the two
+# components but what all four have in common: **the code is used twice**. Section 6 tests that. Appendix A.1 is more careful than section 3.1 ("the full HYLA model generally
 # performs best"). With three seeds, and a best of a grid in each row, the table cannot say more.
 #
 # ## 6. The claim that stands: the code used twice

@@ -213,7 +213,7 @@ ax.grid(alpha=0.3)
 ax.legend(loc="lower left", frameon=False)
 
 # %% [markdown]
-# The ratio of the two grows from ten at K = 4 to hundreds at K = 16 (the last columns printed above); at M = 4, K = 8,
+# The ratio of the two grows from ten at K = 4 to hundreds at K = 16 (the lines `text / code` printed above); at M = 4, K = 8,
 # where H's experiments are, it is about a hundred, and a quarter of all instances has more than one answer:
 
 # %%
@@ -291,7 +291,7 @@ for split in "train", "held_out":
     assert 0.25 < free["last row"]["panel_accuracy"] < 0.4 < top.expected
 
 # %% [markdown]
-# On this split (seed 0; by the last row alone others have 0.29 to 0.43) a model that has clearly more than a third of the
+# On this split (seed 0; on other splits the last row alone gives 0.29 to 0.43) a model that has clearly more than a third of the
 # held-out panels right has inferred rules from the first two rows.
 #
 # ## 6. Change this

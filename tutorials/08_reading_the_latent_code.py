@@ -327,5 +327,5 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # * H trains four variables for 50,000 steps with attention dropout; here three variables, 1,300 steps, none.
 # * Figures 2B and 5F show no scores of shuffled labels or of the answer alone. With few functions chance is far
 #   from 0, and differs by label.
-# * H names T5-style positions, not where they enter, and no final LayerNorm; the code has both; the layer computed by hand above
-#   has the biases.
+# * H names T5-style positions, not where they enter, and no final LayerNorm; the code has both; the layer computed by
+#   hand above has the bias of the position.
