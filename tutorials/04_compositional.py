@@ -497,4 +497,4 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * The weights of the answer's sum were drawn once, says the text; the code has the list. Here: that list.
 # * The key map sits in the selector here; its bias, which softmax over retrievals cannot see, is a parameter with
 #   gradient 0, so that parameters count as in C's Table 6.
-# * C trains 100,000 steps of 256 sets at 0.0001; this tutorial's figures are no reproduction.
+# * C's code trains 100,000 steps of 256 sets at 0.0001; this tutorial's figures are no reproduction.
