@@ -4,8 +4,8 @@
 
 After level l a position has seen the last C^(l+1) tokens (of K sub-layers: 1 + K (C^(l+1) - 1)), so L levels see all of
 them, and any length is read with the same weights.  Source: R, section 3, and the authors' code.
-Two forms of one function.  Dense: every position, at every level.  Tree: the last position only; what it needs of
-level l stands C^l apart, so each level computes, undilated, every C-th position of what it reads, and all levels
+Two forms of one function.  Dense: every position, at every level.  Tree: the last position only; what level l then
+reads stands C^l apart, so each level computes, undilated, every C-th position of what it reads, and all levels
 together read T C / (C - 1) tokens and compute T / (C - 1), instead of T L (K = 1).  The code trains the tree.
 Differs: the code's tree puts copies of `pad` before the tokens and lets K > 1 sub-layers change them; here a pad is
 one vector for good, as at K = 1, so that both forms agree for every K.  Each of K sub-layers has its own pad (the
