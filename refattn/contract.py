@@ -159,7 +159,7 @@ def laid_out_like(x, a):
     """
     axes = sorted(range(x.ndim), key=a.strides[a.ndim - x.ndim:].__getitem__, reverse=True)
     back = sorted(range(x.ndim), key=axes.__getitem__)
-    xp, x = array_module(x, a), x.transpose(axes)
+    xp, x = array_module(x), x.transpose(axes)              # not a's: a device would be handed x without a word
     if x.size < STRIPED or x.flags.c_contiguous or type(x) is not np.ndarray:
         return xp.asarray(x, order="C").transpose(back)
     y = np.empty(x.shape, dtype=x.dtype)

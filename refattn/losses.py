@@ -4,9 +4,9 @@ The value is a 0-d array on the device of its arguments, in NumPy a scalar: noth
 the dtype of the first argument, whatever that of targets and weights.  In float16 `mse`, `mean_absolute_error` and
 `cross_entropy` cannot be had where the sum of the terms, their number, or that of the weights is beyond 65,504.
 Classes are integers, or booleans.
-TypeError: a first argument of another dtype than floating point.  ValueError: shapes other than those named; classes of
-another dtype; a mean of no terms; in host memory also classes out of range and weights that sum to 0.  A device is not
-waited for: there the last gives NaN.
+TypeError: a first argument of another dtype than floating point; targets or weights on another device than it.
+ValueError: shapes other than those named; classes of another dtype; a mean of no terms; in host memory also classes out
+of range and weights that sum to 0.  A device is not waited for: there the last gives NaN.
 """
 
 from math import prod
@@ -28,9 +28,12 @@ def terms(shape, weight=None):
     return found
 
 
-def check_classes(target, shape, classes: int) -> None:
-    """Nothing, or a ValueError for targets of another shape, that are no integers or, unless on a device, too large."""
-    fitted(target, "target", shape)
+def check_classes(target, shape, classes: int, xp) -> None:
+    """Nothing, or a ValueError for targets of another shape, that are no integers or, unless on a device, too large.
+
+    TypeError for what is no array of the module.
+    """
+    fitted(target, "target", shape, xp=xp)
     if target.dtype.kind not in "iub":
         raise ValueError(f"target has dtype {target.dtype}; allowed: integers, 0 to {classes - 1}")
     check_numbers("target", target, classes)
@@ -38,15 +41,15 @@ def check_classes(target, shape, classes: int) -> None:
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
-    check_alike(y=y)
-    error, n = y - fitted(target, "target", y.shape, y.dtype), terms(y.shape)
+    xp = check_alike(y=y)
+    error, n = y - fitted(target, "target", y.shape, y.dtype, xp), terms(y.shape)
     return (error * error).sum() / n, error * (2 / n)
 
 
 def mean_absolute_error(y, target):
     """L = mean |y - target|.  Returns L, dy; dy = 0 where they are equal."""
     xp = check_alike(y=y)
-    error, n = y - fitted(target, "target", y.shape, y.dtype), terms(y.shape)
+    error, n = y - fitted(target, "target", y.shape, y.dtype, xp), terms(y.shape)
     sign = xp.sign(error.real).astype(y.dtype)
     return (error * sign).sum() / n, sign * (1 / n)
 
@@ -61,9 +64,9 @@ def sigmoid_mse(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
-    check_alike(logits=logits)
-    p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype)
-    error = p - fitted(target, "target", logits.shape, logits.dtype)
+    xp = check_alike(logits=logits)
+    p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype, xp)
+    error = p - fitted(target, "target", logits.shape, logits.dtype, xp)
     share = 1 / terms(p.shape) if weight is None else weight[..., None] / (terms(p.shape, weight) * p.shape[-1])
     return (error * error * share).sum(), 2 * (error * (p * (1 - p))) * share
 
@@ -77,8 +80,8 @@ def log_loss(logits, target):
     target  : ...          (integers in 0 .. v - 1)
     returns : ...
     """
-    check_classes(target, logits.shape[:-1], logits.shape[-1])
     xp = check_alike(logits=logits)
+    check_classes(target, logits.shape[:-1], logits.shape[-1], xp)
     shifted = logits - logits.max(axis=-1, keepdims=True)
     found = xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
     return xp.log(xp.exp(shifted).sum(axis=-1)) - found
@@ -94,8 +97,9 @@ def cross_entropy(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ... v
     """
-    check_classes(target, logits.shape[:-1], logits.shape[-1])
-    xp, weight = check_alike(logits=logits), fitted(weight, "weight", target.shape, logits.dtype)
+    xp = check_alike(logits=logits)
+    check_classes(target, logits.shape[:-1], logits.shape[-1], xp)
+    weight = fitted(weight, "weight", target.shape, logits.dtype, xp)
     hit = target[..., None] == xp.arange(logits.shape[-1], dtype=np.int64)      # the targets' dtype may be too short
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)
@@ -120,8 +124,8 @@ def binary_cross_entropy(logits, target, weight=None):
     weight  : ...          (1 everywhere when None; its sum must not be 0)
     returns : a 0-d array, and ...
     """
-    xp, target = check_alike(logits=logits), fitted(target, "target", logits.shape, logits.dtype)
-    weight = fitted(weight, "weight", logits.shape, logits.dtype)
+    xp, like = check_alike(logits=logits), (logits.shape, logits.dtype)
+    target, weight = fitted(target, "target", *like, xp), fitted(weight, "weight", *like, xp)
     up = logits * (logits.real > 0)
     loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
     share = 1 / terms(logits.shape) if weight is None else weight * (1 / terms(logits.shape, weight))

@@ -148,8 +148,8 @@ def embedding(table, index):
 
     Raises ValueError for numbers that are no row, in host memory.
     """
-    if array_module(index) is not array_module(table) or index.dtype.kind not in "iu":
-        raise TypeError(f"index is {index.dtype} of {array_module(index).__name__}; allowed: integers beside the table")
+    if array_module(index) is not (xp := array_module(table)) or index.dtype.kind not in "iu":
+        raise TypeError(f"index is {index.dtype} of {array_module(index).__name__}; allowed: integers of {xp.__name__}")
     check_numbers("index", index, len(table))
     return table[index]
 

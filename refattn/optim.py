@@ -32,8 +32,9 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes (the mask may have its own) and of float16, in which epsilon is 0,
-    ValueError for one of another shape, a step below 1, a negative rate, decay or epsilon, a beta outside [0, 1).
+    Raises TypeError for arrays of several dtypes (the mask may have its own), of several devices, and of float16, in
+    which epsilon is 0, ValueError for one of another shape, a step below 1, a negative rate, decay or epsilon, a beta
+    outside [0, 1).
     """
     check_integer("step", step)
     for name, value in ("rate", rate), ("decay", decay), ("epsilon", epsilon):              # before anything is changed
@@ -45,7 +46,7 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     if flat.dtype.itemsize < 4:
         raise TypeError(f"flat has dtype {flat.dtype}; allowed: float32, float64")
     for name, x in ("grads", grads), ("mask", mask), ("first", first), ("second", second):
-        fitted(x, name, flat.shape)
+        fitted(x, name, flat.shape, xp=xp)
     first *= beta1
     first += (1 - beta1) * grads
     update = grads * grads

@@ -56,13 +56,16 @@ def check_alike(**arrays) -> ModuleType:
     return array_module(first[1]) if first else np
 
 
-def fitted(x, name: str, shape, dtype=None):
+def fitted(x, name: str, shape, dtype=None, xp: ModuleType | None = None):
     """x in the dtype; None as it is.
 
-    Raises ValueError for another shape, which would be stretched without a word, TypeError for what is no array.
+    Raises ValueError for another shape, which would be stretched without a word, TypeError for what is no array, or is
+    one of another module than `xp` where that is given.
     """
     if x is not None and not hasattr(x, "shape"):
         raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
+    if x is not None and xp is not None and array_module(x) is not xp:
+        raise TypeError(f"{name} is an array of {array_module(x).__name__}; allowed: one of {xp.__name__}")
     if x is not None and x.shape != shape:
         raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
     return x if x is None or dtype is None else x.astype(dtype, copy=False)
@@ -111,13 +114,11 @@ def device(name: str) -> ModuleType:
 def erf(x):
     """erf(x) elementwise, exact to rounding: CuPy's, SciPy's when it is installed, else `math.erf` entry by entry."""
     name = array_module(x).__name__
-    if name != "numpy":
-        return importlib.import_module("cupyx.scipy.special" if name == "cupy" else name).erf(x)
     try:
-        from scipy.special import erf as vectorised
+        found = importlib.import_module({"numpy": "scipy.special", "cupy": "cupyx.scipy.special"}.get(name, name)).erf
     except ImportError:
-        vectorised = np.vectorize(math.erf, otypes=[x.dtype])
-    return vectorised(x.astype(x.dtype if x.dtype.char in "fdFD" else "d", copy=False)).astype(x.dtype, copy=False)
+        found = np.vectorize(math.erf, otypes=[x.dtype])
+    return found(x.astype(x.dtype if x.dtype.char in "fdFD" else "d", copy=False)).astype(x.dtype, copy=False)
 
 
 def physical_memory() -> float:

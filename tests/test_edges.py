@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from refattn import losses, ops, params, xp
+from refattn import losses, ops, optim, params, xp
 from refattn.attention import VARIANTS, Variant, masks
 from refattn.attention.ablations import Knobs, ablation, ablation_backward
 from refattn.attention.as_hypernetwork import eq_2, eq_3
@@ -117,9 +117,9 @@ def test_two_classes_may_be_false_and_true():
 
 @pytest.mark.parametrize("index", [np.array([True, False]), np.array([1.0]), strict_cupy.asarray(np.array([1]))])
 def test_ids_are_integers_on_the_device_of_the_table(index):
-    with pytest.raises(TypeError, match=r"index is \w+ of [\w.]+; allowed: integers beside the table"):
+    with pytest.raises(TypeError, match=r"index is \w+ of [\w.]+; allowed: integers of numpy"):
         ops.embedding(np.ones((2, 3)), index)
-    with pytest.raises(TypeError, match="index is int64 of numpy; allowed: integers beside the table"):
+    with pytest.raises(TypeError, match="index is int64 of numpy; allowed: integers of tests.strict_cupy"):
         ops.embedding(strict_cupy.asarray(np.ones((2, 3))), np.array([1]))
 
 
@@ -1065,3 +1065,67 @@ def test_lengths_of_paddings_are_an_array_of_integers(lengths, found):
     with pytest.raises(ValueError, match=f"lengths is {found}.*; allowed: integers .b,."):
         masks.padding(lengths, 3)
     assert masks.padding(np.array([1, 2], np.uint8), 3)[:, 0, 0].tolist() == [[True, False, False], [True, True, False]]
+
+
+@pytest.mark.parametrize("operation", [lambda x, given: ops.scores(x, x, given), ops.drop,
+                                       lambda x, given: ops.dropped_to_zero(x, given > 0)])
+def test_what_lies_in_host_memory_is_not_copied_to_a_device_without_a_word(operation):
+    """Bias, dropout and keep were, in every call."""
+    x = np.ones((2, 3, 3, 3), np.float32)
+    with strict_cupy.count() as counted, pytest.raises(TypeError, match="Unsupported type"):
+        operation(strict_cupy.asarray(x), x)
+    assert counted.h2d == 1                                     # x itself
+
+
+LOSSES = {"mse": ((2, 3), (2, 3)), "mean_absolute_error": ((2, 3), (2, 3)), "binary_cross_entropy": ((2, 3), (2, 3)),
+          "sigmoid_mse": ((2, 3), (2, 3)), "cross_entropy": ((2, 3), (2,)), "log_loss": ((2, 3), (2,))}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("here, there", [(np, strict_cupy), (strict_cupy, np)], ids=["host", "device"])
+def test_targets_and_weights_are_on_the_device_of_y(loss, here, there):
+    """The array module's own error named neither of them."""
+    kind = int if LOSSES[loss][1:] == ((2,),) else float
+    y, target = here.asarray(np.ones(LOSSES[loss][0])), np.ones(LOSSES[loss][1], kind)
+    allowed = f"an array of {there.__name__}; allowed: one of {here.__name__}"
+    with pytest.raises(TypeError, match=f"target is {allowed}"):
+        getattr(losses, loss)(y, there.asarray(target))
+    if loss in ("sigmoid_mse", "cross_entropy", "binary_cross_entropy"):
+        weight = there.asarray(np.ones((2, 3) if loss == "binary_cross_entropy" else (2,)))
+        with pytest.raises(TypeError, match=f"weight is {allowed}"):
+            getattr(losses, loss)(y, here.asarray(target), weight)
+
+
+def test_next_tokens_are_on_the_device_of_their_vectors():
+    h, table = (strict_cupy.asarray(np.ones(shape)) for shape in ((2, 3, 4), (5, 4)))
+    with pytest.raises(TypeError, match="target is an array of numpy; allowed: one of tests.strict_cupy"):
+        next_token(h, table, np.ones((2, 3), int))
+
+
+def test_a_step_with_a_mask_in_host_memory_changes_nothing():
+    """It raised after both moments had been changed."""
+    flat, gradient = (strict_cupy.asarray(np.ones(3)) for _ in range(2))
+    state = optim.moments(flat)
+    with pytest.raises(TypeError, match="mask is an array of numpy; allowed: one of tests.strict_cupy"):
+        optim.adamw_step(flat, gradient, state, step=1, rate=0.1, decay=0.1, mask=np.ones(3))
+    assert xp.to_host(flat).tolist() == [1, 1, 1] and not any(xp.to_host(x).any() for x in state)
+
+
+@pytest.mark.parametrize("position", [ALiBi(2), TransformerXL(6, 2, 3)])
+def test_a_bias_beside_that_of_a_position_layer_is_on_the_device_of_x(position):
+    layer = MultiHead(6, 2, 3, position=position)
+    _, p = params.allocate(layer.parameters(), xp=strict_cupy)
+    with pytest.raises(TypeError, match="x is an array of tests.strict_cupy but bias of numpy; allowed: all"):
+        layer.forward(p, strict_cupy.zeros((1, 4, 6), np.float32), bias=np.zeros((4, 4), np.float32))
+    _, p = params.allocate(layer.parameters())
+    with pytest.raises(TypeError, match="bias is a list; allowed: an array of NumPy or CuPy"):
+        layer.forward(p, np.zeros((1, 4, 6), np.float32), bias=[[0.0] * 4] * 4)
+
+
+def test_the_exact_gelu_of_half_precision_stays_so_on_a_device():
+    """CuPy's erf of float16 is float64."""
+    x = np.linspace(-3, 3, 7).astype(np.float16)
+    for f, given in (ops.gelu_exact, (x,)), (ops.gelu_exact_backward, (x, x)):
+        there = f(*map(strict_cupy.asarray, given))
+        assert there.dtype == np.float16
+        np.testing.assert_array_equal(xp.to_host(there), f(*given))

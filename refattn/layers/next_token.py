@@ -55,13 +55,12 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
 
     Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for rows
     below 1, h or a target of another shape and, in host memory, a target outside 0 .. v - 1 (a device is not waited
-    for), TypeError for h and table of several dtypes or array modules.
+    for), TypeError for h and table of several dtypes, and for arrays of several modules.
     """
     xp, (v, n) = check_alike(h=h, table=table), (table.shape[0], target.size)
     fitted(h, "h", (*h.shape[:-1], table.shape[1]))
-    check_classes(target, h.shape[:-1], len(table))
-    rows = max(128, (1 << 21) // v) if rows is None else rows
-    check_integer("rows", rows)
+    check_classes(target, h.shape[:-1], len(table), xp)
+    rows = check_integer("rows", max(128, (1 << 21) // v) if rows is None else rows)
     saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
                   xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool), scale, rows)
     y = xp.empty(target.shape, dtype=h.dtype)

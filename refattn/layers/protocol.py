@@ -67,7 +67,7 @@ def check_tokens(width, read=None, p=None, pairs=(), **inputs) -> None:
     Raises TypeError for what is no array of floats, inputs of several dtypes or array modules, a `p` without names.
     """
     check_views(p)
-    check_alike(**inputs)
+    check_alike(**inputs, bias=next(iter(pairs), None))         # which a position layer may add to
     check_read(read)
     for name, x in inputs.items():
         if x is not None and (x.ndim != 3 or x.shape[-1] != width):
