@@ -505,6 +505,14 @@ def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
         assert "\n" not in str(error.value)
 
 
+def test_an_error_is_told_with_the_kernels_own_line():
+    """Errors that CuPy raises come from its compiled files, whose lines say nothing of the kernel's."""
+    namespace = {}
+    exec(compile("def exp(x): raise TypeError('Unsupported type')", "cupy/_core/_kernel.pyx", "exec"), namespace)
+    with pytest.raises(ValueError, match=f"Unsupported type, {re.escape(__file__)}:[0-9]+; it is called as theirs"):
+        check.compare(lambda q, k, v: namespace["exp"](q), "softmax")
+
+
 def test_bfloat16_is_rounded_to_nearest_even():
     x = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.14159, 0.0])
     assert plain_formulas.rounded(x, "bfloat16").tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, -3.140625, 0.0]

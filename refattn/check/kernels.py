@@ -232,14 +232,14 @@ class Call:
         try:
             results = self.theirs(*arrays, **options)
         except (Exception, SystemExit) as e:
-            at = [x for x in extract_tb(e.__traceback__)[1:] if "-packages" not in x.filename]
+            at = [f", {x.filename}:{x.lineno}" for x in extract_tb(e.__traceback__)[1:]
+                  if "-packages" not in x.filename and not x.filename.endswith(".pyx")]       # CuPy's own lines
             told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
-            where = f", {at[-1].filename}:{at[-1].lineno}" if at else ""
             order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
             alone = "do" in inputs and "do" not in options and not self.takes([], arrays)
             less = ", without do, which it does not take" * alone
-            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}; it is called as "
-                             f"theirs({told}){less}{order}") from e
+            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{''.join(at[-1:])}; it is "
+                             f"called as theirs({told}){less}{order}") from e
         for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
             if not np.array_equal(x, y):
                 raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
