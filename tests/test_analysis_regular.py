@@ -61,6 +61,16 @@ def test_500_tokens_make_the_501_vectors_of_figure_3():
     assert np.bincount(found.level).tolist() == [250, 125, 63, 32, 16, 8, 4, 2, 1]
 
 
+def test_words_and_answers_may_be_on_a_device():
+    machine = compiled(LANGUAGES["parity"].automaton, xp=strict_cupy)
+    tokens = strict_cupy.asarray(np.random.default_rng(0).integers(2, size=9))
+    assert len(regular.layer_outputs(machine.model, machine.parameters, machine.automaton, tokens).maps) == 2
+
+    def answer(words):
+        return machine.model.forward(machine.parameters, strict_cupy.asarray(words))[0][:, -1].argmax(axis=-1)
+    assert regular.probability_shift(answer, [5, 8], ones=(0.5,), words=16) == {0.5: 1}
+
+
 def test_the_last_vector_is_what_the_read_out_sees():
     for norm, thickness in ("post", 1), ("post", 3), ("none", 2):
         model, p = some_model(norm, thickness)

@@ -121,8 +121,9 @@ def test_a_planted_error_is_found_at_its_lengths():
 def test_weights_work_on_another_array_module():
     machine = compiled(LANGUAGES["d2"].automaton, xp=strict_cupy, norm="pre", activation="gelu")
     tokens = np.random.default_rng(0).integers(2, size=(2, 17))
-    found = errors(machine, tokens)
-    assert found.elsewhere == 0 and type(machine.flat) is not np.ndarray
+    for words in tokens, strict_cupy.asarray(tokens):
+        found = errors(machine, words)
+        assert found.elsewhere == 0 and type(machine.flat) is not np.ndarray
 
 
 def test_no_offset_bias_is_zero_which_the_released_code_takes_for_a_mask():

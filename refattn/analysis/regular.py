@@ -74,7 +74,7 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
             position = position[read]
             vectors.append(to_host(h)[0])
             places.append(position)
-    windows = window_maps(automaton, np.asarray(tokens), chunk)
+    windows = window_maps(automaton, to_host(tokens), chunk)
     seen = np.concatenate([w[at] for w, at in zip(windows, places, strict=True)])
     maps, element = np.unique(seen, axis=0, return_inverse=True)
     level = np.repeat(np.arange(len(places)), [len(at) for at in places])
@@ -168,7 +168,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
         right = []
         for length in lengths:
             tokens, target = task.sample(rng, words, length)
-            right.append(float((fitted(np.asarray(answer(tokens)), "answer", target.shape) == target).mean()))
+            right.append(float((fitted(np.asarray(to_host(answer(tokens))), "answer", target.shape) == target).mean()))
         found[probability] = sum(right) / check_integer("number of lengths", len(right))
     return found
 

@@ -112,7 +112,7 @@ def errors(machine, words, progress=None) -> Errors:
     elsewhere, margin, answers, done = 0, np.inf, 0, 0      # `done`: the longest of the pass before
     for at, (number, length) in enumerate(passes(machine, longest)):
         tokens = words[at] if isinstance(words, list) else words[:, :length]
-        states = automaton.run(tokens)
+        states = automaton.run(to_host(tokens))
         truth = automaton.output[states][..., None]
         y = to_host(logits(machine, tokens, number, progress))
         right = np.take_along_axis(y, truth, axis=-1)[..., 0]
