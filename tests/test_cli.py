@@ -296,6 +296,17 @@ def test_a_device_that_is_not_there(capsys, monkeypatch, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_what_was_stopped_on_a_gpu_goes_on_there(capsys, monkeypatch, tmp_path):
+    """The command that was given went on with the processor."""
+    for module, name in (xp, "device"), (refattn.train, "find_device"):
+        monkeypatch.setattr(module, name, lambda name: strict_cupy)
+    flags = ["train", "--attention", "softmax", *FLAGS, "--max-seconds", "0.001", "--out", str(tmp_path)]
+    for device in "cpu", "gpu":
+        assert cli.main([*flags[:-1], str(tmp_path / device), "--device", device]) == 0
+        on = capsys.readouterr().err.splitlines()[-1].partition("go on with: ")[2]
+        assert on == f"refattn train --resume {tmp_path / device}" + " --device gpu" * (device == "gpu")
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_directory_that_may_not_be_written(capsys, tmp_path):
     tmp_path.chmod(0o555)

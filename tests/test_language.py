@@ -99,9 +99,11 @@ def test_text_is_the_same_for_the_same_seed_and_greedy_is_the_greatest(attention
         ids.append(token)
     before = likeliest[:likeliest.index(likeliest[-1])]
     assert list(written(model, p, x[0, :4], 5, temperature=0, stop=likeliest[-1:])) == before
-    for prompt in [1, 1.5], [-1], ["a"]:
-        with pytest.raises(ValueError, match="a token of the prompt is .*; allowed: whole numbers of at least 0"):
-            written(model, p, prompt, 2)
+    there = params.view(strict_cupy.asarray(np.zeros(params.count(model.parameters()))), model.parameters())
+    for views in p, there:                              # where an index beyond the table would count from its start
+        for prompt in [1, 1.5], [-1], ["a"], [1, len(p.embed.table)]:
+            with pytest.raises(ValueError, match="a token of the prompt is .*; allowed: whole numbers from 0 to "):
+                written(model, views, prompt, 2)
 
 
 def test_words_come_with_spaces_and_lines(tmp_path):

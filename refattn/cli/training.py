@@ -111,7 +111,7 @@ def train(argv, group=None) -> int:
     options |= {"workers": group} if group else {}
     out = new(out) if isinstance(out, str) else out
     writable(out, "--resume" if resume else "--out")
-    on = f"refattn train --resume {shlex.quote(str(out))}"
+    on = f"refattn train --resume {shlex.quote(str(out))}" + " --device gpu" * (device == "gpu")
     try:
         outcomes = compare.compare(recipes, out, resume=resume, **options)
     except KeyboardInterrupt as error:

@@ -46,7 +46,7 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
     if not len(prompt):
         raise ValueError("the prompt is empty; allowed: at least one token")
     check_number("temperature", temperature)
-    prompt = [check_integer("a token of the prompt", token, 0) for token in to_host(prompt)]
+    prompt = [check_integer("a token of the prompt", x, 0, len(p.embed.table) - 1) for x in to_host(prompt)]
     return _written(model, p, prompt, tokens, temperature, top_k, seed, stop)
 
 
