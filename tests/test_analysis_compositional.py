@@ -35,6 +35,8 @@ def test_weights_are_those_of_the_layer():
 def test_the_papers_terms_are_ours_under_its_assumptions(s, r):
     """One width w for all parts: (3h, 2h) and (2s + r, s (1 + r)) exactly; what the selector adds falls as 1 / N."""
     w, m = 16, 64
+    with pytest.raises(ValueError, match="width is 0; allowed: whole numbers of at least 1"):
+        complexity.in_units(MultiHead(m, s, w), 0, 50)
     heads = complexity.in_units(MultiHead(m, s, w), w, 50)
     assert complexity.leading_terms(heads=s) == (heads["parameters"], heads["work"])
     assert heads["selector_parameters"] == heads["selector_work"] == 0

@@ -171,6 +171,9 @@ def test_unknown_symbols_are_refused():
     (lambda: compose([0, 2], [0, 1]), "first has shape (2,) and states from 0 to 2"),
     (lambda: compose([0, 1], [0, 1, 2]), "first has shape (2,) and states from 0 to 1; allowed: 1 axes as of then, 3"),
     (lambda: from_table(PARITY).word_map([[1, 0]]), "allowed: 2 axes as of then, 2 states from 0 to 1"),
+    (lambda: compose([0, 1], [1.5, 0]), "then has shape (2,) and states from 0.0 to 1.5; allowed: 1 axes as"),
+    (lambda: compose([True, False], [1, 0]), "first has shape (2,) and states from False to True"),
+    (lambda: compose(np.zeros((3, 2), int), np.zeros((2, 2), int)), "arg 1 with shape (3, 2)"),
     (lambda: reached(from_table(PARITY), -1), "longest is -1; allowed: whole numbers of at least 0"),
     (lambda: words(from_table(PARITY), np.random.default_rng(0), 2, [(3, 2)]), "longest is 2; allowed: whole"),
 ])

@@ -71,6 +71,17 @@ def test_the_shards_sum_up_to_the_batch(name):
             assert np.abs(sum_of_shards - gradient).max() < 1e-4 * np.abs(gradient).max()
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_batch_that_weighs_nothing_is_refused_by_any_number_of_shards(shards):
+    """Several took it for a gradient of 0."""
+    chosen = made("text", shards=shards)
+    batch = chosen.draw(0)
+    model = chosen.build()
+    whole = Shards(chosen, model, State(chosen, model.parameters(), np).flat, groups.Alone())
+    with pytest.raises(ValueError, match="has no terms; allowed|weights that sum to 0; allowed"):
+        whole.gradient(0, batch._replace(weight=np.zeros_like(batch.weight)))
+
+
 def test_dropout_is_sliced_by_samples():
     drawn = {"a": [np.arange(12).reshape(6, 2), None], "b": (np.zeros((1, 3)),), "c": {"d": np.arange(3)}}
     found = dropouts_of(drawn, slice(1, 3), 3)

@@ -62,11 +62,13 @@ def in_units(layer, width: int, tokens: int) -> dict[str, float]:
     parameters : weights of queries, keys and values by m width         work : N^2 lines by b N^2 width
     selector_parameters, selector_work : the same units, what the selector adds; both 0 for multi-head attention
 
+    Raises ValueError as `lines` does, and for a width that is not whole or below 1.
+
     >>> in_units(MultiHead(64, 4, 16), 16, 100)["work"]
     8.0
     """
     weights, work = maps(layer), lines(layer, 1, tokens)
-    unit = layer.width * width
+    unit = layer.width * check_integer("width", width)
     return {"parameters": sum(weights[name] for name in ("wq", "wk", "wv")) / unit,
             "selector_parameters": sum(weights.get(name, 0) for name in ("ws", "wr")) / unit,
             "work": sum(work[name] for name in QUADRATIC) / (tokens**2 * width),

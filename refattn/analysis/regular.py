@@ -178,7 +178,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
 def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad") -> int:
     """Pairs of query and key of all levels, every position computed: T C K L, or fewer where a mask leaves some out.
 
-    Raises ValueError for numbers that are not whole, a chunk below 2 and a thickness below 1.
+    Raises ValueError for numbers that are not whole, a length below 0, a chunk below 2 and a thickness below 1.
 
     >>> pairs(512, 128, 6), pairs(512, 128, 6, "mask")
     (786432, 352128)
@@ -194,7 +194,8 @@ def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad"
 def crossing(length: int, chunk: int, whole_levels: bool = True) -> float:
     """RegularGPT has fewer pairs than L layers of T^2 where K is below this number times L.
 
-    Raises ValueError for a chunk below 2 and, unless levels are whole, a length below 2.
+    One token still takes one level of `chunk` pairs: of length 1 it is 1 / chunk.  Raises ValueError for numbers that
+    are not whole, a chunk below 2, a length below 0 and, unless levels are whole, below 2.
 
     >>> crossing(512, 128), round(crossing(512, 128, whole_levels=False), 2)
     (2.0, 3.11)

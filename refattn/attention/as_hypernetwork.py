@@ -13,6 +13,7 @@ Costs O(T^2 m^2) memory: to be looked at, not to be trained.
 from typing import Any, NamedTuple
 
 from .. import ops
+from ..checks import check_integer
 from ..contract import agree, contract
 
 __all__ = ["Generated", "eq_2", "eq_3", "generate", "generate_backward", "nonlinear_value_network",
@@ -28,9 +29,9 @@ def eq_2(code, x, wv, wo):
 
 
 def eq_3(code, x, wv, wo):
-    """y[b, q, m]: every head mapped out by itself, then the sum over heads."""
-    agree(code=(code, "bhqk"), x=(x, "bki"), wv=(wv, "ihe"), wo=(wo, "hem"))
-    return sum(contract("bqk,bke->bqe", code[:, h], x @ wv[:, h]) @ wo[h] for h in range(wo.shape[0]))
+    """y[b, q, m]: every head mapped out by itself, then the sum over heads.  Raises ValueError where there is none."""
+    heads = check_integer("heads", agree(code=(code, "bhqk"), x=(x, "bki"), wv=(wv, "ihe"), wo=(wo, "hem"))["h"])
+    return sum(contract("bqk,bke->bqe", code[:, h], x @ wv[:, h]) @ wo[h] for h in range(heads))
 
 
 class Generated(NamedTuple):

@@ -127,8 +127,10 @@ class Automaton:
     def encode(self, text: str):
         """(t) tokens from the symbols' names: character by character, or word by word where a name is longer.
 
-        Raises ValueError for an unknown symbol.
+        Raises ValueError for an unknown symbol, TypeError for what is no text.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"text is a {type(text).__name__}; allowed: a str")
         names = {name: token for token, name in enumerate(self.symbols)}
         parts = text.split() if max(map(len, names)) > 1 else "".join(text.split())
         for part in parts:
@@ -187,16 +189,18 @@ def compose(first, then):
     >>> compose([1, 1], [1, 0])
     array([0, 0])
 
-    Raises ValueError for a state that is none of the n, and for maps of several numbers of axes or states.
+    Raises ValueError for what is no integer, a state that is none of the n, and maps of several numbers of axes or
+    states, or that do not broadcast.
     """
     first, then = _array("first", first), _array("then", then)
     n = then.shape[-1]
     for name, states in ("first", first), ("then", then):
         least, most = states.min(initial=0), states.max(initial=0)
-        if states.ndim != then.ndim or states.shape[-1] != n or not 0 <= least <= most < n:
+        whole = states.dtype.kind in "iu" and 0 <= least <= most < n
+        if not whole or states.ndim != then.ndim or states.shape[-1] != n:
             raise ValueError(f"{name} has shape {states.shape} and states from {least} to {most}; allowed: {then.ndim} "
-                             f"axes as of then, {n} states from 0 to {n - 1}")
-    return np.take_along_axis(then, first, axis=-1)
+                             f"axes as of then, {n} states from 0 to {n - 1}, integers")
+    return np.take_along_axis(*np.broadcast_arrays(then, first), axis=-1)
 
 
 def _reached(transition, start):

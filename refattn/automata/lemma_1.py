@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..xp import array_module, check_alike, fitted
+from ..xp import array_module, check_alike
 
 __all__ = ["chain", "lemma_1", "lemma_1_backward", "weights"]
 
@@ -85,14 +85,14 @@ def chain(matrices) -> list:
 
     Exact for matrices with one 1 in each row, whose products are such matrices again.  Not for 0/1 matrices in
     general: an entry of a first product may be 2, and relu(2 + 2 - 1) is 3.  Raises TypeError for what is no array of
-    floats, ValueError for matrices that are not square.
+    floats, ValueError for matrices that are not square, one among them, and for a single matrix without the axis t.
     """
-    check_alike(matrices=matrices)
-    fitted(matrices, "matrices", (*matrices.shape[:-1], *matrices.shape[-2:-1]))
+    xp = check_alike(matrices=matrices)
+    if matrices.ndim < 3 or matrices.shape[-1] != matrices.shape[-2]:
+        raise ValueError(f"matrices has shape {matrices.shape}; allowed: (..., t, n, n)")
     levels = [matrices]
     while (t := levels[-1].shape[-3]) > 1:
         here = levels[-1]
         product, _ = lemma_1(here[..., t % 2:-1:2, :, :], here[..., t % 2 + 1::2, :, :])
-        xp = array_module(product)
         levels.append(xp.concatenate([here[..., :1, :, :], product], axis=-3) if t % 2 else product)
     return levels

@@ -9,6 +9,7 @@ others' 1.
 Units: nats for each token, so that bits are y / ln 2 and the perplexity exp of their mean.
 """
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,11 +56,11 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
 
     Unless `rows` is given, a tile has about two million scores, and 128 tokens at least.  Raises ValueError for rows
     below 1, h or a target of another shape and, in host memory, a target outside 0 .. v - 1 (a device is not waited
-    for), TypeError for h and table of several dtypes, and for arrays of several modules.
+    for), TypeError for what is no array, for h and table of several dtypes, and for arrays of several modules.
     """
-    xp, (v, n) = check_alike(h=h, table=table), (table.shape[0], target.size)
+    xp, (v, n) = check_alike(h=h, table=table), (table.shape[0], prod(h.shape[:-1]))
     fitted(h, "h", (*h.shape[:-1], table.shape[1]))
-    check_classes(target, h.shape[:-1], len(table), xp)
+    check_classes(target, h.shape[:-1], v, xp)
     rows = check_integer("rows", max(128, (1 << 21) // v) if rows is None else rows)
     saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
                   xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool), scale, rows)

@@ -14,9 +14,9 @@ REPLACED = "linear", "linear_backward", "linears", "linears_backward", "softmax"
 
 
 def rounded(x, precision: str):
-    """x in its own dtype, its values rounded to `precision` (to nearest, ties to even; bfloat16 from float32).
+    """x in its own dtype, its values rounded to `precision`, to nearest, ties to even.  Raises ValueError.
 
-    Raises ValueError.
+    To bfloat16 by way of float32: float64 is rounded twice, and 1 + 2^-8 + 2^-30, first made a tie, ends at 1.
     """
     if precision not in UNIT:
         raise ValueError(f"precision {precision!r} is unknown; allowed: {', '.join(UNIT)}")
