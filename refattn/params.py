@@ -38,7 +38,7 @@ class Parameter(NamedTuple):
 
 def check_views(p, name: str = "p") -> None:
     """Nothing, or a TypeError where the flat array stands in place of its named views."""
-    if hasattr(p, "dtype"):
+    if not isinstance(p, Views) and hasattr(p, "dtype"):        # views would say what they lack
         raise TypeError(f"{name} is an array of shape {p.shape}; allowed: the named views that params.allocate gives")
 
 
@@ -199,13 +199,8 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     for name, p in entries(parameters):
         check_choice(f"role of {name}", p.role, SCHEMES[scheme])
         found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
-        if isinstance(found, Init):
-            value = found.draw(rng, p)
-        elif callable(found):
-            value = found(rng, p)
-        else:
-            value = np.full(p.shape, float(found))
-        values.append(value.ravel())
+        draw = found.draw if isinstance(found, Init) else found
+        values.append((draw(rng, p) if callable(draw) else np.full(p.shape, float(draw))).ravel())
     check_alike(flat=flat)
     host = np.concatenate(values).astype(flat.dtype)
     fitted(flat, "flat", host.shape)

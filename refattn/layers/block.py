@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_choice, check_number
+from ..params import check_views
 from ..xp import fitted
 from .norm import LayerNorm
 from .positions import takes
@@ -98,6 +99,7 @@ class Block:
         Raises ValueError where context, what belongs to it, and `cross` do not go together, for another number of
         residuals, and for one that would stretch what it multiplies.
         """
+        check_views(p)
         self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
         norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
@@ -146,10 +148,8 @@ class Block:
             dx = getattr(back, "x", back)
             if self.norm == "pre":
                 dx = norm.backward(p[norm_name], undo, dx, grads[norm_name])                    # (1)
-            if name == "attention" and saved.read is not None:
-                dx[:, saved.read] += dy                                                         # (4)
-            else:
-                dx += dy                                                                        # (4)
+            read = saved.read if name == "attention" else None
+            dx[:, read or slice(None)] += dy                                                    # (4)
             if name == "cross":
                 dcontext = back.context
             if name == "attention" and self.position is not None:

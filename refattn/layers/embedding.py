@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_choice, check_integer, check_integers, check_switch, check_switches
-from ..params import Parameter
+from ..params import Parameter, check_views
 from ..xp import array_module, fitted, read_only
 from . import positions
 
@@ -76,6 +76,7 @@ class Embedding:
         `dropout`, already divided by 1 - p, multiplies the sum, to which it broadcasts; `start` is the position of the
         first token.  Raises ValueError for a start below 0, and for ids or a dropout that do not fit.
         """
+        check_views(p)
         start = check_integer("start", start, 0)
         if self.vocabulary is None:
             h = ops.linear(x, p.w, p.b)                                                         # (1)
@@ -140,6 +141,7 @@ class Readout:
 
     def forward(self, p, h, table=None) -> tuple:
         """y (b, q, o) from h (b, q, m) and, if tied, the table (o, m), else unused.  Returns y and h."""
+        check_views(p)
         if self.tied and table is None:
             raise ValueError("table is None, but tied is True; allowed: the table (o, m) of an embedding")
         if self.tied:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..checks import check_integers, check_switches
+from ..params import check_views
 from ..xp import array_module
 from .block import Block
 from .norm import LayerNorm
@@ -74,6 +75,7 @@ class Stack:
         options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.  Raises ValueError
         for another number of entries.
         """
+        check_views(p)
         schedule, blocks = tuple(self.applications(read) if schedule is None else schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
         if not self.shared and len(p.blocks) != self.layers:

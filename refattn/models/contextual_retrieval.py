@@ -91,8 +91,5 @@ class RetrievalNetwork:
             grads.own.wo += dwo
             grads.own.wv += dwv
             grads.own.bv += dbv
-            if read is None:
-                dh += of_own
-            else:
-                dh[:, read] += of_own
+            dh[:, read or slice(None)] += of_own
         return encoder.backward(p.encoder, saved.encoder, dh, grads.encoder)                    # (1)

@@ -50,7 +50,7 @@ ROWS = (
     (SCORES, "dsame = dz.sum(axis=-2)", "dsame = dz.mean(axis=-2)",
      "the selector's gradient under nonlinear scoring is a mean over retrievals instead of a sum"),
     (NETWORK, "h, keep=keep, dropout=dropout", "h, keep=None, dropout=dropout", "objects attend to themselves"),
-    (NETWORK, "                dh += of_own", "                pass", "the encoder lacks the own value's gradient"),
+    (NETWORK, "            dh[:, read or slice(None)] += of_own", "", "the encoder lacks the own value's gradient"),
     (NETWORK, "o += ops.linear(own, p.own.wo)", "o = o * 1", "the own value does not reach the decoder"),
     ("attention/masks.py", "return ~xp.eye(check_integer(", "return xp.tri(check_integer(",
      "the mask of the diagonal hides later positions instead"),

@@ -178,7 +178,7 @@ ROWS = (
     ("layers/recompute.py", "[0], Saved(inputs, options)", "[0], Saved(inputs, {})",
      "recomputation forgets bias, keep, dropout and read"),
     # models
-    (BLOCK, "                dx += dy  ", "                dx += 0 * dy  ",
+    (BLOCK, "dx[:, read or slice(None)] += dy", "dx[:, read or slice(None)] += 0 * dy if read is None else dy",
      "no gradient passes the residual connections"),
     (STACK, "            h, norm = LayerNorm(", "            _, norm = LayerNorm(", "the final LayerNorm is left out"),
     (STACK, "self._of(p, place), h, read", "self._of(p, 0), h, read",
