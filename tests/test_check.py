@@ -410,7 +410,7 @@ def test_arrays_that_lack_some_get_one_line(variant, more, words):
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"variant": "hayla"}, "attention 'hayla' is unknown, did you mean hyla? allowed: softmax"),
+    ({"variant": "hayla"}, "variant 'hayla' is unknown, did you mean hyla? allowed: softmax"),
     ({"dtype": "float8"}, "dtype is 'float8'; allowed: float64, float32, float16, bfloat16"),
     ({"layout": "bhqd"}, "layout 'bhqd' is unknown; allowed: b, t, h, d in any order, as in 'bhtd'"),
     ({"bias": "qkh"}, "bias is 'qkh'; allowed: the last axes of 'bhqk', or 1 for a stretched one: 'h1k'"),

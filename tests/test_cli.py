@@ -587,7 +587,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("a variant near another", lambda: VARIANTS["hila"], KeyError,
      ["'hila' is unknown, did you mean hyla?", "softmax"]),
     ("a variant with a layer of its own", lambda: VARIANTS["compositional"], KeyError,
-     ["attention is 'compositional', but its layer is in refattn.attention.compositional; allowed: softmax, linear"]),
+     ["variant is 'compositional', but its layer is in refattn.attention.compositional; allowed: softmax, linear"]),
     ("a module that is no variant", lambda: variant("masks"), ValueError, ["'masks' is unknown; allowed: softmax"]),
     ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
     *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,

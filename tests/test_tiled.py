@@ -63,7 +63,7 @@ def test_softmax_tiles_survive_scores_that_overflow_exp():
     ({"tile": 0}, "tile is 0; allowed: whole numbers of at least 1"),
     ({"page": "hyla_softmax_for_rms_head"}, "cannot be tiled over keys; allowed: softmax, "),
     ({"page": "hyla_and_softmax"}, "cannot be tiled over keys; allowed: softmax, "),
-    ({"page": "flash"}, "attention 'flash' is unknown; allowed: softmax, "),
+    ({"page": "flash"}, "variant 'flash' is unknown; allowed: softmax, "),
 ])
 def test_bad_input(options, message):
     q, k, v, _ = draw(5)

@@ -96,8 +96,8 @@ VARIANTS: dict[str, Variant] = _Variants({row.name: row for row in (
 def unknown(name) -> str:
     """The words of an error about a name that is none of the table's."""
     if name in ("compositional", "sliding_dilated"):
-        return f"attention is {name!r}, but its layer is in refattn.attention.{name}; allowed: {', '.join(VARIANTS)}"
-    return refusals.unknown("attention", name, VARIANTS)
+        return f"variant is {name!r}, but its layer is in refattn.attention.{name}; allowed: {', '.join(VARIANTS)}"
+    return refusals.unknown("variant", name, VARIANTS)
 
 
 def variant(name) -> Variant:

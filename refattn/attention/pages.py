@@ -1,6 +1,8 @@
 """Every page as one table: the variants of multi-head attention, and those that have a layer of their own.
 
     forward(q, k, v, *extras, bias, keep, dropout) -> o, Saved        backward(saved, do) -> dq, dk, dv, dbias, *dextras
+
+`do` is of o's dtype: a page does not ask, and of a do of another one gradients may have either.  Every layer asks.
 """
 
 from functools import partial
@@ -48,5 +50,5 @@ PAGES: dict[str, Variant] = VARIANTS | {row.name: row for row in (
 def page(name, among=PAGES) -> Variant:
     """The row of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, str) and name not in among:
-        raise ValueError(unknown("attention", name, among))
+        raise ValueError(unknown("variant", name, among))
     return among[name] if isinstance(name, str) else variant(name)
