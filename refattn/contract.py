@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .xp import array_module, read_only
+from .xp import array_module, fitted, read_only
 
 STRIPED = 1 << 18              # numbers above which a copy into another order of memory is made strip by strip
 
@@ -57,10 +57,9 @@ def plan(spec: str, order: str | None = None) -> Plan:
     left = "".join(x for x in memory if x not in b)
     right = "".join(x for x in memory if x not in a)
     inner = "".join(x for x in a if x not in result)
-    groups = None
-    if left in memory and right in memory:          # their letters are neighbours there
-        home = dict.fromkeys(left, left) | dict.fromkeys(right, right)
-        groups = tuple(dict.fromkeys(home.get(x, x) for x in memory))
+    groups, behind = None, left[1:] + right[1:]
+    if left in memory and right in memory:          # each as neighbours, for all of which their first letter stands
+        groups = tuple(left if x in left else right if x in right else x for x in memory if x not in behind)
 
     def axes(source, target):
         return tuple(map(source.index, target))
@@ -86,9 +85,9 @@ def contract(spec: str, a, b, *, order=None, out=None):
 
     Shapes: as the letters of `spec` say.  `order` sets memory only, never axes: the result's letters from slowest to
     fastest, or an array with the result's axes whose memory order is to be followed, unless letters of a and of b
-    interleave in it.  `out` receives the result.
-    Raises ValueError for a bad spec, order, `out` or disagreeing sizes, TypeError for an `out` of another kind of
-    numbers.
+    interleave in it.  The result is copied into `out`, if there is one, and rounded to its dtype.
+    Raises ValueError for a bad spec, order, shape of `out` or disagreeing sizes, TypeError for an `out` that cannot
+    hold such numbers, as integers cannot hold floats.
 
     >>> import numpy as np
     >>> contract("qd,kd->qk", np.ones((2, 3)), np.ones((4, 3))).shape
@@ -100,8 +99,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     xp, p = array_module(a, b), plan(spec, order)
     size = _sizes(spec, p.a, p.b, a.shape, b.shape)
     if out is not None:
-        if out.shape != (shape := tuple(size[x] for x in p.result)):
-            raise ValueError(f"contract {spec!r}: out has shape {out.shape}; allowed: {shape}")
+        fitted(out, f"contract {spec!r}: out", tuple(size[x] for x in p.result))
         xp.copyto(out, contract(spec, a, b, order=order))           # which refuses to cut off fractions
         return out
     dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
@@ -116,10 +114,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     if p.groups is None:                            # the result's letters interleave
         return (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
     c = xp.empty([prod([size[x] for x in group]) for group in p.groups], dtype=dtype)
-    target = c.transpose(p.axes_groups)             # written in place, whatever the order in memory
-    if not (p.left and p.right):
-        target = target.reshape(*batch, left, right)
-    xp.matmul(a, b, out=target)
+    xp.matmul(a, b, out=c.transpose(p.axes_groups).reshape(*batch, left, right))        # written in place, in any order
     return c.reshape([size[x] for x in p.memory]).transpose(p.axes_memory)
 
 

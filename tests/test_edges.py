@@ -670,6 +670,9 @@ def test_what_is_of_another_kind_is_said_in_one_line(call, words):
 
 
 @pytest.mark.parametrize("layer, x", [
+    (Readout(4, 3), np.ones((2, 3, 4))), (Embedding(4, 4), np.ones((2, 3, 4))),
+    (Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), np.ones((2, 3, 4))),
+    (Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=0), 2), np.ones((2, 3, 4))),
     (LayerNorm(4), np.ones((2, 3, 4))), (ContextNorm(4), np.ones((2, 3, 4))), (Conv(1, 2, 2), np.ones((1, 4, 4, 1))),
     (SwiGLU(4, 5), np.ones((2, 3, 4))), (MixtureOfExperts(4, 5, 3, 2), np.ones((2, 3, 4))),
     (Recurrent(4, 3, 2), np.zeros((2, 3), int))])
@@ -945,6 +948,29 @@ def test_no_word_has_no_answer():
     assert errors(compiled(Automaton([[0, 1], [1, 0]], [0, 1])), np.zeros((0, 3), int)).by_length.sum() == 0
     code, x, wv, wo = (np.zeros(shape) for shape in ((0, 4, 2, 3), (0, 3, 5), (5, 4, 2), (4, 2, 6)))
     assert eq_2(code, x, wv, wo).shape == eq_3(code, x, wv, wo).shape == (0, 2, 6)
+
+
+def test_a_sum_over_heads_has_heads():
+    """It was the number 0."""
+    with pytest.raises(ValueError, match="heads is 0; allowed: whole numbers of at least 1"):
+        eq_3(np.ones((1, 0, 2, 3)), np.ones((1, 3, 5)), np.ones((5, 0, 2)), np.ones((0, 2, 6)))
+
+
+def test_a_word_is_a_text_and_a_target_an_array():
+    with pytest.raises(TypeError, match="text is a int; allowed: a str"):
+        Automaton([[0, 1], [1, 0]], [0, 1]).encode(3)
+    with pytest.raises(TypeError, match="target is a list; allowed: an array of NumPy or CuPy"):
+        next_token(np.ones((1, 1, 2)), np.ones((3, 2)), [[0]])
+
+
+def test_integers_receive_no_floats_and_a_result_is_copied_into_what_is_given():
+    a, b = np.full((2, 3), 2), np.full((3, 2), 3)
+    out = np.empty((2, 2))
+    assert contract("ab,bc->ac", a, b, out=out) is out and out.tolist() == [[18, 18], [18, 18]]
+    with pytest.raises(TypeError, match="Cannot cast array data from .*float64.* to .*int64"):
+        contract("ab,bc->ac", a * 0.5, b, out=np.empty((2, 2), int))
+    with pytest.raises(TypeError, match="out is a list; allowed: an array of NumPy or CuPy"):
+        contract("ab,bc->ac", a, b, out=[[0, 0], [0, 0]])
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_exact", "relu"])

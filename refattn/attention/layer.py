@@ -58,10 +58,11 @@ class MultiHead(Keeping):
         row = variant(self.variant)
         projected = "q", "k", "v", *row.projected("k"), *row.projected("q")
         names = in_maps(self.width, self.biases, size, **{name: row.axes[name][2:] for name in projected})
-        for name in row.parameters():                   # one letter, one axis: a square map has e and f
-            shape = tuple(size[x] for x in row.axes[name])              # the fan-in of a map is its last axis but one
-            own = (shape[-2], "weight") if shape[1:] else (shape[0], "vector")
-            names[name] = Parameter(row.axes[name].replace("ee", "ef"), shape, *own)
+        for name in row.parameters():
+            axes = row.axes[name].replace("ee", "ef")               # one letter, one axis: a square map has e and f
+            shape = tuple(size[x] for x in row.axes[name])
+            fan_in, role = (shape[-2], "weight") if len(axes) > 1 else (shape[0], "vector")
+            names[name] = Parameter(axes, shape, fan_in, role)
         names |= out_map(self.width, self.biases, size, "he")
         if self.position is not None and self.position.parameters():
             names["position"] = self.position.parameters()

@@ -43,10 +43,10 @@ class Saved(NamedTuple):
 
 def _along(x, axes, keys):
     """The part of an array that belongs to a tile of keys: all of it without an axis k, or where that broadcasts."""
-    at = axes.find("k") - len(axes)                         # counted from the end: what broadcasts may lack the first
-    if x is None or "k" not in axes or not x.ndim or x.shape[at] == 1:
+    _, k, behind = axes.partition("k")
+    if x is None or not k or not x.ndim or x.shape[-1 - len(behind)] == 1:
         return x
-    return x.swapaxes(at, -1)[..., keys].swapaxes(at, -1)
+    return x[(..., keys, *(slice(None) for _ in behind))]
 
 
 def _tiles(saved):

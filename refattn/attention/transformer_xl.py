@@ -78,7 +78,7 @@ class TransformerXL:
         (xp, at), queries, keys = check_at(q, k, at), q.shape[1], k.shape[1]
         if at.step != 1:
             raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
-        rows = max(1, queries) + keys                       # one for each distance, from at.stop - 1 down
+        rows = max(1, queries) + keys           # distances at.stop - 1, ..., at.stop - rows, of most - 1, ..., -most
         most = room(max(at.stop, rows - at.stop))
         table = _table(xp, most, self.width, q.dtype.char.lower())[most - at.stop:][:rows]
         relative = ops.linear(table, p.wr)                                              # (1)

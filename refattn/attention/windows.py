@@ -31,10 +31,10 @@ def windows(read: range, chunk: int, dilation: int) -> tuple[Window, ...]:
     """
     found = []
     for shift in range(0, chunk * dilation, dilation):
-        missing = bisect_left(read, shift)
-        there = read[missing:]
-        keys = slice(there[0] - shift, there[-1] - shift + 1, read.step) if there else slice(0, 0)
-        found.append(Window(slice(missing, len(read)), keys, slice(0, missing) if missing else None))
+        first = bisect_left(read, shift)            # of the queries that have a key so far back
+        inside = read[first:]
+        keys = slice(inside[0] - shift, inside[-1] - shift + 1, read.step) if inside else slice(0, 0)
+        found.append(Window(slice(first, len(read)), keys, slice(0, first) if first else None))
     return tuple(found)
 
 

@@ -158,12 +158,14 @@ def room(positions: int) -> int:
 
 
 def slice_of(places: range) -> slice:
-    """The slice of those places: before the first, -1 of a range that counts down, it has None."""
+    """The slice that picks those places; where a range counts down to place 0 and stops at -1, a slice has None."""
     return slice(places.start, places.stop if places.stop >= 0 else None, places.step)
 
 
 def _turns(xp, places: range, width: int, base: float, dtype: str):
-    return tuple(x[slice_of(places)] for x in _angles(xp, room(max(places.start + 1, places.stop)), width, base, dtype))
+    """Cosines and sines at those places, upwards or downwards, cut out of tables that are kept for any length."""
+    tables = _angles(xp, room(max(places.start + 1, places.stop)), width, base, dtype)
+    return tuple(x[slice_of(places)] for x in tables)
 
 
 @lru_cache(maxsize=32)

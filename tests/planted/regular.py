@@ -15,9 +15,9 @@ ROWS = (
      "the mean square of sigmoids counts positions after the end of a string"),
     (WINDOWS, "bisect_left(read, shift)", "bisect_left(read, shift + 1)",
      "the first query whose key exists is taken for one whose key is missing: off by one at the left edge"),
-    (WINDOWS, "keys = slice(there[0] - shift, there[-1] - shift + 1, read.step) if there else slice(0, 0)",
-     "keys = slice(max(there[0] - shift - 1, 0), max(there[0] - shift - 1, 0) + there[-1] - there[0] + 1, read.step) "
-     "if there else slice(0, 0)", "every key is taken one position too far to the left"),
+    (WINDOWS, "keys = slice(inside[0] - shift, inside[-1] - shift + 1, read.step) if inside else slice(0, 0)",
+     "keys = slice(max(inside[0] - shift - 1, 0), max(inside[0] - shift - 1, 0) + inside[-1] - inside[0] + 1, "
+     "read.step) if inside else slice(0, 0)", "every key is taken one position too far to the left"),
     (WINDOWS, "for shift in range(0, chunk * dilation, dilation):", "for shift in range(chunk):",
      "the keys of a window stand side by side, whatever the dilation"),
     (WINDOWS, "for shift in range(0, chunk * dilation, dilation):",
@@ -95,7 +95,7 @@ ROWS = (
      "the embeddings' gradient lacks their scale"),
     (BLOCK, "y += x if read is None or", "y += 0 * x if read is None or",
      "the residual of what is not read is missing"),
-    (BLOCK, "dx[:, saved.read] += dy", "dx[:, saved.read] += 0 * dy",
+    (BLOCK, "dx[:, read or slice(None)] += dy", "dx[:, read or slice(None)] += dy if read is None else 0 * dy",
      "the gradient of the first residual is missing where queries are read"),
     (XL, "angle = np.arange(most - 1, -most - 1, -1)", "angle = np.arange(1 - most, most + 1)",
      "Transformer-XL's distances have the wrong sign"),
