@@ -128,14 +128,15 @@ def physical_memory() -> float:
 
 
 def keep_freed_memory() -> bool:
-    """Ask the C library to keep freed memory for the process (glibc only); True if it took the setting.
+    """Ask the C library to keep freed memory for the process (glibc only); True unless it is another or refuses.
 
-    Without it every large temporary is handed back and paged in again.  Opt-in: command-line programs call it, an
-    import never does.  CuPy's memory pool behaves so by itself.
+    Without it every large temporary is handed back and paged in again.  True is no proof: glibc does not refuse an
+    option that it does not know, nor does it see that another allocator has taken its place.  Opt-in: command-line
+    programs call it, an import never does.  CuPy's memory pool behaves so by itself.
     """
     try:
-        libc = ctypes.CDLL("libc.so.6")
-    except OSError:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
         return False
     # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX of malloc.h
-    return all(libc.mallopt(option, value) for option, value in ((-1, 1 << 30), (-2, 64 << 20), (-4, 0)))
+    return all(mallopt(option, value) for option, value in ((-1, 1 << 30), (-2, 64 << 20), (-4, 0)))
