@@ -68,6 +68,7 @@ class LanguageRecipe(Recipe):
 
     @property
     def memories(self) -> int:
+        """How many retrievals compositional attention has: `retrievals`, or as many as searches."""
         return self.retrievals or self.heads
 
     @property

@@ -5,7 +5,8 @@ from textwrap import fill
 
 import numpy as np
 
-COLOURS = "#0072B2", "#E69F00", "#009E73", "#666666", "#CC79A7", "#D55E00", "#56B4E9"   # Okabe & Ito
+from ..train.curves import COLOURS
+
 MARKS, STYLES = "osD^v", ("-", "--", ":", "-.")
 
 
@@ -143,7 +144,7 @@ def field(share, name: str):
     made, axes = blank(f"Receptive field of {name}")
     back = np.arange(1, len(share) + 1)
     axes.plot(back, share, color=COLOURS[0], label="trained network (n = 1 seed, 64 words)")
-    axes.plot(back, back / len(share), "--", color=COLOURS[3], label="straight line")
+    axes.plot(back, back / len(share), "--", color=COLOURS[-1], label="straight line")
     axes.set(xlabel="tokens, from the last one backwards", ylabel="cumulated share of the gradient", ylim=(0, 1.02))
     axes.legend(fontsize=8)
     return made

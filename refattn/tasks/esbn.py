@@ -208,7 +208,7 @@ def _trials(task) -> dict:
     if m:
         train, held_out = _pools(row, COUNT - m, row.listed or m >= LISTED, rng), _pools(row, m, row.listed, rng)
         rest, test = (sum(map(len, pools)) for pools in (train, held_out))
-        size = None if row.listed and rest + LARGEST >= test else LARGEST       # beside a large test rest is small
+        size = LARGEST if not row.listed or min(rest, LARGEST) + LARGEST < test else None   # both cut, against the test
         return {"train": _unfolded(row, train, objects[m:], rng, size),
                 "held_out": _unfolded(row, held_out, objects[:m], rng, size)}
     if row.listed:                                                  # 95 % of each kind, then repeated

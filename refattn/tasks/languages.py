@@ -121,7 +121,7 @@ def tomita_3() -> Language:
     def draw(rng, b, t):
         """Blocks of a fair symbol and uniform length (0 too), even for 0s behind an odd block of 1s; row by row."""
         left, ones, after_zeros = np.full(b, t), np.zeros(b, dtype=np.int64), np.zeros(b, dtype=bool)
-        symbols, counts = [], []
+        symbols, counts = [], []                # `ones` is the last run of 1s; two blocks of one symbol make one run
         while left.any():
             symbol = rng.integers(2, size=b)
             step = 1 + ((symbol == 0) & (ones % 2 == 1))
@@ -136,9 +136,9 @@ def tomita_3() -> Language:
     def answer(tokens):
         i = np.arange(tokens.shape[1])
         begin = np.maximum.accumulate(np.where(np.diff(tokens, axis=1, prepend=0) != 0, i, 0), axis=1)  # of i's block
-        odd = (i - begin) % 2 == 0                                      # as far as i
-        after_odd = (begin > 0) & np.take_along_axis(odd, begin - 1, axis=1)
-        zeros_end = np.diff(tokens, axis=1, append=1) == 1
+        odd = (i - begin) % 2 == 0                                      # the block as far as i
+        after_odd = (begin > 0) & np.take_along_axis(odd, begin - 1, axis=1)            # the whole block before it
+        zeros_end = np.diff(tokens, axis=1, append=1) == 1              # i is the last of a block of 0s
         return (~(zeros_end & odd & after_odd).any(axis=1)).astype(np.int64)
 
     table, next_symbols = [[0, 1], [3, 0], [3, 1], [2, 4], [4, 4]], ([1, 1], [0, 1], [0, 1], [1, 0], [0, 0])

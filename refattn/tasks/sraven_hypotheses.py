@@ -97,14 +97,14 @@ def matchings(found: Hypotheses, features, batch, code, weight):
     code, weight : one for each hypothesis, integers and floats
     returns      : (instance, code, weight), one entry for each instance and sum of codes that occurs, in that order
     """
-    taken = 1 << found.i | 1 << features + found.j
+    taken = (1 << found.i) | (1 << features + found.j)          # a bit for each i, then for each j
     begins = np.searchsorted(found.k * batch + found.instance, np.arange(features * batch + 1))     # of k and instance
     place, total, product = np.arange(batch) << 2 * features, np.zeros(batch, dtype=np.int64), np.ones(batch)
-    for k in range(features):                   # `place` is the instance, and what has been used of i and j
+    for k in range(features):                   # `place` is the instance, then a bit for each i and j that is used
         at = k * batch + (place >> 2 * features)
-        count = begins[at + 1] - begins[at]
-        old = np.repeat(np.arange(len(place)), count)           # each explanation so far beside each hypothesis
-        new = np.arange(len(old)) - np.repeat(np.cumsum(count) - count - begins[at], count)
+        first, count = begins[at], begins[at + 1] - begins[at]
+        old = np.repeat(np.arange(len(place)), count)           # each explanation so far, once for each hypothesis,
+        new = np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(old))      # which are neighbours
         free = place[old] & taken[new] == 0
         old, new = old[free], new[free]
         place, total, product = merged(place[old] | taken[new], total[old] + code[new], product[old] * weight[new])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..files import whole_file
 from . import runs
 
-COLOURS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#666666"      # safe for the colour-blind
+COLOURS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#666666"      # Okabe & Ito's, grey last
 STYLES = "-", "--", ":"                                     # of the first seven values, the next, the last
 
 
