@@ -60,8 +60,8 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # You have the gradient of a loss with respect to the output of attention. What are the gradients of queries,
 # keys and values, and **how do you know that yours are right?**
 #
-# H writes multi-head attention so ($\mathbf{x}_k$ is the k-th input, h a head, $\mathbf{Q}_h$ has the rows
-# $\mathbf{W}_h^{\mathrm{query}} \mathbf{x}_q$ and $\mathbf{K}_h$ the rows $\mathbf{W}_h^{\mathrm{key}} \mathbf{x}_k$):
+# H writes multi-head attention so (h is a head; the k-th input $\mathbf{x}_k$ is a row of $\mathbf{X}$ in
+# $\mathbf{Q}_h = \mathbf{X} \mathbf{W}_h^{\mathrm{query}}$ and $\mathbf{K}_h = \mathbf{X} \mathbf{W}_h^{\mathrm{key}}$, and a column from eq. 2 on):
 #
 # $$\mathbf{a}_{hqk} = \operatorname{softmax}_k \Big( \frac{(\mathbf{Q}_h \mathbf{K}_h^\top)_{qk}}{\sqrt{D^{\mathrm{head}}}} \Big) \tag{eq. 1}$$
 #

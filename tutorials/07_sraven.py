@@ -148,9 +148,10 @@ assert true_tracks <= set(zip(*(x.tolist() for x in found[1:4]), strict=True))
 
 # %% [markdown]
 # An explanation of the whole matrix takes M of these lines which use every feature of every column once: a perfect
-# matching, in three dimensions. By brute force that is a search over (M!)^3 = 13,824 permutations for each instance.
-# The library takes the features of the third column one after the other and remembers only what has been used of
-# the other two, for all instances at once. On small matrices the two agree, instance by instance:
+# matching, in three dimensions. The naive search runs through a permutation of each of the three columns, (M!)^3 =
+# 13,824 together for each instance, and meets every matching M! times. The library takes the features of the third
+# column one after the other and remembers only what has been used of the other two, for all instances at once. On
+# small matrices the two agree, instance by instance:
 
 # %%
 small = Sraven(2, 4).sample(rng, 200, "all").panels
