@@ -11,8 +11,8 @@ does:
 Source: Bhattamishra, Ahuja & Goyal 2020, On the Ability and Limitations of Transformers to Recognize Formal Languages;
 the samplers are those of the authors' code.
 Differs: other random numbers, and many strings at a time.  The code asks for 10,000 different strings of D_n too, but
-its sampler has too few up to 50 symbols (over a million tries find 81 of D_2, 452 of D_4, 1,351 of D_12): of D_n they
-may repeat here.
+its sampler has too few up to 50 symbols, so that they may repeat here.  A million tries, 10,000 at a time, found 76 of
+D_2, 435 of D_4 and 1,300 of D_12 with the generator of seed 0, and 73, 436 and 1,309 with that of seed 1.
 Units: lengths in symbols.
 """
 
