@@ -234,6 +234,6 @@ def test_a_gradient_that_is_no_derivative_is_told_with_its_entry():
             return found
         return replace(case, backward=backward)
 
-    for name, place, entry in ("x", (0, 2, 3), r"dx\[0, 2, 3\]: "), ("parameters", 100, r"dparameters\[100\]: "):
+    for name, place, entry in ("x", (0, 2, 3), r"dx\[0, 2, 3\]: "), ("parameters", 100, r"dwu\[3, 1\]: "):
         with pytest.raises(check.Wrong, match=entry):
             check.run("derivative", wrong(name, place), np.random.default_rng(0))

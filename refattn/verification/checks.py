@@ -4,12 +4,15 @@ A check is a function (case, rng) -> Deviation, an error in words and in a numbe
 takes.
 """
 
+import re
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 
 from ..checks import check_choice
+from ..params import entries
 from ..xp import to_host
 from . import plain_formulas
 from .cases import Case
@@ -84,13 +87,25 @@ def identical(name, ours, theirs) -> Deviation:
     return Deviation(0)
 
 
+def by_name(case, found) -> str:
+    """`dparameters[n]`, as it was found, by the layer's array and the entry in that: "dwq[1, 0, 2]"."""
+    n = int(found[1])
+    for name, p in entries(case.layer.parameters() if case.layer else {}):
+        if n < prod(p.shape):
+            return f"d{name}[{', '.join(map(str, np.unravel_index(n, p.shape)))}]"
+        n -= prod(p.shape)
+    return found[0]
+
+
 @check(differentiated, TOLERANCE["complex"])
 def derivative(case, rng):
     """Every gradient is the derivative; where one is not, its entry is looked for among up to 1,000 numbers of it."""
     asked = partial(_derivative, lambda x: case.forward(moved(case, x)), case.backward, case.make(rng), rng=rng,
                     constants=case.constants, method="complex" if case.analytic else "finite")
     error = asked().error
-    return error if error <= tolerance(case) else Deviation(error, asked(entries=1_000).error.where)
+    if error <= tolerance(case):
+        return error
+    return Deviation(error, re.sub(r"dparameters\[(\d+)\]", partial(by_name, case), asked(entries=1_000).error.where))
 
 
 @check(lambda case: True)
