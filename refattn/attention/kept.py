@@ -100,5 +100,4 @@ class Keeping(AttentionLayer):
         if getattr(self, "position", None) is not None:
             raise ValueError(f"position is {self.position!r}, but tokens do not say where they stand; allowed: None")
         of_queries, _ = self.maps()
-        arrays = mapped(p, x, of_queries) | kept.seen()
-        return out(p, self.page(p, arrays, None, bias, keep, None)[0])
+        return out(p, self.page(p, mapped(p, x, of_queries) | kept.seen(), None, bias, keep, None)[0])

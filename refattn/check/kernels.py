@@ -291,8 +291,7 @@ class Call:
             if not np.isfinite(x).all():
                 instead = ", and keep for what is not attended to" if n == "bias" else ""
                 raise ValueError(f"theirs has {n} with NaN or infinite entries; allowed: finite numbers{instead}")
-        results = {n: x for n, x in arrays.items() if n not in inputs}
-        return inputs, results
+        return inputs, {n: x for n, x in arrays.items() if n not in inputs}
 
     def seen(self, inputs) -> dict:
         """Inputs as the page sees them: with the mask that a causal kernel has of its own."""

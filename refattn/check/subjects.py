@@ -116,8 +116,7 @@ def _of_case(case) -> Subject:
         if x is not None and x.dtype.kind == "f":
             x -= np.rint(x.mean())                              # not beside 30 or 1,000, where right kernels differ
             x[1:2] *= 0.01                                      # one sequence, since there an epsilon shows
-        upstream = {"do": rng.standard_normal(np.shape(run(inputs)["o"]))} if case.backward else {}
-        return inputs | upstream
+        return inputs | ({"do": rng.standard_normal(np.shape(run(inputs)["o"]))} if case.backward else {})
 
     def run(inputs, xp=np, lse=False):
         given = {n: xp.asarray(x) for n, x in inputs.items()}

@@ -67,8 +67,7 @@ class DecoderRecipe(Recipe):
         return self.data().sample(rng, size or self.batch, split)
 
     def inputs(self, batch):
-        options = {"read": slice(-self.shape()[-1], None)} if self.read else {}
-        return batch.tokens, options
+        return batch.tokens, {"read": slice(-self.shape()[-1], None)} if self.read else {}
 
     def dropouts(self, batch, rng, xp):
         """One matrix of pairs per block and step, shared over batch and heads."""

@@ -152,8 +152,7 @@ class Scan:
 
     def sample(self, rng, batch, split="train") -> Batch:
         """Examples of a split, drawn uniformly with replacement.  Raises ValueError for a batch below 1."""
-        batch = check_integer("batch", batch, 1)
-        return self.take(split, rng.integers(self.size(split), size=batch))
+        return self.take(split, rng.integers(self.size(split), size=check_integer("batch", batch)))
 
 
 def correct(prediction, target):

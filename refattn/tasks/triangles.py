@@ -61,8 +61,7 @@ def draw_corners(rng, equilateral, size):
 def draw_dots(rng, corner):
     """Dots (b, 24, 2) around centres (b, 3, 2): four pairs that mirror each other through each centre."""
     offset = rng.integers(-1, 2, size=(len(corner), 3, PAIRS, 2))
-    both = np.concatenate([offset, -offset], axis=2) + corner[:, :, None]
-    return both.reshape(len(corner), -1, 2)
+    return (corner[:, :, None] + np.concatenate([offset, -offset], axis=2)).reshape(len(corner), -1, 2)
 
 
 def render(dot, size):

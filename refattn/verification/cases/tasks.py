@@ -15,7 +15,7 @@ from ..naive import sraven as naive
 from .routines import table
 
 
-def drawn(count, split="train", features=3, symbols=5, **options):
+def task_and_batch(count, split="train", features=3, symbols=5, **options):
     """A task and a batch of it."""
     task = Sraven(features, symbols)
     return task, task.sample(np.random.default_rng(0), count, split, **options)
@@ -23,7 +23,7 @@ def drawn(count, split="train", features=3, symbols=5, **options):
 
 def faults():
     """Faults that the loops find, targets that the tokens do not give, and the sizes of splits."""
-    task, batch = drawn(60)
+    task, batch = task_and_batch(60)
     found = sum(naive.faults(batch, task.symbols, task.combinations("train")).values())
     wrong = (truth(batch.tokens, batch.rules, batch.permutation) != batch.target).sum()
     return np.array([found, wrong, *(len(task.combinations(split)) for split in SPLITS)])
@@ -39,10 +39,10 @@ def unlikely(drawn, cells) -> bool:
 
 def frequencies():
     """Of rule combinations, of permutations of the columns together, and of the grids of each rule at K = 3."""
-    task, batch = drawn(10_000)
+    task, batch = task_and_batch(10_000)
     codes = (batch.permutation[..., 0] * 3 + batch.permutation[..., 1]) @ np.array([81, 9, 1])
     found = [unlikely(batch.rules, len(task.combinations("train"))), unlikely(codes, 216)]
-    _, batch = drawn(24_000, "all", 1, 3, shuffled=False)
+    _, batch = task_and_batch(24_000, "all", 1, 3, shuffled=False)
     for rule in range(len(RULES)):
         grids = batch.panels[batch.rules[:, 0] == rule].reshape(-1, 9)
         found.append(unlikely(grids, 27 if rule < 5 else 729 if rule < 7 else 216))
@@ -51,14 +51,13 @@ def frequencies():
 
 def accuracies():
     """Every metric of one column of the panels taken for the prediction."""
-    _, batch = drawn(50, features=2, symbols=3)
-    prediction = batch.panels[:, 2, 1]
-    return np.array([accuracy(prediction, batch.target) for accuracy in METRICS.values()])
+    _, batch = task_and_batch(50, features=2, symbols=3)
+    return np.array([accuracy(batch.panels[:, 2, 1], batch.target) for accuracy in METRICS.values()])
 
 
 def accuracies_by_loops():
     """The same, sample by sample."""
-    _, batch = drawn(50, features=2, symbols=3)
+    _, batch = task_and_batch(50, features=2, symbols=3)
     hits = [[int(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(
         batch.panels[:, 2, 1].tolist(), batch.target.tolist(), strict=True)]
     return np.array([sum(map(min, hits)) / 50, sum(map(sum, hits)) / 100])
@@ -66,14 +65,14 @@ def accuracies_by_loops():
 
 def answers():
     """Probabilities of the best answers, and what explanations can miss, of 60 instances, M = 2, K = 3."""
-    task, batch = drawn(60, features=2, symbols=3)
+    task, batch = task_and_batch(60, features=2, symbols=3)
     best = best_answers(batch.panels, 3, task.combinations("train"))
     return best.probability, differing(batch.panels, 3).astype(int), differing(batch.panels, 3, strict=True).astype(int)
 
 
 def answers_by_loops():
     """The same, from every hypothesis of every instance."""
-    task, batch = drawn(60, features=2, symbols=3)
+    task, batch = task_and_batch(60, features=2, symbols=3)
     panels, combinations = batch.panels.tolist(), task.combinations("train").tolist()
     misses = [np.array([[int(n in naive.differing(one, 3, strict)) for n in range(3)] for one in panels])
               for strict in (False, True)]

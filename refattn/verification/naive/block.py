@@ -66,5 +66,4 @@ def encoder_decoder(p, x, *, target, source_keep=None, encoder_norm="post", deco
     for each in p.decoder.blocks:
         h = block(each, h, partial(multi_head, keep=before), norm=decoder_norm,
                   cross=partial(multi_head, context=context, keep=source_keep))
-    h = normed(getattr(p.decoder, "norm", None), h)
-    return read_out(p, h, p.target.table)
+    return read_out(p, normed(getattr(p.decoder, "norm", None), h), p.target.table)

@@ -43,5 +43,4 @@ def universal(p, x, *, layers, scoring=None, norm="pre", table="none", dropout=N
     x = affine(p.embed, x)
     if table != "none":
         x = x + TABLES[table](*x.shape[1:])
-    x = stack(p, x, layers, scoring, norm, dropout=dropout)
-    return read_out(p, x)
+    return read_out(p, stack(p, x, layers, scoring, norm, dropout=dropout))

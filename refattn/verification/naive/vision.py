@@ -30,8 +30,7 @@ def class_token(p, x, *, question=None, size, layers, scoring=None, residual=Non
         asked = affine(p.question, question)
         h = np.stack([[np.concatenate([token, words]) for token in each] for each, words in zip(h, asked, strict=True)])
         h = affine(p.join, h)
-    h = stack(p, h, layers, scoring, residual=residual, hidden=hidden)
-    return affine(p.readout, h[:, :1])
+    return affine(p.readout, stack(p, h, layers, scoring, residual=residual, hidden=hidden)[:, :1])
 
 
 def task_tokens(p, x, *, task, size, layers, scoring=None, residual=None, hidden=None):

@@ -57,8 +57,7 @@ def a_fully_masked_query_contributes_nothing(rng, row):
     alone = row.backward(saved, only)
     layer, p, x = layer_of(rng, row.name)
     y = layer.forward(p, x, keep=np.zeros((1, 1), dtype=bool))[0]
-    zeros = [o[:, 0], dq[:, 0], dbias[:, 0], *(x for x in alone if x is not None), y - p.bo]
-    return largest(*zeros)
+    return largest(o[:, 0], dq[:, 0], dbias[:, 0], *(x for x in alone if x is not None), y - p.bo)
 
 
 @theorem("attention summed key tile by key tile, softmax with a running maximum, equals the whole, forward and "
