@@ -63,7 +63,7 @@ ROWS = (
      "the recomputed target takes the symbols of distribute three from the row that is asked for"),
     (HYPOTHESES, "(result[:-1] == z).all(axis=0)", "(result[:1] == z[:1]).all(axis=0)",
      "sums are tested in the first row only"),
-    (HYPOTHESES, "taken = 1 << found.i | 1 << features + found.j", "taken = 1 << found.i",
+    (HYPOTHESES, "taken = (1 << found.i) | (1 << features + found.j)", "taken = 1 << found.i",
      "a feature of the second column is used for several features"),
     (HYPOTHESES, "& (middle < high) & (x[2] != y[2])", "& (middle < high)",
      "strictly, the last row of distribute three may repeat a symbol"),
