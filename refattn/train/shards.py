@@ -60,7 +60,7 @@ class Shards:
         cuts = [slice(samples * i // n, samples * (i + 1) // n) for i in range(n)]
         parts = [recipe.cut(batch, rows) for rows in cuts] if n > 1 else [batch]
         terms = [float(recipe.loss_terms(part)) if len(part[-1]) else 0.0 for part in parts]
-        if n > 1 and not any(terms):                        # of one shard the loss says so itself
+        if not any(terms):
             raise ValueError(f"batch {update} has no terms; allowed: at least one that weighs something")
         for i, place in self.group.mine:
             row, grads = self.rows[place]
