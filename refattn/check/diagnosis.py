@@ -25,6 +25,7 @@ __all__ = ["Diagnosis", "diagnose"]
 
 NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
 LIKE = 0.5                     # and beyond this like one,
+MOST, OTHER = 0.5, "a mistake that is not known, or two that meet"      # unless it leaves more of the error than this
 SECOND = "the second answer to the same inputs is wrong, the first is right: a race, or a buffer that is not cleared?"
 KEPT = "right for the first inputs, wrong for others like them: is something kept from an earlier call, a cache say?"
 FRESH = 5                      # added to the seed for those
@@ -121,13 +122,13 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     # of other forms those whose backward has a sum from the output; the rest differ in the order of sums alone
     forms = [of for i, of in enumerate(formulas(call.of.name)) if i == 0 or "delta" in of.letters]
     searches = [Search(of, part, names, asked, call) for of in (forms if part else forms[:1])]      # one forward is all
+    if part and (given := exchanged(asked, names)):
+        words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
+        return of_gradients(searches, worst, verdict, given, words, max(fit for _, fit in given.values()))
     if misshapen := [e for a in asked.values() for e in a.misshapen]:
         words = f"{misshapen[0].name} has {misshapen[0].where}"
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen[0].name]
         return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))
-    if part and (given := exchanged(asked, names)):
-        words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
-        return of_gradients(searches, worst, verdict, given, words, max(fit for _, fit in given.values()))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     mistakes = lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors
     return (explained(searches, worst, verdict, mistakes)
@@ -244,24 +245,28 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         first = [m.line for x, _, m in close[:1] if x > LIKE and not sure] + explain
         tags = list(dict.fromkeys(line.tag for line in first))[:3]
         near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
-        like = {tag: nearest(searches, *c) for tag, c in near.items() if c}
+        like = {tag: near_it for tag, c in near.items() if c and (near_it := nearest(searches, *c))}
         passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
         words = [(line, f"another {line.name} would explain it"
                   + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
                   + (f"; nearest: {like[line.tag]}" if line.tag in like else "")
-                  if line in explain else f"perhaps {like[line.tag]}")
+                  if line in explain else f"perhaps {like.get(line.tag, OTHER)}")
                  for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not close or close[0][0] < LIKE:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
     top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
-    words = [(c[2].line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {nearest(searches, *c)}") for c in top]
+    words = [(c[2].line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {nearest(searches, *c) or OTHER}") for c in top]
     return report(searches[0], worst, verdict, [*words, *said])
 
 
 def nearest(searches, cosine, factor, m) -> str:
-    """A mistake that changes the answers in a similar way: how much more of it there is, and what it leaves."""
-    leaves = max(s.leaves(m, factor) for s in searches if any(m is c[2] for c in s.close))
+    """A mistake that changes the answers in a similar way: how much more of it there is, and what it leaves.
+
+    Where it leaves more than half of the error its name would mislead, and the line is all that is said.
+    """
+    if (leaves := max(s.leaves(m, factor) for s in searches if any(m is c[2] for c in s.close))) > MOST:
+        return ""
     said = f"{m.words}, " if factor > 0 else f"the reverse of {m.words}, "
     return f"{said}{abs(factor):.3g} times as much, which leaves {leaves:.0%} of the error"
 

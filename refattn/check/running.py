@@ -39,15 +39,12 @@ def erf_of(x):
 
 WHOLE = {                      # which entry of an axis of n is read in place of i; -1 is none
     "the first for all": lambda i, n: 0 * i,
-    "shifted by one": lambda i, n: np.minimum(i + 1, n - 1),
-    "shifted back by one": lambda i, n: np.maximum(i - 1, 0),
-    "rolled by one": lambda i, n: np.roll(i, 1),
-    "rolled back by one": lambda i, n: np.roll(i, -1),
+    "shifted by one": lambda i, n: np.minimum(i + 1, n - 1), "shifted back by one": lambda i, n: np.maximum(i - 1, 0),
+    "rolled by one": lambda i, n: np.roll(i, 1), "rolled back by one": lambda i, n: np.roll(i, -1),
     "reversed": lambda i, n: i[::-1],
     "the first missing": lambda i, n: np.where(i > 0, i, -1),
     "the last missing": lambda i, n: np.where(i < n - 1, i, -1),
-    "only the first": lambda i, n: np.where(i == 0, i, -1),
-    "only the last": lambda i, n: np.where(i == n - 1, i, -1)}
+    "only the first": lambda i, n: np.where(i == 0, i, -1), "only the last": lambda i, n: np.where(i == n - 1, i, -1)}
 PARTS = {                      # the same in tiles of t
     "the first tile missing, of": lambda i, n, t: np.where(i >= t, i, -1),
     "the last tile missing, of": lambda i, n, t: np.where(i < (n - 1) // t * t, i, -1),
@@ -166,8 +163,7 @@ FUNCTIONS = {                  # all that formulas and mistakes see; NumPy 2.0 i
     "elsewhere": _elsewhere, "beside_10000": lambda s: np.rint(s * 1024) / 1024,         # what float32 keeps of s there
     "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0), "reciprocal": lambda x: 1 / x,
-    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within, "by_log": _by_log,
-}
+    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within, "by_log": _by_log}
 
 
 def resolved(of: Formulas, line) -> ast.Expression:
