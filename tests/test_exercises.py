@@ -124,6 +124,21 @@ open_to_all_backward = whole_backward
         assert "dv     agrees" in said and ("dq is 2 times what it should be" in said) == bool(wrong)
 
 
+def test_what_a_students_backward_lacks_is_told_at_its_own_line(tmp_path, capsys):
+    """Not at the line of the library that it called; a backward that returns nothing is named; a mapping is taken."""
+    text = (HERE / "solutions" / "softmax.py").read_text(encoding="utf-8")
+    path, give = tmp_path / "mine.py", "    return dq, dk, dv, None"
+    assert text.count(give) == 1
+    for lines, status, words in (
+            ("    None", 2, "theirs raised TypeError: softmax_backward returned None; allowed: the gradients"),
+            ("    ops.scores_backward(q, k[0], None, ds)\n" + give, 2, "mine.py:"),
+            ("    return {'dq': dq, 'dk': dk, 'dv': dv}\n" + give, 0, "dv     agrees")):
+        path.write_text("from refattn import ops\n" + text.replace(give, lines), encoding="utf-8")
+        assert main(["check", str(path), "--as", "softmax"]) == status
+        said = capsys.readouterr()
+        assert words in said.out + said.err and "contract.py:" not in said.err, said
+
+
 def test_a_variant_has_a_pair_of_its_own_name(tmp_path, capsys):
     path = tmp_path / "mine.py"
     for name in "hyla_deep", "compositional_linear":

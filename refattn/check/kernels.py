@@ -36,6 +36,7 @@ from .subjects import Subject, drawn, masked, subject
 
 __all__ = ["Comparison", "Entry", "compare", "pytest_params"]
 
+HOUSE = __file__.rpartition("check")[0]
 FURTHER = 8                    # draws of a row among which each option is looked for
 ATOMIC = 32                    # units of the largest entry by which sums in an order of chance may differ
 CHANCE, MORE = 0.01, 16        # a share of entries that may be off by chance, and the pairs of evaluations asked then
@@ -232,13 +233,15 @@ class Call:
         try:
             results = self.theirs(*arrays, **options)
         except (Exception, SystemExit) as e:
-            at = [f", {x.filename}:{x.lineno}" for x in extract_tb(e.__traceback__)[1:]
-                  if "-packages" not in x.filename and not x.filename.endswith(".pyx")]       # CuPy's own lines
+            at = sorted((x for x in extract_tb(e.__traceback__)[1:]
+                         if "-packages" not in x.filename and not x.filename.endswith(".pyx")),         # CuPy's lines
+                        key=lambda x: not x.filename.startswith(HOUSE))         # last: theirs, if there is one
+            where = "".join(f", {x.filename}:{x.lineno}" for x in at[-1:])
             told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
             order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
             alone = "do" in inputs and "do" not in options and not self.takes([], arrays)
             less = ", without do, which it does not take" * alone
-            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{''.join(at[-1:])}; it is "
+            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}; it is "
                              f"called as theirs({told}){less}{order}") from e
         for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
             if not np.array_equal(x, y):
@@ -260,9 +263,8 @@ class Call:
         """What a kernel returned, by name, in our layout, in float64."""
         names = self.names(inputs)
         if isinstance(results, Mapping):
-            unknown = [n for n in results if n not in (*names, "lse")]
-            if unknown or not results:
-                raise ValueError(f"theirs returned {', '.join(unknown) or 'nothing'}; allowed: {', '.join(names)}")
+            if (odd := [n for n in results if n not in (*names, "lse")]) or not results:
+                raise ValueError(f"theirs returned {', '.join(odd) or 'nothing'}; allowed: {', '.join(names)}")
         else:
             results = list(results) if isinstance(results, tuple | list) else [results]
             results = [x for x in results if x is not None] if len(results) > len(names) else results

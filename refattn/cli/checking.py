@@ -35,7 +35,7 @@ def function(text: str):
     """The function of MODULE:FUNCTION or FILE:FUNCTION; with FUNCTION_backward if it takes no do and there is one."""
     module, colon, name = text.rpartition(":")
     if not (module and colon and name):
-        raise Usage(f"MODULE:FUNCTION is {text!r}; allowed: a module, a colon and a name, such as mine:kernel")
+        raise Usage(f"MODULE:FUNCTION is {text!r}; allowed: one file, mine.py, or a module and a name, mine:kernel")
     found = defined(module)
     forward, backward = (named(found, x) for x in (name, f"{name}_backward"))
     if not callable(forward):
@@ -57,7 +57,9 @@ def together(forward, backward, **settings):
     """A forward that gives o and what it saves, and its backward, as one kernel."""
     def kernel(*arrays, do, **options):
         o, saved = forward(*arrays, **settings, **options)
-        return o, *backward(saved, do)
+        if (given := backward(saved, do)) is None:
+            raise TypeError(f"{backward.__name__} returned None; allowed: the gradients")
+        return {"o": o, **given} if isinstance(given, dict) else (o, *given)
     return kernel
 
 
