@@ -479,7 +479,8 @@ right.legend()
 #
 # ## 9. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `FEATURES = 32` with `head_width=32`, or `PAIRS = 3`: how does the error of linear attention follow? Keys interfere
 #   less. And with `FEATURES = 32` alone?

@@ -479,7 +479,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 #
 # ## 8. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * Train: `refattn train fuzzy_logic --attention linear hyla_no_nonlinearity_no_rms_head --seed 0 1`: does the pair of
 #   section 6 come apart in the library's quick scale, too? (Minutes for each run.)

@@ -475,7 +475,8 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 #
 # ## 8. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `"scoring": "nonlinear"` in `RUNS`: does seeing the query again help?
 # * `held_out=False`: train on all 16 pairs. Does the matrix come closer to a permutation?

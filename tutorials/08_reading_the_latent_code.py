@@ -311,7 +311,8 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 #
 # ## 7. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `"hyla_no_rms_head"` or `"linear"` instead of `"softmax"`: whose layer 1 can say something?
 # * Take another `query`, say all 0.5, where every literal has the same value. What is left to read?

@@ -224,7 +224,8 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 # %% [markdown]
 # ## 6. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `attention="hyla"` or `"linear"` in the last three trainings: H's figure 6 has HYLA ahead of linear attention and close
 #   to softmax attention. Which of the two shows in a minute?
