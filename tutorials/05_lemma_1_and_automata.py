@@ -386,12 +386,15 @@ assert most == 9
 #
 # ## 8. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `from_table`: write an automaton of your own, with three classes, say. Is it exact at once?
-# * `"0110101"` in section 4: what do the matrices look like for a word of 8 symbols, and of 9?
+# * A `word` of 8 symbols before `tokens = ...` in section 4, and one of 9: what do the matrices look like?
 # * In `FORMS`, add `"activation": "gelu_exact"`, and float64 instead of float32: where does the margin go?
-# * In section 6, add 0.01 to one entry of `wq`: how far can attention be off before an answer changes?
+# * In section 6, let the head look at its own position a little, by the weight x = 0.01, 0.05, 0.1: set `offset_bias[0]`
+#   of `parameters.blocks[0].attention` to `np.log(x / (1 - x)), 0` (C = 2). When does an answer change? (What you add to
+#   `wq` changes nothing: `wk` is 0.)
 # * Set `pad` to 0 in `machine.parameters.blocks[0].attention`: which lengths go wrong, and which do not?
 # * `even_pairs.monoid()` has few maps, though there are 5^5 = 3,125 from 5 states to 5. What does that say about what has
 #   to be kept?
