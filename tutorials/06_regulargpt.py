@@ -90,7 +90,7 @@ for T in 8, 40, 500, 5_000:
 # \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn}$$
 #
 # with D the number of features d, and the batch left out. For one offset the keys are the queries' neighbours,
-# **shifted**: nothing has to be masked or gathered.
+# **shifted**: there is no T x T mask, and nothing is gathered. Left out is only what lies before the first position.
 
 # %%
 figure = diagrams.attention("sliding_dilated")
@@ -370,13 +370,16 @@ assert min(trained) > 0.9
 #
 # ## 8. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `seed=2` in section 7, or 1,000 steps: which lengths fail now?
 # * `out_of_range="mask"`: no pads at all. Does PARITY still extrapolate? Does Even Pairs?
 # * `chunk=3` in section 5: how many steps does PARITY need? (R: C = 3 is worse.)
-# * `language="cycle"` in sections 5 and 6: how many clusters are there? (`PRESETS["cycle"].automaton.monoid()`)
-# * `deeper.forward(..., levels=3)`: how far back does its last position look?
+# * `language="cycle"` in section 5, and in section 6 its automaton and words of three symbols,
+#   `rng.integers(3, size=500)`: how pure are as many clusters as there are maps, `PRESETS["cycle"].automaton.monoid()`?
+#   (The picture and the four words of level 0 are PARITY's.)
+# * `deeper.forward(p_deeper, tokens, levels=3)`: how far back does its last position look?
 #
 # ## 9. Where the paper, its code and this page differ
 #
