@@ -117,8 +117,9 @@ figure.suptitle("One instance: rows and columns of panels; numbers are values of
 
 # %% [markdown]
 # The model sees a token for each feature of each panel, a one-hot vector; for the ninth panel it gets M zero vectors,
-# and answers there. `Sraven` draws such instances. Tasks are *multisets* of rules (a rule may stand in one several times,
-# and their order does not count), all equally likely, and a quarter of them is held out: new combinations of known rules.
+# and answers there. `Sraven` draws such instances. Combinations of rules are *multisets* (a rule may stand in one several
+# times, and their order does not count), all equally likely, and a quarter of them is held out: new combinations of
+# known rules.
 
 # %%
 task = Sraven(M, K)
@@ -151,7 +152,9 @@ assert true_tracks <= set(zip(*(x.tolist() for x in found[1:4]), strict=True))
 # matching, in three dimensions. The naive search runs through a permutation of each of the three columns, (M!)^3 =
 # 13,824 together for each instance, and meets every matching M! times. The library takes the features of the third
 # column one after the other and remembers only what has been used of the other two, for all instances at once. On
-# small matrices the two agree, instance by instance:
+# small matrices the two agree, instance by instance. Printed below them: how many tasks there are, a task being a rule
+# for each feature and the two permutations that lead from the first column to the others, 8^M (M!)^2 in all. The
+# paper's formula counts the multisets of rules times (M!)^2 - M.
 
 # %%
 small = Sraven(2, 4).sample(rng, 200, "all").panels
@@ -297,11 +300,12 @@ for split in "train", "held_out":
 #
 # ## 6. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `task.sample(..., shuffled=False)` keeps the features in order. What is the ceiling for one who knows that (keep
 #   only hypotheses with i = j = k)? How much of the doubt does the shuffle make?
-# * Raise M to 6 at K = 8. Which accuracy can a model reach at most?
+# * M = 6 at K = 8: which accuracy can a model reach at most? (`bayes.ceiling(Sraven(6, 8), rng, 1_000, "held_out")`)
 # * Train: `refattn train sraven --attention softmax hyla`, and compare with floor and ceiling.
 #
 # ## 7. Where paper and code differ
