@@ -366,12 +366,13 @@ figure.suptitle(f"Codes of the question attending to itself: n = {TASKS:,} tasks
 #
 # ## 7. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `steps=10_000` (minutes): do the clouds separate?
-# * `heads=2`: the scatter is then the code itself, turned but not projected. Is HYLA's a circle?
+# * `heads=2`: the scatter is then the code itself, turned and shifted but not projected. Is HYLA's a circle?
 # * Other seeds, the split `"train"`, `"unseen_terms"`: which of the statements above survive?
-# * `attention="linear"`: check first that layer 1 is blind, then look at layer 2.
+# * `"linear"` in the place of each `"hyla"` of section 6: check first that layer 1 is blind, then look at layer 2.
 # * Another `QUESTION`: take one for which more functions give the same answer, and colour those by function.
 #
 # ## 8. Where the paper, its code and this page differ

@@ -333,13 +333,15 @@ assert (asked < another + 0.01).all() and right < blind["unary"] + 0.1
 #
 # ## 6. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * `searches=1` in `SETTINGS`: can one search see three clusters? (Read the accuracy; the drawings are of two searches.)
 # * `attention="softmax"` for the triangles (`heads=2`), which has no value scores to draw: which is better after 3,000 steps, and with another `seed`?
 # * `retrievals=1`: multi-query attention. What are the value scores then?
 # * `ink=0.0` in section 5: C's pixels. How long does the loss stay at log 2?
-# * `types="ternary"`: does anything come out that is not in the table of frequencies?
+# * `types="ternary"`: does anything come out that is not in the table of frequencies? (Read `scenes.metrics["test"]`; what
+#   is printed and drawn behind it is of questions about one object.)
 # * `Conv(3, 16, 25, 10)`: windows that overlap. How many tokens are there?
 # * Put the question beside the patches only (`models/vision.py`, one line). Which planted mistake is that?
 #

@@ -387,12 +387,14 @@ assert short > 0.5 and over > (1 - short) / 2
 # %% [markdown]
 # ## 7. Change this
 #
-# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md).)
+# (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
+# settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
 # * Leave out the segments of RMTS (`segments=1` in `RelationNetwork`): does the network still learn, and how fast?
 # * Ask a network trained with `hold_out=50` about `distribution_of_three`.
 # * Train SCAN with `attention="compositional", scoring="dot"`, which sees the query, and with `"linear"`, which cannot:
-#   the query's part is the same for all retrievals, and the softmax over them drops it.
+#   the query's part is the same for all retrievals, and the softmax over them drops it. (What section 5 draws, `code`, is
+#   `search_scores` then.)
 # * Decode with a `cutoff` of 22: which commands of 24 actions are right?
 #
 # ## 8. Where the paper, its code and this page differ
