@@ -314,7 +314,7 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # (Three exercises, with what comes out and how to grade each, are [here](exercises/README.md). Assertions are about the
 # settings that stand here: one that fails after a change is an answer; take it out and go on.)
 #
-# * `"hyla_no_rms_head"` or `"linear"` instead of `"softmax"`: whose layer 1 can say something?
+# * `"hyla_no_rms_head"` or `"linear"` in the place of each `"softmax"`: whose layer 1 can say something?
 # * Take another `query`, say all 0.5, where every literal has the same value. What is left to read?
 # * `seed=1` everywhere: which of the sentences above still hold? `refattn reproduce claims` says it for larger runs.
 # * `observe(..., context=context, query=query)`: all inputs fixed. What can still differ between two tasks?
