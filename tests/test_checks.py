@@ -237,3 +237,15 @@ def test_a_gradient_that_is_no_derivative_is_told_with_its_entry():
     for name, place, entry in ("x", (0, 2, 3), r"dx\[0, 2, 3\]: "), ("parameters", 100, r"dwu\[3, 1\]: "):
         with pytest.raises(check.Wrong, match=entry):
             check.run("derivative", wrong(name, place), np.random.default_rng(0))
+
+
+def test_the_entry_of_a_wrong_gradient_is_that_of_the_gradient_whose_error_is_told():
+    case, gradients = find("layers/SwiGLU"), []
+
+    def backward(saved, dy, start=None):
+        gradients.append(case.backward(saved, dy, start)["x"] * 1.01)
+        return {"x": gradients[-1]}
+    other = replace(case, backward=backward, constants=("parameters",))
+    error = check.CHECKS["derivative"](other, np.random.default_rng(0))
+    entries = {f"dx[{', '.join(map(str, at))}]: backward {x}": x for at, x in np.ndenumerate(gradients[0])}
+    assert error.where.partition(", complex step")[0] in entries
