@@ -179,6 +179,47 @@ def test_a_kink_in_every_output_bounds_each():
     assert check.derivative(forward, backward, {"x": x, "w": np.zeros((3, 4)), "b": np.zeros(4)}).ok
 
 
+def product(a):
+    return a["x"] @ a["w"], (a["x"], a["w"])
+
+
+def product_backward(saved, do):
+    return {"x": do @ saved[1].T, "w": saved[0].T @ do}
+
+
+@pytest.mark.parametrize("shapes", [((5, 4), (4, 3)), ((2, 1), (1, 2))])
+def test_a_backward_in_float32_is_right_whatever_it_answers_in(shapes):
+    def single(*arrays):
+        return [np.float32(x.real) for x in arrays]
+
+    def in_float32(saved, do):
+        return {n: np.float64(g) for n, g in product_backward(single(*saved), np.float32(do)).items()}
+    for seed in range(10):
+        x = dict(zip("xw", map(np.random.default_rng(seed).standard_normal, shapes), strict=True))
+        assert check.derivative(product, in_float32, x, rng=seed).ok
+        assert check.derivative(lambda a: ((y := product(a))[0], single(*y[1])), product_backward, x, rng=seed).ok
+        for backward, factor in (in_float32, 1e-4), (product_backward, 1e-10):
+            wrong = check.derivative(product, lambda *s, b=backward, f=factor: {n: g * (1 + f) for n, g in b(
+                *s).items()}, x, rng=seed)
+            assert not any(map(wrong.agrees, wrong.errors)), wrong
+
+
+def test_a_backward_may_lose_what_its_system_does():
+    def solve(a):
+        y = np.linalg.solve(a["m"], a["b"])
+        return y, (a["m"], y)
+
+    def solve_backward(saved, do):
+        db = np.linalg.solve(saved[0].T, do)
+        return {"m": -db @ saved[1].T, "b": db}
+    for seed, least in [(s, least) for s in range(4) for least in (1e-4, 1e-6, 1e-8)]:
+        g = np.random.default_rng(seed).standard_normal
+        u, v = (np.linalg.qr(g((5, 5)))[0] for _ in range(2))
+        x = {"m": u * np.geomspace(1, least, 5) @ v, "b": g((5, 2))}
+        assert check.derivative(solve, solve_backward, x, rng=seed).ok
+        assert not check.derivative(solve, lambda *s: {n: 1.0001 * g for n, g in solve_backward(*s).items()}, x).ok
+
+
 def test_a_tolerance_of_zero_allows_what_is_exact():
     report = check.derivative(lambda a: (0 * a["x"], a["x"]), lambda x, do: {"x": 0 * do}, {"x": np.ones(3)},
                               tolerance=0)
