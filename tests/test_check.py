@@ -344,8 +344,8 @@ def test_arrays_instead_of_a_function():
         check.compare({**arrays, "o": o, "dbias": o}, "hyla", layout="bhtd")
     with pytest.raises(ValueError, match="theirs gave lse; allowed: o"):
         check.compare({**arrays, "o": o, "lse": o}, "hyla", layout="bhtd")
-    for name, value in {"bias": "bhqk", "keep": "q1", "dropout": "k", "sizes": {"q": 3}}.items():
-        with pytest.raises(ValueError, match=f"{name} is .*, but theirs is a mapping of arrays; allowed: None"):
+    for name, value in {"bias": "bhqk", "keep": "q1", "dropout": "k", "sizes": {"q": 3}, "seed": 1}.items():
+        with pytest.raises(ValueError, match=f"{name} is .*, but theirs is a mapping of arrays; allowed: its default"):
             check.compare({**arrays, "o": o}, "hyla", layout="bhtd", **{name: value})
     with pytest.raises(ValueError, match="theirs has a bias of -1e.09 at every key of a query, beside which float"):
         check.compare({**arrays, "o": o, "bias": np.where(np.arange(5)[:, None] == 2, -1e9, np.zeros(7))}, "hyla",

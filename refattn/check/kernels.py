@@ -20,7 +20,7 @@ A PyTorch kernel, forward and backward (the tests run it where PyTorch is instal
 
 from collections.abc import Mapping
 from functools import partial
-from inspect import signature
+from inspect import Parameter, signature
 from traceback import extract_tb
 from typing import NamedTuple
 
@@ -107,24 +107,28 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
               likewise; all three broadcast to (b, h, q, k).  Where a keep has the axis q, query 2 keeps nothing.
     causal  : whether query i sees the keys up to i + k - q only; a mask of the kernel's own, not handed over
     sizes   : sizes other than b 3, q 6, k 7, h 5, d 11, e 8, as in {"q": 16, "d": 64}, or "tiles": powers of two for d
-              and e, 129 queries, 191 keys (130 of sliding-dilated attention); of compositional attention also r 4, c
-              13, f 10, its h being s and the h of its values r; selector (b, q, s, c) and what scores follow v; of
-              sliding-dilated attention (dilation 2, queries at the last positions) w 3 offsets, the last axis of bias,
-              keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d), pad_v (h, e) follow v. A row of
-              `verification.cases` keeps its own sizes and axes, whatever sizes and layout say
+              and e, 129 queries, 191 keys (of sliding-dilated attention 130, of linear_state as many as queries); of
+              compositional attention also r 4, c 13, f 10, its h being s and the h of its values r; selector (b, q, s,
+              c) and what scores follow v; of sliding-dilated attention (dilation 2, queries at the last positions) w 3
+              offsets, the last axis of bias, keep and dropout too; offset_bias (h, w), and with pads pad_k (h, d),
+              pad_v (h, e) follow v. A row of `verification.cases` keeps its own sizes and axes, whatever sizes and
+              layout say
 
     One query (number 1), or sequence 1 of a row's x, whose mean is near 0, is a hundred times smaller than the others:
     there an epsilon shows.  The kernel is called twice, and both answers are judged.  A row draws its options by
-    chance, so it is called with further draws that show those left out, as far as it takes them.  The error bar of each
-    entry is measured (`verification.rounding`); the report's last line says how.
+    chance, so it is called with further draws that show those left out, as far as it takes them, and do without those
+    that it has a default for.  The error bar of each entry is measured (`verification.rounding`); the report's last
+    line says how.
 
-    Raises ValueError for unknown names, options beside a mapping, results that are not as described, and a kernel that
-    raises, changes its inputs or answers differently when asked again; TypeError for a keep that is not of booleans.
+    Raises ValueError for unknown names, options, sizes or a seed beside a mapping, results that are not as described,
+    and a kernel that raises, changes its inputs or answers differently when asked again; TypeError for a keep that is
+    not of booleans.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if isinstance(theirs, Mapping):
-        if odd := [f"{n} is {x!r}" for n, x in {**call.forms, "sizes": sizes}.items() if x is not None]:
-            raise ValueError(f"{odd[0]}, but theirs is a mapping of arrays; allowed: None")
+        given = call.forms | {"sizes": sizes, "seed": seed or None}
+        if odd := [f"{n} is {x!r}" for n, x in given.items() if x is not None]:
+            raise ValueError(f"{odd[0]}, but theirs is a mapping of arrays; allowed: its default")
         return call.report(*call.given())
     reports = [call.report(*answer)._replace(again=i > 0) for s in call.seeds(sizes, seed)
                for i, answer in enumerate(call.twice(call.draw(sizes, s)))]
@@ -179,23 +183,29 @@ class Call:
         self.seen(inputs)                                       # a page without such a mask is refused here
         return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
 
-    def takes(self, names, arrays=(), some=False) -> bool:
-        """Whether the kernel can be called with these keywords, or with these beside others, as far as it tells."""
+    def takes(self, names, arrays=(), some=False, default=False) -> bool:
+        """Whether the kernel can be called with these keywords, or with these beside others, as far as it tells.
+
+        Or, if `default`, whether it names them and says what they are if they are not given.
+        """
         try:
             of = signature(self.theirs) if callable(self.theirs) else signature(lambda **inputs: None)
+            if default:
+                return all(n in of.parameters and of.parameters[n].default is not Parameter.empty for n in names)
             return bool((of.bind_partial if some else of.bind)(*arrays, **dict.fromkeys(names)))
         except (TypeError, ValueError):                         # it does not, or does not tell
             return False
 
     def seeds(self, sizes, seed) -> list[int]:
-        """The seed and further ones: whose draws show an option of a row that those before did not.
+        """The seed and further ones: whose draws show an option of a row that those before did not, or do without it.
 
-        An option shows where it varies along its last axis.
+        An option shows where it varies along its last axis; a kernel that has a default for one is asked without it.
         """
         found, seen = [], set()
         for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
             inputs = self.draw(sizes, s)
             shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
+            shown |= {f"no {n}" for n in self.of.optional - inputs.keys() if self.takes([n], default=True)}
             if shown - seen and self.takes(self.hand(inputs)[1]):
                 found, seen = [*found, s], seen | shown
         return found or [seed]
