@@ -1069,11 +1069,65 @@ def test_the_verdict_asks_the_gradients_that_are_wrong():
     assert again.verdict == "forward differs, your gradients are those of the right forward"
 
 
+@pytest.mark.parametrize("which, words", [(0, "the first x - mean(x, 'm')"), (1, "the second x - mean(x, 'm')")])
+def test_of_two_terms_that_read_the_same_the_one_is_named(which, words):
+    def kernel(x, scale, shift):
+        c = x - x.mean(-1, keepdims=True)
+        ends = (x, c) if which == 0 else (c, x)
+        return ends[0] / np.sqrt((ends[1] ** 2).mean(-1, keepdims=True) + np.float32(1e-6)) * scale + shift
+    found = check.diagnose(kernel, "ops/layer_norm")
+    assert found.named and found.sentences[0].endswith(f"the term mean(x, 'm') is missing ({words})"), found
+
+
+def test_a_variance_divided_by_the_number_of_positions():
+    def kernel(x, scale, shift):
+        parts = x.reshape(len(x), 2, -1, x.shape[2])
+        n = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + np.float32(1e-8))
+        return n.reshape(x.shape) * scale + shift
+    found = check.diagnose(kernel, "layers/ContextNorm in 2")
+    assert found.named and found.sentences[0].endswith("/ (n_t / 2 - 1): the term 1 is missing"), found
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_a_width_that_is_written_into_the_scale(width):
+    def kernel(q, k, v):
+        return PAGES["softmax"].forward(q * np.float32((q.shape[-1] / width) ** 0.5), k, v)[0]
+    found = check.diagnose(kernel, "softmax")               # e is 8, the square root of 64
+    assert found.named and found.sentences[0].endswith(f"divided by sqrt({width}) in place of sqrt(d)"), found
+
+
+def test_no_hint_leaves_all_of_the_error():
+    def kernel(q, k, v):                                    # ALiBi
+        far = np.abs(np.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1] - np.arange(k.shape[1]))
+        bias = np.float32(-0.5) ** np.arange(1, q.shape[2] + 1, dtype="f")[:, None, None] * far
+        return PAGES["softmax"].forward(q, k, v, bias=bias.astype(q.dtype))[0]
+    said = str(check.diagnose(kernel, "softmax"))
+    assert "another s1 would explain it" in said and not re.search(r"leaves \d{3,}%", said), said
+
+
+def test_what_is_like_a_known_mistake_is_not_taken_for_less_precision():
+    """Half of the way from the exact GELU to its tanh form, which is as near as less precision is."""
+    names = "layers/FeedForward gelu_exact", "layers/FeedForward gelu"
+    pair = [own(Call(None, name, "float32")) for name in names]
+    said = str(check.diagnose(lambda **x: {"o": sum(f(**x)["o"] for f in pair) / 2}, names[0]))
+    assert "of their size" in said and "tanh form" in said and "less precision" not in said, said
+
+
+def test_a_row_is_asked_without_an_option_that_a_kernel_has_a_default_for():
+    def kernel(s, keep=None):
+        x = np.exp(s) * (1 if keep is None else keep)
+        total = x.sum(-1, keepdims=True)
+        return x / np.where(total > 0, total, 1) * np.float32(1.001 if keep is None else 1)
+    assert not check.compare(kernel, "ops/softmax of axis -1").ok
+    assert check.compare(lambda s, keep: kernel(s, keep), "ops/softmax of axis -1").ok
+    assert check.compare(lambda **x: kernel(x["s"], x["keep"]), "ops/softmax of axis -1").ok
+
+
 def test_less_precision_and_rows_without_lines_are_said():
     right = own(Call(None, "softmax", "float64"))
     found = check.diagnose(lambda *x, **y: {n: g.astype("f") for n, g in right(*x, **y).items()}, "softmax",
                            dtype="float64")
-    assert "entries are wrong, by 3e-08 of their size: less precision?" in str(found), found
+    assert "entries are wrong, by 3e-08 of their size: less precision, or an approximation?" in str(found), found
     right = own(Call(None, "layers/MultiHead softmax rotary", "float32"))
     found = check.diagnose(lambda **x: (y := right(**x)) | {"dx": 2 * y["dx"]}, "layers/MultiHead softmax rotary")
     assert found.verdict.endswith("; lines of layers/MultiHead softmax rotary are not searched")

@@ -227,7 +227,7 @@ def explained(searches, worst, verdict, ways) -> Diagnosis | None:
         return None
     best = min(f[0] for f in found)
     found = sorted((f for f in found if f[0] <= 2 * best + 0.02), key=lambda f: (
-        f[2].cost, not (f[2].words.startswith("the term") and f[2].words.endswith("missing")), len(f[2].words)))
+        f[2].cost, not re.match("the term .* is missing", f[2].words), len(f[2].words)))
     words = [(m.line, m.words) for _, _, m, _ in found]
     words += [(line, f"in line ({m.line.tag}), {m.words}" if line.tag != m.line.tag else m.words)
               for _, _, m, s in found for line in s.alike(m)]
@@ -236,43 +236,48 @@ def explained(searches, worst, verdict, ways) -> Diagnosis | None:
 
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
-    said = [(None, pattern(worst, n)) for n in names if n in worst.wrong][:4]
-    close = sorted((c for s in searches for c in s.close if SMALL < (abs(c[1]) if c[0] > NEAR else c[1]) < 1 / SMALL),
-                   key=lambda c: -c[0])                     # the reverse of a mistake only where it is just that
+    near = nearest(searches)
+    hints = {tag: words for tag, (_, _, words) in near.items() if words}
+    said = [(None, pattern(worst, n, not hints)) for n in names if n in worst.wrong][:4]
     found = [s.first_lines() for s in searches]
     explain, sure = [line for lines, _ in found for line in lines], any(sure for _, sure in found)
     if explain:
-        first = [m.line for x, _, m in close[:1] if x > LIKE and not sure] + explain
-        tags = list(dict.fromkeys(line.tag for line in first))[:3]
-        near = {tag: next((c for c in close if c[2].line.tag == tag and c[0] > LIKE), None) for tag in tags}
-        like = {tag: near_it for tag, c in near.items() if c and (near_it := nearest(searches, *c))}
+        first = [line for line, *_ in [*near.values()][:1] if not sure] + explain
         passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
         words = [(line, f"another {line.name} would explain it"
                   + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
-                  + (f"; nearest: {like[line.tag]}" if line.tag in like else "")
-                  if line in explain else f"perhaps {like.get(line.tag, OTHER)}")
+                  + (f"; nearest: {hints[line.tag]}" if line.tag in hints else "")
+                  if line in explain else f"perhaps {hints.get(line.tag, OTHER)}")
                  for i, line in enumerate(first)]
         return report(searches[0], worst, verdict, [*words, said[0]])
-    if not close or close[0][0] < LIKE:
+    if not near:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
-    top = [c for c in close if c[0] >= close[0][0] - 1e-6][:3]
-    words = [(c[2].line, f"{'as' if top[0][0] > NEAR else 'perhaps'} {nearest(searches, *c) or OTHER}") for c in top]
+    top = max(cosine for _, cosine, _ in near.values())
+    how = "as" if top > NEAR else "perhaps"
+    words = [(line, f"{how} {hint}" if hint else f"perhaps {OTHER}")
+             for line, cosine, hint in near.values() if cosine >= top - 1e-6]
     return report(searches[0], worst, verdict, [*words, *said])
 
 
-def nearest(searches, cosine, factor, m) -> str:
-    """A mistake that changes the answers in a similar way: how much more of it there is, and what it leaves.
+def nearest(searches) -> dict:
+    """{tag: (line, cosine, words)} of the mistakes that change the answers most alike, the nearest first.
 
-    Where it leaves more than half of the error its name would mislead, and the line is all that is said.
+    The words say how much more of it there is, and what it leaves.  Where that is more than half of the error, the
+    name would mislead: there are none, and the line is all that is said.
     """
-    if (leaves := max(s.leaves(m, factor) for s in searches if any(m is c[2] for c in s.close))) > MOST:
-        return ""
-    said = f"{m.words}, " if factor > 0 else f"the reverse of {m.words}, "
-    return f"{said}{abs(factor):.3g} times as much, which leaves {leaves:.0%} of the error"
+    found: dict = {}
+    for cosine, factor, m in sorted((c for s in searches for c in s.close), key=lambda c: -c[0]):
+        size = abs(factor) if cosine > NEAR else factor     # the reverse of a mistake only where it is just that
+        if cosine > LIKE and SMALL < size < 1 / SMALL and m.line.tag not in found:
+            leaves = max(s.leaves(m, factor) for s in searches if any(m is c[2] for c in s.close))
+            said = m.words if factor > 0 else f"the reverse of {m.words}"
+            said += f", {size:.3g} times as much, which leaves {leaves:.0%} of the error"
+            found[m.line.tag] = m.line, cosine, said if leaves <= MOST else ""
+    return found
 
 
-def pattern(answer, n) -> str:
-    """Which entries of a wrong array are wrong, in words."""
+def pattern(answer, n, ask=True) -> str:
+    """Which entries of a wrong array are wrong, in words; and, if `ask`, whether it is less precision."""
     x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
     if x.shape != y.shape:
         return f"{n} has shape {x.shape} instead of {y.shape}"
@@ -280,7 +285,8 @@ def pattern(answer, n) -> str:
         return f"{n}: {(~finite).sum()} of {x.size} entries are NaN or infinite"
     bad, part = ~(np.abs(x - y) <= bar), np.linalg.norm(x - y) / (np.linalg.norm(y) or 1)
     if part < SMALL and bad.mean() > 0.5:
-        return f"{n}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size: less precision?"
+        return (f"{n}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size"
+                + ": less precision, or an approximation?" * ask)
     if bad.mean() > 0.9:
         factor = (x * y).sum() / ((y * y).sum() or 1)
         exact = np.allclose(x, factor * y, rtol=1e-2)

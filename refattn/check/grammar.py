@@ -5,7 +5,7 @@ Mechanical: the syntax tree of each line is walked, and at each node `changes` s
 
 import ast
 import re
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -78,9 +78,9 @@ def of_one_line(of, i, texts, sizes, costs):
     scope = list(dict.fromkeys(["do"] * line.part + given + [each.name for each in of.lines[:i]]))
     changes = Changes(of, line, scope, sizes)
     found = [(*change, whole, "", True) for change in changes.of_line(texts[i])]
-    for node, twin in zip(ast.walk(writer.tree), ast.walk(original), strict=True):
+    for node, twin, which in zip(ast.walk(writer.tree), ast.walk(original), _which(line.text), strict=True):
         if isinstance(node, ast.expr) and id(node) in writer.at:
-            name, which = (node.id, _which(twin, original)) if isinstance(node, ast.Name) else ("", "")
+            name = node.id if isinstance(node, ast.Name) else ""
             found += [(cost, words + which, new, node, name, False) for cost, words, new in changes.of_node(node, twin)]
     for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)) if 1 in costs else ():
         if x in scope and texts[i].count(x) > 1:
@@ -98,10 +98,13 @@ def of_one_line(of, i, texts, sizes, costs):
                 yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
 
 
-def _which(name, tree) -> str:
-    """Words that tell a name from others of a line that are the same: "(the second a)"."""
-    places = sorted(n.col_offset for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name.id)
-    return f" (the {ORDINALS[places.index(name.col_offset)]} {name.id})" if len(places) > 1 else ""
+@cache
+def _which(text) -> list[str]:
+    """What tells each part of a line from others of the same text, "(the second a)", in the order of `ast.walk`."""
+    parts = [(ast.unparse(n), n.col_offset) if isinstance(n, ast.Name | ast.BinOp) else ("", 0)
+             for n in ast.walk(ast.parse(text, mode="eval"))]
+    places = {x: sorted(at for y, at in parts if x == y) for x, _ in parts}
+    return [f" (the {ORDINALS[places[x].index(at)]} {x})" if x and len(places[x]) > 1 else "" for x, at in parts]
 
 
 def moved(of, part, texts):
