@@ -33,6 +33,7 @@ from refattn.models.recurrent import Recurrent
 from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
+from refattn.tasks.languages import LANGUAGES
 from refattn.train import compare, evaluate, fit, runs
 from refattn.verification import theorems
 from refattn.verification.cases import CASES
@@ -811,7 +812,7 @@ def test_verify_draws_once_for_each_seed(monkeypatch, capsys):
     assert [row["seed"] for row in found] == [3, 4] and [row["error"] for row in found] == expected
 
 
-def test_list_names_everything_with_its_file(capsys):
+def test_list_names_everything_with_its_file(capsys, monkeypatch):
     assert cli.main(["list"]) == 0
     said = capsys.readouterr().out
     for name in [*VARIANTS, *recipes.RECIPES, *theorems.THEOREMS, "quick", "paper", "HYLA + deep value network"]:
@@ -826,6 +827,9 @@ def test_list_names_everything_with_its_file(capsys):
     for name, kind in recipes.RECIPES.items():
         scales = [f"{row['scale']} {row['steps']}" for row in document["recipes"] if row["name"] == name]
         assert [each.split()[0] for each in scales] == list(kind.SCALES) and f" {'; '.join(scales)} " in said
+    monkeypatch.setitem(LANGUAGES, "parity", LANGUAGES["parity"]._replace(source="-"))     # of one's own
+    papers = {row[0]: row[1] for row in cli.listing()["tasks"]}
+    assert (papers["parity"], papers["d2"]) == ("-", "Chi et al. 2023, table 1")
     for rows in document.values():
         assert all((ROOT / row["file"]).exists() for row in rows)
 

@@ -287,7 +287,7 @@ def test_untrained_networks_are_those_that_training_began_with(tmp_path, monkeyp
                                                                                             "most frequent"}
     share = found["receptive field"]
     assert 0 < share["first half"] < 1 and share["one half"] == 0.5
-    begun = codes.regular_codes(run, model, codes.initial(run, model), codes.initial(run, model))
+    begun = codes.regular_codes(run, model, codes.initial(run, model))
     assert begun["receptive field"]["first half"] == share["untrained first half"] != share["first half"]
     assert begun["layer outputs"]["purity"] == found["layer outputs"]["untrained purity"]
 
@@ -307,7 +307,7 @@ def test_a_transformer_is_asked_about_other_probabilities_at_its_trained_lengths
         return np.mean(share)
     assert found == {"probability": {f"ones {x:g}": pytest.approx(right(x)) for x in (0.1, 0.3, 0.5, 0.7, 0.9)}}
     with pytest.raises(ValueError, match="nothing is read off transformer_xl trained on cycle; allowed: parity"):
-        codes.regular_codes(replace(run, language="cycle"), model, p, p)
+        codes.regular_codes(replace(run, language="cycle"), model, p)
 
 
 def test_members_of_d3_lead_by_their_margin(tmp_path):
@@ -365,8 +365,8 @@ def test_where_a_language_model_looks_is_read(tmp_path, monkeypatch):
     run, model, p = load(tmp_path / "run")
     drawn = sample(stream(0, "evaluation", 1_000_000), run.corpus().ids["test"], 3, 40)
     assert kinds[""] == receptive_field(model, p, drawn.tokens, drawn.target)[[0, 1, 3, 7, 15, 31, 39, 39]].tolist()
-    assert kinds[""] != kinds["untrained "] and codes.text_codes(run, model, p, p)["receptive field"][
-        "untrained last 8"] == kinds[""][3]
+    begun = codes.text_codes(run, model, codes.initial(run, model))["receptive field"]
+    assert kinds[""][3] != kinds["untrained "][3] == begun["last 8"]
 
 
 def test_fresh_tables_of_codes_read_the_codes(tmp_path, monkeypatch, capsys):

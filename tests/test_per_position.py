@@ -60,6 +60,14 @@ def test_a_language_that_the_paper_has_not_is_drawn_as_its_row_says(monkeypatch)
     assert (tokens[:, :54] == np.arange(1, 55) % 2).all() and target[0, :2].tolist() == [[1, 0], [0, 1]]
 
 
+def test_what_a_language_is_called_does_not_say_how_it_is_drawn(monkeypatch):
+    for name, row in ("doubled", LANGUAGES["tomita4"]), ("balanced", LANGUAGES["d2"]):
+        monkeypatch.setitem(LANGUAGES, name, row)
+        published = next(x for x in ("tomita4", "d2") if LANGUAGES[x] is row)
+        a, b = (strings(np.random.default_rng(0), x, 30, 5, 9) for x in (name, published))
+        assert all((x == y).all() for x, y in zip(a, b, strict=True))
+
+
 def dyck_by_the_source(rng, n, room):
     """0 w 1, w from one level below, until `room` is reached; the target of w is a part of `room` itself."""
     word = ""

@@ -275,6 +275,14 @@ def test_drawing_until_wanted_keeps_the_number_and_the_wish():
     assert words.shape == (33, 5) and (words[:, 0] == 1).all()
 
 
+def test_a_row_that_promises_words_that_there_are_not_is_an_error_and_no_endless_search(monkeypatch):
+    """Both words of one symbol are members of Tomita 3."""
+    row = LANGUAGES["tomita3"]._replace(has_others=lambda t: True)
+    monkeypatch.setitem(LANGUAGES, "always", row)
+    with pytest.raises(ValueError, match="length is 1, at which none of 100,00. words .* has_members or has_others"):
+        RegularLanguages("always").sample(np.random.default_rng(0), 4, 1)
+
+
 def test_the_probability_of_ones_is_a_number_of_any_library():
     for ones in np.float32(0.25), np.int64(1), 1:
         assert RegularLanguages("parity", ones=ones).ones == ones

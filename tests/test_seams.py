@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import refattn
-from refattn import params
+from refattn import cli, params
 from refattn.layers.feed_forward import FeedForward
 from refattn.losses import cross_entropy, log_loss, mse
 from refattn.params import KAIMING_NORMAL, XAVIER_NORMAL, XAVIER_UNIFORM, Init
 from refattn.recipes import RECIPES, recipe
 from refattn.recipes.base import FiniteRecipe, Recipe, setting
 from refattn.train import evaluate, fit, runs
+from tests.refusals import refused
 
 
 class Batch(NamedTuple):
@@ -209,12 +210,27 @@ def test_evaluation_holds_one_batch_of_outputs():
 
 
 @pytest.mark.parametrize("name", ["TASK", "SOURCE", "SPLITS", "LABELS", "TABLE", "SCALES"])
-def test_a_class_that_lacks_what_every_recipe_says_is_refused_before_it_is_trained(name, monkeypatch):
+def test_a_class_that_lacks_what_every_recipe_says_is_refused_before_it_is_trained(name, monkeypatch, capsys):
     said = {"TASK": "half", "SOURCE": "ours", "SPLITS": ("test",), "LABELS": {"loss": "nats"},
             "TABLE": (("loss", "test", "loss"),), "SCALES": {"quick": {}}}
     monkeypatch.setitem(RECIPES, "half", type("Half", (Recipe,), {x: said[x] for x in said if x != name}))
-    with pytest.raises(ValueError, match=f"^Half lacks {name}; allowed: all that the docstring of Recipe lists$"):
-        recipe("half")
+    message = f"Half lacks {name}; allowed: all that the docstring of Recipe lists"
+    refused(message, recipe, "half")
+    for words in ["list"], ["train", "half"], ["train", "half", "--help"]:
+        assert cli.main(words) == 2 and capsys.readouterr().err == f"refattn {words[0]}: {message}\n"
+
+
+@pytest.mark.parametrize(("own", "message"), [
+    ({"SCALES": {"quick": {"stepz": 3}}}, "field in scale 'quick' of Half 'stepz' is unknown, did you mean steps?"),
+    ({"TABLE": (("loss", "test", "los"),)}, "metric in TABLE of Half 'los' is unknown, did you mean loss?")])
+def test_scales_have_fields_and_columns_have_labels(own, message, monkeypatch, capsys):
+    """A column without a label was a dash in every table."""
+    said = {"LABELS": {"loss": "nats"}, "TABLE": (("loss", "test", "loss"),), "SCALES": {"quick": {}}}
+    half = type("Half", (Points,), {"TASK": "half", **said, **own})
+    monkeypatch.setitem(RECIPES, "half", half)
+    refused(message, recipe, "half")
+    for words in ["list"], ["train", "half"]:
+        assert cli.main(words) == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", RECIPES)

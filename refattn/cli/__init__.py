@@ -77,20 +77,23 @@ def verify(argv) -> int:
 def listing() -> dict:
     """{section: rows}, the first row being the heading."""
     from ..attention.pages import PAGES
-    from ..recipes import RECIPES, SHORT, recipe
+    from ..recipes import RECIPES, SHORT, kind_of, recipe
     from ..reproduce.published import figures_for
+    from ..tasks.languages import LANGUAGES
     from ..verification import theorems
     from ..verification.cases import CASES
+    kinds = {name: kind_of(name)[0] for name in RECIPES}
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
         "tasks": [("name", "paper", "file")] + [
-            (name, kind.SOURCE, f"refattn/tasks/{kind.DATA or name}.py") for name, kind in RECIPES.items()] + [
-            (name, RECIPES[task].SOURCE, f"refattn/tasks/{task}.py") for name, (task, _) in SHORT.items()],
+            (name, kind.SOURCE, f"refattn/tasks/{kind.DATA or name}.py") for name, kind in kinds.items()] + [
+            (name, LANGUAGES[name].source if name in LANGUAGES else kinds[task].SOURCE, f"refattn/tasks/{task}.py")
+            for name, (task, _) in SHORT.items()],
         "recipes": [("name", "scale", "steps", "figures", "file")] + [
             (name, scale, f"{recipe(name, scale).steps:,}",
              figures_for(name, asdict(recipe(name, scale))).source.split(":")[0], f"refattn/recipes/{name}.py")
-            for name, kind in RECIPES.items() for scale in kind.SCALES],
+            for name, kind in kinds.items() for scale in kind.SCALES],
         "theorems": [("name", "source", "file", "statement")] + [
             (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)
             for t in theorems.THEOREMS.values()],

@@ -10,8 +10,7 @@ import time
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
-from ..recipes import RECIPES, SHORT, recipe
-from ..refusals import unknown
+from ..recipes import RECIPES, kind_of, recipe
 from ..reproduce.published import figures_for
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory
@@ -26,10 +25,7 @@ def plan(argv):
         print(tasks())
         sys.exit(0)
     name = argv[0].replace("-", "_") if named else "fuzzy_logic"
-    task, fixed = SHORT.get(name, (name, {}))
-    if task not in RECIPES:
-        raise Usage(unknown("TASK", task, [*RECIPES, *SHORT]))
-    kind = RECIPES[task]
+    kind, fixed = kind_of(name, "TASK")
     options = train_parser(kind, fixed, name).parse(argv[named:])
     if "resume" in options:
         for other in options:
@@ -38,7 +34,7 @@ def plan(argv):
                 raise Usage(f"{what} cannot go with --resume; allowed beside it: {', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     scale = options.pop("scale", kind.first_scale())
-    out = Path(options.pop("out")) if "out" in options else time.strftime(f"{task}-{scale}-%Y%m%d-%H%M%S")
+    out = Path(options.pop("out")) if "out" in options else time.strftime(f"{kind.TASK}-{scale}-%Y%m%d-%H%M%S")
     rest = {other: options.pop(other) for other in BESIDE_RESUME if other in options}
     values = dict.fromkeys(options.pop("compared", kind.compared()))
     seeds = dict.fromkeys(options.pop("seed", [0]))

@@ -34,6 +34,26 @@ SHORT = {                      # name -> (task, its fields)
     **{name: ("esbn", {"problem": name}) for name in TASKS}}
 
 
+def kind_of(task: str, what: str = "task") -> tuple[type[Recipe], dict]:
+    """(class, fields that the name says) of a task, which a refusal calls `what`.
+
+    Raises ValueError for an unknown task, or a class that does not say what the docstring of Recipe lists in capitals.
+    """
+    task, fixed = SHORT.get(task, (task, {}))
+    if task not in RECIPES:
+        raise ValueError(unknown(what, task, [*RECIPES, *SHORT]))
+    kind = RECIPES[task]
+    said = [name for name in Recipe.__annotations__ if name.isupper() and not hasattr(Recipe, name)]
+    if lacking := [name for name in said if not getattr(kind, name, ())]:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(lacking)}; allowed: all that the docstring of Recipe lists")
+    fields_of = [f.name for f in fields(kind)]
+    for what, given, known in [("metric in TABLE", [metric for *_, metric in kind.TABLE], list(kind.LABELS)), *(
+            (f"field in scale {name!r}", settings, fields_of) for name, settings in kind.SCALES.items())]:
+        if odd := [name for name in given if name not in known]:
+            raise ValueError(unknown(f"{what} of {kind.__name__}", odd[0], known))
+    return kind, fixed
+
+
 def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:
     """The recipe of a task at a scale, its first one unless given, with the given fields changed.
 
@@ -44,22 +64,17 @@ def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Re
     >>> recipe("fuzzy_logic", "paper", attention="linear").steps
     50000
     """
-    given, (task, fixed) = task, SHORT.get(task, (task, {}))
-    if task not in RECIPES:
-        raise ValueError(unknown("task", task, [*RECIPES, *SHORT]))
-    kind = RECIPES[task]
-    if lacking := [name for name in Recipe.__annotations__ if name.isupper() and not hasattr(kind, name)]:
-        raise ValueError(f"{kind.__name__} lacks {', '.join(lacking)}; allowed: all that the docstring of Recipe lists")
+    kind, fixed = kind_of(task)
     scale = kind.first_scale() if scale is None else scale
     if scale not in kind.SCALES:
         raise ValueError(unknown("scale", scale, list(kind.SCALES)))
     names = [f.name for f in fields(kind)]
     for name in changes:
         if name not in names:
-            raise ValueError(unknown(f"field of {task}", name, names))
+            raise ValueError(unknown(f"field of {kind.TASK}", name, names))
         if name in fixed:
-            raise ValueError(f"{name} is {changes[name]!r}, but task {given!r} says it already; allowed: no {name}, or "
-                             f"task {task!r}")
+            raise ValueError(f"{name} is {changes[name]!r}, but task {task!r} says it already; allowed: no {name}, or "
+                             f"task {kind.TASK!r}")
     changes = fixed | {name: x.tolist() if hasattr(x, "dtype") else x for name, x in changes.items()}      # of NumPy
     settings = {**kind.scale(scale, changes), **changes}
     if isinstance(settings.get("steps"), int) and "steps" in changes and "warmup" not in changes:

@@ -49,12 +49,12 @@ def again(recipe):
     return stream(recipe.seed, "evaluation", BEYOND)
 
 
-def both(read, trained, untrained) -> dict:
+def both(read, recipe, model, trained) -> dict:
     """What is read off the trained network, and off the untrained one, from the same random numbers."""
-    return {**read(trained), **{f"untrained {name}": x for name, x in read(untrained).items()}}
+    return {**read(trained), **{f"untrained {name}": x for name, x in read(initial(recipe, model)).items()}}
 
 
-def regular_codes(recipe, model, trained, untrained) -> dict:
+def regular_codes(recipe, model, trained) -> dict:
     """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter."""
     def half(p):
         drawn = recipe.sample(again(recipe), "longer", FIELD_WORDS, LENGTH)
@@ -71,14 +71,14 @@ def regular_codes(recipe, model, trained, untrained) -> dict:
         if recipe.language != "parity":
             raise ValueError(f"nothing is read off {recipe.attention} trained on {recipe.language}; allowed: parity")
         return shift(range(1, recipe.train_length + 1), words=512)
-    if recipe.language.startswith("d"):
+    if recipe.data().row.depth:
         wide = params.view(trained.readout.w.base.astype(np.float64), model.parameters())      # base: all of them
         return {"member margin": margins(recipe, model, trained), "float64 member margin": margins(recipe, model, wide)}
-    found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(recipe), WORDS, LENGTH), trained,
-                                   untrained)}
+    found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(recipe), WORDS, LENGTH),
+                                   recipe, model, trained)}
     if recipe.language != "parity":
         return found
-    return {**found, "receptive field": {**both(half, trained, untrained), "one half": 0.5},
+    return {**found, "receptive field": {**both(half, recipe, model, trained), "one half": 0.5},
             **shift(range(20, LENGTH + 1, 40), words=128)}
 
 
@@ -92,18 +92,18 @@ def margins(recipe, model, p) -> dict:
     return found
 
 
-def retrieval_codes(recipe, model, trained, untrained) -> dict:
+def retrieval_codes(recipe, model, trained) -> dict:
     """Of compositional attention; spread is the standard deviation over retrievals, mean over the rows."""
     def observed(p, split="train"):
         return searches.observe(recipe, model, p, again(recipe), split=split)
     seen, over_all = observed(trained), observed(trained, "all")
     return {"specialisation": {name: searches.diagonality(searches.specialisation(each)) for name, each in (
-                ("trained", seen), ("untrained", observed(untrained)))},
+                ("trained", seen), ("untrained", observed(initial(recipe, model))))},
             "pairing": {"asked": float(searches.specialisation(seen, aligned=False).std(axis=1).mean()),
                         "all": float(searches.pairing(over_all).std(axis=1).mean())}}
 
 
-def text_codes(recipe, model, trained, untrained) -> dict:
+def text_codes(recipe, model, trained) -> dict:
     """Of any language model: how much of the gradient the last tokens get, where it would be even, and untrained."""
     length = recipe.lengths.get("times_2", recipe.length)
     drawn = text_windows.sample(again(recipe), recipe.corpus().ids["test"], FIELD_WORDS, length)
@@ -111,7 +111,7 @@ def text_codes(recipe, model, trained, untrained) -> dict:
     def shares(p):
         field = text.receptive_field(model, p, drawn.tokens, drawn.target)
         return {f"last {n}": float(field[min(n, length) - 1]) for n in LAST}
-    return {"receptive field": {**both(shares, trained, untrained),
+    return {"receptive field": {**both(shares, recipe, model, trained),
                                 **{f"even last {n}": min(1.0, n / length) for n in LAST}}}
 
 
@@ -120,7 +120,7 @@ def observed(recipe, model, p, rng, **fixed) -> list:
     return [latent_code.observe(recipe, model, p, rng, split, COUNT, **fixed) for split in ("train", "held_out")]
 
 
-def fuzzy_logic_codes(recipe, model, trained, untrained) -> dict:
+def fuzzy_logic_codes(recipe, model, trained) -> dict:
     """Means over DRAWS contexts and queries."""
     rng, drawn = again(recipe), []
     for _ in range(DRAWS):
@@ -134,7 +134,7 @@ def fuzzy_logic_codes(recipe, model, trained, untrained) -> dict:
             for part in drawn[0]}
 
 
-def sraven_codes(recipe, model, trained, untrained) -> dict:
+def sraven_codes(recipe, model, trained) -> dict:
     """Of each key that the last query token attends to, and of each layer."""
     train, test = observed(recipe, model, trained, again(recipe))
     return {f"{name}, {layer}": {**scores, **cosines(train, test, number, at)}
@@ -162,7 +162,7 @@ def read_codes(path) -> dict:
     """
     recipe, model, parameters = load(path)
     check_choice("task of the recipe", recipe.TASK, READERS)
-    return READERS[recipe.TASK](recipe, model, parameters, initial(recipe, model))
+    return READERS[recipe.TASK](recipe, model, parameters)
 
 
 def with_codes(outcomes) -> list[dict]:

@@ -16,6 +16,7 @@ import numpy as np
 from ..automata.finite import Automaton
 
 PLUS, MINUS, TIMES, BLANK = 5, 6, 7, 8                  # symbols of modular arithmetic, after the digits
+VAIN = 100_000                                          # words that are drawn for nothing, at most
 
 
 class Language(NamedTuple):
@@ -27,6 +28,8 @@ class Language(NamedTuple):
     has_members: Callable = lambda t: True              # of this length?
     has_others: Callable = lambda t: True
     next_symbols: tuple = ()   # for each state the two targets of Bhattamishra et al.
+    depth: int = 0             # n of D_n
+    source: str = "-"          # where it is published
 
 
 # -------------------------------------------------------------------------------------- numbers out of random words
@@ -74,12 +77,16 @@ def modular_arithmetic(leading_plus=True) -> Automaton:
 # ------------------------------------------------------------------------------------------------------- membership
 
 def drawn_until(wanted, draw, rng, b, t):
-    """b independent words of draw, given that they are wanted."""
-    parts, missing = [], b
+    """b independent words of draw, given that they are wanted.  Raises ValueError where VAIN in a row are not."""
+    parts, missing, vain = [], b, 0
     while missing:
         tokens = draw(rng, 3 * missing, t)
         parts.append(tokens[wanted(tokens)][:missing])
         missing -= len(parts[-1])
+        vain = 0 if len(parts[-1]) else vain + len(tokens)
+        if vain >= VAIN:
+            raise ValueError(f"length is {t}, at which none of {vain:,} words was of the class that is asked for; "
+                             f"allowed: a row of the language that says so, by has_members or has_others")
     return np.concatenate(parts) if parts else np.empty((0, t), dtype=np.int64)
 
 
@@ -113,7 +120,7 @@ def dyck(n: int) -> Language:
     table = [[depth + 1, depth - 1 if depth else dead] for depth in range(n + 1)] + [[dead, dead]]
     may = [[1, 0], *[[1, 1]] * (n - 1), [0, 1], [0, 0]]                 # open, close
     return Language(f"D_{n}", answer, draw, Automaton(table, [1] + [0] * dead), True,
-                    lambda t: t % 2 == 0, next_symbols=tuple(may))
+                    lambda t: t % 2 == 0, next_symbols=tuple(may), depth=n)
 
 
 def tomita_3() -> Language:
@@ -184,7 +191,7 @@ def tomita_6() -> Language:
                     Automaton([[1, 2], [2, 0], [0, 1]], [1, 0, 0]), lambda t: t > 1)
 
 
-LANGUAGES: dict[str, Language] = {
+LANGUAGES: dict[str, Language] = {name: row._replace(source="Chi et al. 2023, table 1") for name, row in {
     "parity": Language("Parity Check", lambda tokens: tokens.sum(axis=1) % 2, bits,
                        Automaton([[0, 1], [1, 0]], [0, 1])),
     # states: nothing read; first and last symbol 00, 11 (even), 01, 10 (odd number of changes)
@@ -197,4 +204,4 @@ LANGUAGES: dict[str, Language] = {
                       Automaton((np.arange(5)[:, None] + np.arange(3) - 1) % 5, np.arange(5))),
     **{f"d{n}": dyck(n) for n in (2, 3, 4, 12)},
     "tomita3": tomita_3(), "tomita4": tomita_4(), "tomita5": tomita_5(), "tomita6": tomita_6(),
-}
+}.items()}

@@ -57,8 +57,8 @@ def draw(rng, language, b, shortest, longest):
     """tokens (b', longest) and lengths (b') of b tries, b' <= b: members in the window, one like another or not."""
     row = LANGUAGES[language]
     tokens = np.zeros((b, longest), dtype=np.int64)
-    if language[0] == "d":
-        words = dyck(rng, int(language[1:]), part(rng, np.full(b, longest)))
+    if row.depth:
+        words = dyck(rng, row.depth, part(rng, np.full(b, longest)))
         length = np.array([len(word) for word in words])
         for i in np.flatnonzero(length <= longest).tolist():
             tokens[i, :length[i]] = np.frombuffer(words[i].encode(), dtype=np.uint8) - ord("0")
@@ -92,19 +92,18 @@ def strings(rng, language, number, shortest, longest) -> Strings:
     number = check_integer("strings", number, 1)
     shortest = check_integer("shortest", shortest, 1)
     longest = check_integer("longest", longest, shortest)
-    found, tries = {}, 0
+    found, tries, row = {}, 0, LANGUAGES[language]
     while len(found) < number:
         b = max(ROUND, number - len(found))
         for tokens, length in zip(*draw(rng, language, b, shortest, longest), strict=True):
-            again = len(found) if language[0] == "d" else 0
+            again = len(found) if row.depth else 0
             found.setdefault((int(length), tokens.tobytes(), again), tokens)
         tries += b
         if len(found) < number and tries > TRIES * (number + ROUND):
             raise ValueError(f"{number:,} strings are asked for, but {tries:,} tries found {len(found):,} of "
-                             f"{LANGUAGES[language].label} with {shortest} to {longest} symbols; allowed: fewer")
+                             f"{row.label} with {shortest} to {longest} symbols; allowed: fewer")
     chosen = rng.permutation(len(found))[:number]           # what comes first is short: there are fewer short strings
     tokens, length = np.stack(list(found.values()))[chosen], np.array([key[0] for key in found])[chosen]
-    row = LANGUAGES[language]
     target = np.array(row.next_symbols, dtype=np.float32)[row.automaton.run(tokens)]
     weight = np.arange(longest) < length[:, None]
     return Strings(tokens, target * weight[..., None], weight.astype(np.float32))
