@@ -14,6 +14,8 @@ def whole_file(path, mode: str = "w"):
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:                                # that of a full disk names no file
+        raise OSError(f"{os.fspath(path)!r} cannot be written ({error.strerror or error})") from error
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)

@@ -199,8 +199,9 @@ def initialise(flat, parameters, rng: np.random.Generator, scheme: str = "lecun_
     for name, p in entries(parameters):
         check_choice(f"role of {name}", p.role, SCHEMES[scheme])
         found = next((places[pattern] for pattern in places if fnmatchcase(name, pattern)), SCHEMES[scheme][p.role])
-        draw = found.draw if isinstance(found, Init) else found
-        values.append((draw(rng, p) if callable(draw) else np.full(p.shape, float(draw))).ravel())
+        draw = found.draw if isinstance(found, Init) else found                 # or a number
+        value = draw(rng, p) if callable(draw) else np.full(p.shape, float(draw))
+        values.append(value.ravel())
     check_alike(flat=flat)
     host = np.concatenate(values).astype(flat.dtype)
     fitted(flat, "flat", host.shape)

@@ -3,16 +3,26 @@
 from difflib import get_close_matches
 
 
+def guess(given, allowed) -> str:
+    """A question where some of those allowed begin with that, or one of them or its beginning is near to it; else ";".
+
+    >>> guess("fuzy", ["fuzzy_logic", "esbn"]), guess("chess", ["fuzzy_logic", "esbn"])
+    (', did you mean fuzzy_logic?', ';')
+    """
+    low, whole = str(given).lower(), {name.lower(): name for name in allowed}
+    begun = [name for name in allowed if low and name.lower().startswith(low)][:3]
+    names = {name[:len(low) + 1]: whole[name] for name in reversed(whole)} | whole
+    near = whole.get(low) or " or ".join(begun or [names[x] for x in get_close_matches(low, names, n=1, cutoff=0.7)])
+    return f", did you mean {near}?" if near else ";"
+
+
 def choices(given, allowed) -> str:
-    """The end of a refusal: "; allowed: A, B", and before it a question where some begin with, or one is near to, that.
+    """The end of a refusal: "; allowed: A, B", or a `guess` before it.
 
     >>> print(choices("soft", ["softmax", "linear"]))
     , did you mean softmax? allowed: softmax, linear
     """
-    low, names = str(given).lower(), {name.lower(): name for name in allowed}
-    begun = [name for name in allowed if low and name.lower().startswith(low)][:3]
-    near = names.get(low) or " or ".join(begun or [names[name] for name in get_close_matches(low, names, n=1)])
-    return f"{f', did you mean {near}?' if near else ';'} allowed: {', '.join(allowed) or 'nothing, there is none'}"
+    return f"{guess(given, allowed)} allowed: {', '.join(allowed) or 'nothing, there is none'}"
 
 
 def unknown(what: str, name, allowed) -> str:

@@ -497,6 +497,7 @@ def test_a_forward_alone_need_not_take_do():
     (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers, or a mapping without dv"),
     (lambda q, k, v, do: (x for x in (do, q, k, v)), "theirs gave o as <generator"),
     (lambda q, k, v, do: sys.exit("bye"), "theirs raised SystemExit: bye"),
+    (lambda q, k, v, do: pytest.skip("no GPU"), "theirs raised Skipped: no GPU"),
 ])
 def test_a_kernel_that_cannot_be_judged_gets_one_line(spoil, words):
     for ask in check.compare, check.diagnose:

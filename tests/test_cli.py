@@ -35,6 +35,7 @@ from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import compare, evaluate, fit, runs
+from refattn.train.json_files import write_json
 from refattn.verification import theorems
 from refattn.verification.cases import CASES
 from tests import strict_cupy
@@ -139,6 +140,11 @@ BAD_LINES = [                                               # words, what the li
     ("trian", ["'trian'", "did you mean train?",
                "train, verify, list, show, reproduce, vectors, compile, check, write"]),
     ("train fuzzy_logc", ["TASK 'fuzzy_logc'", "did you mean fuzzy_logic?"]),
+    ("train fuzy", ["TASK 'fuzy'", "did you mean fuzzy_logic?"]),
+    ("train --scale quikc", ["--scale is 'quikc', did you mean quick? allowed: quick, short, paper"]),
+    ("train --attention linear_rms_hed", ["'linear_rms_hed', did you mean linear_rms_head? allowed"]),
+    ("verify hyla_eqals", ["'hyla_eqals', did you mean hyla_equals_its_pseudocode? allowed: those of"]),
+    ("reproduce table-1 --row evn_pairs", ["--row is 'evn_pairs', did you mean even_pairs: rnn? allowed: parts of"]),
     ("train Parity --steps 1", ["TASK 'Parity'", "did you mean parity? allowed"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
     ("train parity --language d2", ["--language is 'd2'", "task 'parity' says it already"]),
@@ -146,7 +152,7 @@ BAD_LINES = [                                               # words, what the li
     ("train parity --chunk 1", ["--chunk is 1", "from 2 to 1,024"]),
     ("train parity --heads 7", ["--width is 64", "multiples of heads, 7"]),
     ("train cycle --ones 0.3", ["--ones is 0.3", "for parity numbers from 0 to 1"]),
-    ("train parity --max-length 41", ["--max-length is 41", "train_length + 2 = 42 on"]),
+    ("train parity --max-length 41", ["--max-length is 41", "--train-length + 2 = 42 on"]),
     ("train --stepz 5", ["--stepz", "did you mean --steps?"]),
     ("train --heldout 0.5", ["--heldout", "did you mean --held-out?"]),
     ("train --no-reed", ["--no-reed", "did you mean --no-read?"]),
@@ -192,9 +198,10 @@ BAD_LINES = [                                               # words, what the li
     ("train --variables 40", ["--variables is 40", "from 2 to 10"]),
     ("train --terms 13", ["--terms is 13", "from 1 to 12"]),
     ("train --warmup 5000", ["--warmup is 5000", "no step of 2000", "steps above 10000"]),
-    ("train --evaluate-every 7", ["--evaluate-every is 7", "multiples of log_every, 20"]),
+    ("train --evaluate-every 7", ["--evaluate-every is 7", "multiples of --log-every, 20"]),
     ("train --schedule-length long", ["--schedule-length is 'long'", "released, text"]),
-    ("train parity --schedule-length text", ["--schedule-length is 'text'", "allowed: released"]),
+    ("train parity --schedule-length text", ["--schedule-length is not an option"]),
+    ("train parity --schedule-length released", ["--schedule-length is not an option"]),   # nothing to choose
     ("train --decay-rule all", ["--decay-rule is 'all'", "released, text, none"]),
     ("train --released-split --seed 7", ["--seed is 7; allowed with released splits: 0, 1, 2, 2024"]),
     ("train --max-seconds 0", ["--max-seconds", "'0'", "numbers above 0"]),
@@ -202,6 +209,9 @@ BAD_LINES = [                                               # words, what the li
     ("train --out {file}/below", ["--out is", "below", "cannot be written", "allowed"]),
     ("train --out {file}", ["--out is", "cannot be written", "allowed"]),
     ("train --out {finished}", ["--out is", "holds the run softmax-seed0 already", "another directory"]),
+    ("train --out {finished}/hyla-seed0", ["--out is", "hyla-seed0 is a run; allowed: a directory that is in none"]),
+    ("train --out {finished}/hyla-seed0/new", ["--out is", "hyla-seed0 is a run; allowed"]),
+    ("compile --language parity --out {finished}", ["--out is", "which holds runs already"]),
     ("train --resume {empty}", ["--resume", "holds no run", "recipe.json"]),
     ("train --resume {empty}/nowhere", ["--resume", "nowhere", "holds no run"]),
     ("train --resume {finished} --steps 9", ["--steps cannot go with --resume", "--out, --device, --max-seconds"]),
@@ -225,7 +235,7 @@ BAD_LINES = [                                               # words, what the li
     ("reproduce table-6 --fresh --out={nothing}", ["--out is ''", "name of a directory"]),
     ("reproduce --record nowhere/x.json {finished}", ["nowhere/x.json", "in a directory that there is"]),
     ("train text --test nowhere.txt", ["--test is 'nowhere.txt'; allowed: documentation", "REFATTN_DATA"]),
-    ("train multitask_images --first cifar10 --data {empty}", ["cifar-10-binary.tar.gz cannot", "REFATTN_DATA"]),
+    ("train multitask_images --first cifar10 --data {empty}", ["binary.tar.gz cannot", "--data or REFATTN_DATA"]),
     ("check math:sin --as hyla --dtype int8", ["--dtype is 'int8'; allowed: float64, float32"]),
     ("check math:sin --as hyla --layout bth", ["--layout 'bth' is unknown; allowed: b, t, h, d in any order"]),
     ("check math:sin --as hyla --bias={nothing}", ["--bias is ''; allowed: the last axes"]),
@@ -244,6 +254,44 @@ def test_a_full_disk_is_a_run_that_failed_and_says_how_to_go_on(monkeypatch, tmp
     assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "No space left on device, go on with: refattn train --resume" in said and said.count("\n") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no limit of a file's size here")
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    """As on a full disk, whose error says no file."""
+    import resource
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, limit[1]))
+    try:
+        with pytest.raises(OSError, match=r"run.json' cannot be written \(File too large\)"):
+            write_json(tmp_path / "run.json", {"text": "x" * 10_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_begins_with_a_dash_is_named_as_a_command_takes_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--attention", "hyla", *FLAGS, "--max-seconds", "1e-6", "--out=-x"]) == 0
+    command = capsys.readouterr().err.splitlines()[-1].partition("go on with: refattn ")[2].split()
+    assert command == ["train", "--resume", str(tmp_path / "-x")] and cli.main(command) == 0
+
+
+@pytest.mark.parametrize("attention", [["hyla"], ["hyla", "softmax"]])
+def test_where_no_thread_can_be_started_nothing_is_begun(attention, tmp_path, monkeypatch, capsys):
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    assert cli.main(["train", "--attention", *attention, *FLAGS, "--out", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err == "refattn train: can't start new thread\n" and not (tmp_path / "new").exists()
+
+
+def test_a_directory_that_cannot_be_looked_into_is_not_said_to_be_empty(tmp_path, monkeypatch, capsys):
+    def closed(path):
+        raise PermissionError(13, "Permission denied", str(path))
+    monkeypatch.setattr(os, "listdir", closed)
+    assert cli.main(["show", str(tmp_path)]) == 2
+    assert f"Permission denied: '{tmp_path}'" in capsys.readouterr().err
 
 
 def test_memory_that_does_not_suffice_is_said_with_options_that_the_task_has(monkeypatch, tmp_path, capsys):

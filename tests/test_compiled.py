@@ -336,6 +336,8 @@ def test_a_run_is_never_overwritten_and_never_trained(tmp_path, capsys):
     out = str(tmp_path / "x")
     assert cli.main(["compile", "--language", "parity", "--max-length", "9", "--out", out]) == 0
     before = {path.name: path.read_bytes() for path in Path(out).iterdir()}
+    said = json.loads(before["result.json"])
+    assert said["workers"] == 1 and said["cpu_seconds"] >= 0             # as a trained run says
     assert cli.main(["compile", "--language", "cycle", "--out", out]) == 2
     assert cli.main(["train", "--resume", out]) == 2
     assert "holds a compiled_automaton, which is not trained" in capsys.readouterr().err

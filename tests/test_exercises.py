@@ -152,7 +152,8 @@ def test_a_variant_has_a_pair_of_its_own_name(tmp_path, capsys):
 def test_a_file_that_does_not_fit_is_one_line(tmp_path, capsys):
     path = tmp_path / "mine.py"
     for text, words in ("x = 1", "neither kernel nor hyla and hyla_backward"), ("x =", "cannot be run (SyntaxError"), (
-            "import sys; sys.exit(0)", "cannot be run (SystemExit: 0)"), ("1 / 0", "cannot be run (ZeroDivisionError"):
+            "import sys; sys.exit(0)", "cannot be run (SystemExit: 0)"), ("1 / 0", "cannot be run (ZeroDivisionError"
+            ), ("import pytest; pytest.importorskip('nowhere')", "cannot be run (Skipped: could not import 'nowhere'"):
         path.write_text(text, encoding="utf-8")
         assert main(["check", str(path), "--as", "hyla"]) == 2
         said = capsys.readouterr().err

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.cli import options
+from refattn.cli import options, showing
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr
 from refattn.tasks.text import corpus
@@ -45,6 +45,13 @@ def test_a_comparison_is_its_table_and_says_who_is_not_complete(comparison, caps
     assert [run["name"] for run in document["runs"]] == ["softmax-seed0", "softmax-seed1", "hyla-seed0", "hyla-seed1"]
     table, = document["tables"].values()
     assert [row["finished"] for row in table] == [2, 1] and document["damaged"] == {}
+
+
+def test_a_result_is_read_once(comparison, monkeypatch):
+    read, seen = runs.read_json, []
+    monkeypatch.setattr(runs, "read_json", lambda path: (seen.append(path), read(path))[1])
+    found, damaged = showing.look(comparison / "hyla-seed0")
+    assert len(found) == 1 and not damaged and [path.name for path in seen].count("result.json") == 1
 
 
 def test_copies_of_a_run_count_as_one_seed_and_a_finished_one_stands_for_them(comparison, tmp_path, capsys):

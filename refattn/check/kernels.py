@@ -242,7 +242,9 @@ class Call:
         before = [np.array(x) for x in (*arrays, *options.values())]
         try:
             results = self.theirs(*arrays, **options)
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:                          # also an exit, or what pytest.skip raises
             at = sorted((x for x in extract_tb(e.__traceback__)[1:]
                          if "-packages" not in x.filename and not x.filename.endswith(".pyx")),         # CuPy's lines
                         key=lambda x: not x.filename.startswith(HOUSE))         # last: theirs, if there is one

@@ -26,7 +26,9 @@ def defined(where: str) -> dict:
     sys.path.insert(0, place)
     try:
         return runpy.run_path(where) if file else vars(importlib.import_module(where))
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:                          # also an exit, or what pytest.skip raises
         what = f"{where} cannot be run" if file else f"module {where!r} cannot be imported"
         raise Usage(f"{what} ({type(error).__name__}: {error})") from None
 

@@ -110,8 +110,8 @@ def plan(options) -> tuple:
         raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
     out = Path(options["out"]) if "out" in options else new(time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S"))
     writable(out)
-    if (out / "recipe.json").exists():
-        raise Usage(f"--out is {str(out)!r}, which holds a run already; allowed: another directory")
+    if any(out.glob("*/recipe.json")):
+        raise Usage(f"--out is {str(out)!r}, which holds runs already; allowed: another directory")
     return recipe, given.states, np.dtype(dtype), longest, count, out
 
 
@@ -136,7 +136,8 @@ def run(argv) -> int:
                 "answers": found.answers, "margin": found.margin, "words": count, "max_length": longest}
     write_json(out / "result.json", {
         **runs.describe(recipe), "name": recipe.name, "step": 0, "metrics": {"words": document}, "parameters": size,
-        "seconds": round(time.perf_counter() - start, 1), "device": "cpu", "dtype": str(dtype), **environment()})
+        "seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(time.process_time(), 1),
+        "device": "cpu", "workers": 1, "dtype": str(dtype), **environment()})
     if "json" in options:
         print(json.dumps({"name": recipe.name, "out": str(out), **plain(document),
                           "by_length": found.by_length.tolist(), "asked": found.asked.tolist()}, indent=1))

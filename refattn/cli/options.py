@@ -2,14 +2,17 @@
 
 import argparse
 import os
+import re
 import reprlib
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
+from threading import Thread
 
 from ..files import whole_file
+from ..refusals import choices
 
 SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
 BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
@@ -36,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"is {value!r}; allowed: {', '.join(map(str, action.choices))}")
+            raise argparse.ArgumentError(action, f"is {value!r}{choices(value, action.choices)}")
 
     def parse(self, argv) -> dict:
         """Only what was given."""
@@ -71,7 +74,7 @@ def counted(least: int, most: int):
 
 
 whole, number, seed_number = reader(int, "whole numbers"), reader(float, "numbers"), counted(0, 2**32 - 1)
-directory = reader(str, "the name of a directory", bool)
+directory = reader(lambda text: os.path.abspath(text) if text[:1] == "-" else text, "the name of a directory", bool)
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
 
 
@@ -81,8 +84,9 @@ def flag(name: str) -> str:
 
 
 def as_option(error: ValueError, names) -> str:
-    """The words of an error about a field, with the field as its option."""
+    """The words of an error about a field, with the field as its option, and others whose names are no plain words."""
     name, _, rest = str(error).partition(" ")
+    rest = re.sub(r"(?<!')\b\w+_\w+", lambda word: flag(word[0]) if word[0] in names else word[0], rest)
     return f"{flag(name)} {rest}" if name in names else str(error)
 
 
@@ -141,13 +145,12 @@ def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
     group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
     for f in fields(kind):
-        if f.name in (kind.COMPARES, "seed"):
+        if f.name in (kind.COMPARES, "seed") or len(f.metadata.get("choices", ())) == 1:       # nothing to choose
             continue
         text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
         how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
             "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
-        single = len(f.metadata.get("choices", ())) == 1    # there is nothing to choose, so nothing to say
-        group.add_argument(flag(f.name), help=argparse.SUPPRESS if single else text, **how)
+        group.add_argument(flag(f.name), help=text, **how)
     return parser
 
 
@@ -165,6 +168,8 @@ def new(name: str) -> Path:
 def writable(out: Path, given: str = "--out") -> None:
     """Raises Usage unless the directory, which an option gave, is there, or can be made, and can be written."""
     try:
+        if given == "--out" and (of := [x for x in (out, out.absolute().parent) if (x / "recipe.json").exists()]):
+            raise Usage(f"--out is {str(out)!r}, but {of[0]} is a run; allowed: a directory that is in none")
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
@@ -192,10 +197,13 @@ def save(file: str, draw=None) -> None:
 
 
 def answers(device: str) -> None:
-    """Raises Usage unless the device is there and computes."""
+    """Raises Usage unless the device is there and computes, and a thread can be started, which training takes."""
     from .. import xp
     try:
         xp.device(device)
+        thread = Thread(target=int)
+        thread.start()
+        thread.join()                                       # beside it no run could fork
     except RuntimeError as error:
         raise Usage(as_option(error, {"device"})) from None
 

@@ -1,6 +1,8 @@
 """`refattn show`: what stands in a directory of runs, finished, running or damaged, as tables and one figure."""
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from ..reproduce.published import figures_for
@@ -34,10 +36,10 @@ def look(directory) -> tuple[list[Found], dict]:
             if not Path(path, "recipe.json").exists():
                 raise ValueError("its recipe.json is missing")
             recipe = runs.read_recipe(path)
-            missing = "" if runs.result(path, recipe) else absent(recipe)
-            if not missing:
-                unfinished({path: recipe})                  # refuses a damaged one
             done = outcome(path, recipe)
+            missing = "" if done["finished"] else absent(recipe)
+            if not (done["finished"] or missing):
+                unfinished({path: recipe})                  # refuses a damaged one
         except (ValueError, OSError) as error:
             damaged[path] = " ".join(str(error).split())
             continue
@@ -121,6 +123,8 @@ def run(argv) -> int:
     options = parser().parse(argv)
     found, damaged = look(options["directory"])
     if not found and not damaged:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.listdir(options["directory"])                # refuses one that cannot be looked into
         raise Usage(f"DIR is {options['directory']!r}, which holds no run; allowed: a run, or a directory of runs")
     if "image" in options:
         if len(found) != 1:

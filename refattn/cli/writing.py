@@ -19,7 +19,7 @@ def run(argv) -> int:
     from ..train import runs
     parser = Parser("refattn write", "What the model of a run directory says after a prompt, as it comes.")
     parser.add_argument("run", type=directory, metavar="RUN", help="a run directory of a recipe that writes")
-    parser.add_argument("prompt", metavar="PROMPT", help="the beginning")
+    parser.add_argument("prompt", metavar="PROMPT", help="the beginning; behind -- where it begins with a -")
     for name, (parse, metavar, words) in OPTIONS.items():
         parser.add_argument(flag(name), type=parse, metavar=metavar, help=words)
     parser.add_argument("--last", action="store_true", help="ask the last parameters, not the best that were kept")

@@ -3,6 +3,8 @@
 from itertools import compress
 from typing import NamedTuple
 
+from ..refusals import guess
+
 
 class Sheet(NamedTuple):
     name: str
@@ -42,7 +44,7 @@ def chosen(rows: dict, only=()) -> dict:
     if not found:
         some = [*rows][:30]
         more = f"; and of {len(rows) - len(some)} more" if len(rows) > len(some) else ""
-        raise ValueError(f"row is {', '.join(only)!r}; allowed: parts of: {'; '.join(some)}{more}")
+        raise ValueError(f"row is {', '.join(only)!r}{guess(only[0], rows)} allowed: parts of: {'; '.join(some)}{more}")
     return found
 
 

@@ -51,7 +51,7 @@ ARCHIVES = {                            # file -> (bytes, MD5, where it comes fr
 def checked(directory, name):
     """The bytes of an archive.  Raises ValueError, one line with where it comes from, if it is missing or another."""
     path, (size, md5, source) = os.path.join(directory, name), ARCHIVES[name]
-    should = f"allowed: the file of {size:,} bytes and MD5 {md5} from {source} where data or REFATTN_DATA says"
+    should = f"allowed: the file of {size:,} bytes and MD5 {md5} from {source} where --data or REFATTN_DATA says"
     try:
         with open(path, "rb") as file:
             content = file.read(size + 1)

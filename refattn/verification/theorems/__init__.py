@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...refusals import guess
 from .. import cases, checks
 from .statement import THEOREMS, Theorem, deviation, deviations, theorem
 
@@ -55,7 +56,8 @@ def chosen(names=()) -> list[Theorem]:
     table = every()
     for name in names:
         if not (name and any(name in t for t in table)):
-            raise ValueError(f"no theorem is called {name!r}; allowed: those of `refattn list`, or attention/hyla, ...")
+            raise ValueError(f"no theorem is called {name!r}{guess(name, table)} allowed: those of "
+                             f"`refattn list`, or attention/hyla, ...")
     return [t for t in table.values() if not names or any(name in t.name for name in names)]
 
 
