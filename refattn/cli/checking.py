@@ -93,7 +93,7 @@ def run(argv) -> int:
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
                         "arrays; of FILE.py:NAME that one, of a file alone `kernel`, or V; without do a pair, V(q, k, "
                         "v, ...) -> o, saved and V_backward(saved, do)")
-    parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, layers/LayerNorm, ...")
+    parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, ... of refattn list")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
     for name in OPTIONS:

@@ -91,8 +91,8 @@ def as_option(error: ValueError, names) -> str:
 
 
 def summary(kind) -> str:
-    """What a recipe is of, in one sentence."""
-    return " ".join(kind.__doc__.split())
+    """What a recipe is of, in one sentence; nothing where docstrings are left out (-OO)."""
+    return " ".join(kind.__doc__.split()) if __doc__ else ""
 
 
 def allowed(field) -> str:

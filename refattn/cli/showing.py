@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from ..reproduce.published import figures_for
@@ -37,8 +36,7 @@ def look(directory) -> tuple[list[Found], dict]:
                 raise ValueError("its recipe.json is missing")
             recipe = runs.read_recipe(path)
             done = outcome(path, recipe)
-            missing = "" if done["finished"] else absent(recipe)
-            if not (done["finished"] or missing):
+            if not done["finished"] and not (missing := absent(recipe)):
                 unfinished({path: recipe})                  # refuses a damaged one
         except (ValueError, OSError) as error:
             damaged[path] = " ".join(str(error).split())
@@ -123,7 +121,7 @@ def run(argv) -> int:
     options = parser().parse(argv)
     found, damaged = look(options["directory"])
     if not found and not damaged:
-        with suppress(FileNotFoundError, NotADirectoryError):
+        if os.path.isdir(options["directory"]):
             os.listdir(options["directory"])                # refuses one that cannot be looked into
         raise Usage(f"DIR is {options['directory']!r}, which holds no run; allowed: a run, or a directory of runs")
     if "image" in options:

@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 
@@ -91,6 +92,7 @@ def progress_bar(iterable=None, *, progress: bool, **options):
 
     class Bar(tqdm):
         monitor_interval = 0
+    Bar.set_lock(RLock())                                   # tqdm's is of the system, and outlives a killed process
     options |= {"mininterval": 0.1 if sys.stderr.isatty() else 10} if progress and sys.stderr else {"disable": True}
     return Bar(iterable, dynamic_ncols=True, file=sys.stderr, **options)
 
