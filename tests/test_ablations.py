@@ -89,7 +89,7 @@ def test_wv2_where_it_is_not_used_and_an_unknown_name():
     with pytest.raises(ValueError, match="axis e is 7 in v but 6 in wv2"):
         ablation(*inputs(), np.zeros((5, 6, 6)), knobs=Knobs("none", 3, "relu"))
     for name in ["a/b", ["hyla"], 3]:
-        with pytest.raises(ValueError, match=f"attention {re.escape(repr(name))} is unknown.* allowed: softmax"):
+        with pytest.raises(ValueError, match=f"variant {re.escape(repr(name))} is unknown.* allowed: softmax"):
             variant(name)
     with pytest.raises(ValueError, match=r"'hayla' is unknown, did you mean hyla\? allowed: softmax, linear, hyla"):
         variant("hayla")
