@@ -164,7 +164,7 @@ def test_pairs_are_those_that_are_multiplied(edge, length, chunk, thickness):
 
 def test_the_papers_comparison():
     assert regular.pairs(512, 128, 2) == 512**2                                 # K = 2 L with L = 1
-    assert f"{regular.crossing(512, 128, whole_levels=False):.2f}" == "3.11"    # R, section 6
+    assert f"{regular.crossing(512, 128, whole_levels=False):.2f}" == "3.11"    # R, section 3.4
     assert regular.crossing(512, 128) == 2
 
 

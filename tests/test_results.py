@@ -171,7 +171,7 @@ def test_words_on_other_probabilities_of_a_1_are_those_of_the_runs():
     transformer, ours = said.values()
     theirs = [f"{published.regular.TABLE_2[p]['transformer_xl'][0]:.2f}" for p in ones]
     assert (f"{', '.join(transformer[:4])} and {transformer[4]} at 0.1, 0.3, 0.5, 0.7 and 0.9. The paper's has "
-            f"{', '.join(theirs[:4])} and {theirs[4]}, to 40 symbols") in words_of("docs/results.md")
+            f"{', '.join(theirs[:4])} and {theirs[4]} at its \"same length\" of 40") in words_of("docs/results.md")
     assert set(ours) == {"0.98"} and "RegularGPT has 0.98 here at each of the five" in words_of("docs/results.md")
     *others, eighth = sorted((list(run["metrics"]["probability"].values()) for run in found), reverse=True)
     assert len(others) == 7 and {x for one in others for x in one} == {1.0}

@@ -31,7 +31,7 @@ TABLE_1 = _languages("""
     tomita6             100/100   50.0/50.0  100/98.5   100/65.7
 """)
 
-# PARITY, probability of a 1 -> {attention: (accuracy at trained lengths, at 41 to 500)}, mean of 3 seeds.
+# PARITY, probability of a 1 -> {attention: (accuracy at the "same length", 40, and at 41 to 500)}, mean of 3 seeds.
 TABLE_2 = {p: {"sliding_dilated": (1.0, 1.0), "rnn": (1.0, 1.0), "transformer_xl": (same, longer)}
            for p, same, longer in ((0.1, 0.984, 0.501), (0.3, 0.998, 0.497), (0.5, 0.996, 0.503), (0.7, 0.978, 0.499),
                                    (0.9, 0.772, 0.500))}
