@@ -8,7 +8,8 @@ key is missing because of its index (n < 0), where the code takes a bias of exac
 `dropout` act on the (query, offset) pairs.
 Out of range, two semantics: "mask" (text: the key does not exist, the softmax runs over the others) and "pad" (code: a
 learned vector stands at every position before the first, in every layer the same).
-Symbols: r = `offset_bias`, not divided by sqrt(d) and the same at every dilation; C = chunk, the size of w.
+Symbols: r = `offset_bias` (R: relative positional scalars), not divided by sqrt(d) and the same at every dilation; C =
+chunk, the size of w.
 """
 
 from dataclasses import dataclass

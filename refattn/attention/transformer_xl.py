@@ -4,7 +4,7 @@
     R_p        = [sin(p w_0), sin(p w_1), ..., cos(p w_0), cos(p w_1), ...],   w_c = 10000^(-2c / m)
 
 Source: Dai et al. 2019, section 3.3; the baseline of R, authors' code.  Differs, as R's code does: u and v belong to
-the layer, not to the model; nothing is causal, so i - j can be negative.
+the layer, not to the model; nothing is causal (R's text: Transformers are always causal), so i - j can be negative.
 The first product is q + u for the page to take; the second is a bias, made from one product with each distance and a
 shift of its rows (`by_key`), without an array of (query, key, head, feature).
 """

@@ -39,7 +39,7 @@ class LanguageRecipe(Recipe):
 
     attention: str = setting("softmax", "variant, or model", choices=ATTENTIONS)
     position: str = setting("learned", "where tokens stand, of all but regular_gpt", choices=POSITIONS)
-    layers: int = setting(4, "blocks; of regular_gpt the sub-layers of a level", least=1, most=1_024)
+    layers: int = setting(4, "blocks; of regular_gpt the sub-layers of a level, K", least=1, most=1_024)
     shared: bool = setting(False, "one block applied again and again (C)")
     width: int = setting(128, "of the model", least=1, most=16_384)
     heads: int = setting(4, "of each attention layer, or searches", least=1, most=1_024)

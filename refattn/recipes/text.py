@@ -4,8 +4,9 @@ Source: H, section 5 and figure 6; C, section 4.7 and figure 7; R, section 6 and
 Differs: the corpora are other ones (C4, WikiText-103 and OpenWebText2 are not at hand) and tokens are bytes, characters
 or words, not subwords; float32, where the papers mix in half precision or bfloat16; all blocks of nanoGPT's scale
 have biases in feed-forward and LayerNorm, which that example leaves out.  H does not say the length, nor R the dropout,
-the biases, what keys before the first are (here they do not exist, "mask"), and of the optimiser more than Adam, rate
-and steps: the rest (decay, betas, clipping, warm-up, cosine) is nanoGPT's.
+the biases, what keys before the first are (here they do not exist, "mask"), how many layers its baselines have (6 at
+scale paper_r), and of the optimiser more than Adam, rate and steps: the rest (decay, betas, clipping, warm-up, cosine)
+is nanoGPT's.
 At scale quick and small nothing is the papers'.  Scale paper is H's, paper_c and paper_r are C's and R's.
 """
 
