@@ -10,6 +10,7 @@ from refattn.analysis.text import bits_by_position, receptive_field
 from refattn.layers.next_token import next_token
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
 from refattn.recipes import recipe
+from refattn.recipes.text import TextRecipe
 from refattn.tasks.text import corpus
 from refattn.tasks.text_windows import sample
 from refattn.train import fit
@@ -348,6 +349,20 @@ def test_sizes_of_cs_models_are_the_papers():
         model = chosen.build()
         assert params.count(model.stack.block.parameters()) == expected
         assert params.count(model.parameters()) == expected + 256 * 512 + 1_024
+
+
+def test_sizes_of_rs_models_are_the_papers(monkeypatch):
+    """Table 5: 81M at K = 6, 123M at K = 12, with nanoGPT's vocabulary.  Baselines have as many layers as 128/6."""
+    monkeypatch.setattr(TextRecipe, "symbols", lambda self: 50_304)
+    for thickness, millions in (6, 81), (12, 123):
+        chosen = recipe("text", "paper_r", layers=thickness)
+        assert (chosen.heads, chosen.width, chosen.length, chosen.batch, chosen.steps) == (12, 768, 512, 32, 50_000)
+        model = chosen.build()
+        assert (model.stack.layers, model.stack.block.attention.chunk) == (thickness, 128)
+        assert params.count(model.parameters()) // 1_000_000 == millions
+    for position in "kerple_log", "t5", "alibi":
+        model = recipe("text", "paper_r", attention="softmax", position=position).build()
+        assert model.stack.layers == 6 and params.count(model.parameters()) // 1_000_000 == 81
 
 
 @pytest.mark.parametrize("files, words", [

@@ -1,6 +1,7 @@
 """The languages: two answers agree, members are drawn as released, and what the task refuses."""
 
 import math
+from itertools import product
 from time import perf_counter
 
 import numpy as np
@@ -82,6 +83,21 @@ def test_targets_at_every_position_are_what_may_come_next_or_what_was_read(name)
 def test_words_by_hand(name, word, answer):
     tokens = LANGUAGES[name].automaton.encode(word)
     assert PRESETS[name].targets(tokens)[-1] == LANGUAGES[name].answer(tokens[None]).item() == answer
+
+
+def test_the_examples_of_section_5_1():
+    """a is 0, b is 1; of Cycle Navigation 0, 1, 2 are R's STAY, INCREASE, DECREASE."""
+    for name, word, answer in (("even_pairs", "00110", 0), ("parity", "000110", 0), ("modular_arithmetic", "+1+2-4", 4),
+                               ("cycle", "010211".translate(str.maketrans("012", "120")), 2)):
+        tokens = LANGUAGES[name].automaton.encode(word)
+        assert LANGUAGES[name].answer(tokens[None]).item() == PRESETS[name].targets(tokens)[-1] == answer
+
+
+def test_two_symbols_of_cycle_navigation_have_all_its_maps():
+    """R's footnote 5 has five of them from five symbols on."""
+    automaton = LANGUAGES["cycle"].automaton
+    assert [len({tuple(automaton.word_map(word)) for word in product(range(3), repeat=n)})
+            for n in (1, 2, 3, 5)] == [3, 5, 5, 5]
 
 
 def test_modular_arithmetic_is_pythons_arithmetic_with_and_without_the_plus():
