@@ -188,6 +188,20 @@ def test_comparisons_differ_in_what_they_are_about():
                                                 for seed in (0, 1)}
 
 
+def test_multiply_adds_of_triangles_are_those_of_a_count_by_hand():
+    """A token of width 256, 4 heads or searches of 64, selector 32, feed-forward 512; eq. (11) has r keys a search."""
+    base, (whole, moved, printed) = 4 * 256**2 + 2 * 256 * 512, (
+        one.evidence.number() for one in STATEMENTS if "multiply-adds" in one.words and one.paper == "C")
+
+    def block(r, keys):
+        return 3 * 256**2 + 256 * 64 * r + 256 * 4 * 32 + 4 * keys * 64 * 32 + 2 * 256 * 512
+
+    assert moved == pytest.approx(max(abs(block(r, 1) / base - 1) for r in (1, 2, 4)))
+    assert printed == pytest.approx(max(abs(block(r, r) / base - 1) for r in (1, 2, 4))) == 0.125
+    between = 257 * 256                                                     # scores, and as many for a mixture
+    assert whole == pytest.approx((block(4, 1) + 5 * between + 2 * 4 * 4 * 64) / (base + 2 * between) - 1)
+
+
 def by_hand(one: Comparison, pairs) -> list[float]:
     """The differences of a comparison from the files, not with the code that rendered them."""
     numbers = {}

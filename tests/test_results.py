@@ -684,6 +684,20 @@ def test_words_on_statements_that_were_tried_small_are_those_of_the_runs():
     assert falls["verdict"] == "suggested" and 22 * falls["p"] < 0.05      # 22: Holm's factor then
 
 
+def test_words_on_times_of_compositional_attention_are_those_of_the_records():
+    ratios = []
+    for name in "contextual_retrieval_2s4r_64", "sort_of_clevr", "triangles", "multitask_images", "text_shared":
+        seconds = {(run["fields"]["attention"], run["fields"]["seed"]): run["cpu_seconds"]
+                   for run in records.load(name)["runs"] if "cpu_seconds" in run}
+        ours, theirs = ({seed for attention, seed in seconds if attention == x} for x in ("compositional", "softmax"))
+        assert ours == theirs
+        whole = [sum(seconds[attention, seed] for seed in ours) for attention in ("compositional", "softmax")]
+        ratios.append(f"{whole[0] / whole[1]:.2f}")
+    assert ("takes {} times the CPU time of softmax attention for contextual retrieval at width 64, {} for "
+            "Sort-of-CLEVR at width 32, {} for triangles with 4 retrievals, {} for four sets of images with 2, and {} "
+            "for words of text.".format(*ratios)) in words_of("docs/verdicts.md")
+
+
 def test_words_on_half_of_the_rule_combinations_are_those_of_the_runs():
     found = [run["metrics"]["held_out"]["panel_accuracy"] for run in records.load("sraven_fractions")["runs"]]
     row, = (row for row in judged() if row["words"].startswith("The more rule combinations are held out"))
