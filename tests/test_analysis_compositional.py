@@ -42,6 +42,7 @@ def test_the_papers_terms_are_ours_under_its_assumptions(s, r):
     assert heads["selector_parameters"] == heads["selector_work"] == 0
     ours = complexity.in_units(Compositional(m, s, r, w, w, w), w, 50)
     assert complexity.leading_terms(searches=s, retrievals=r) == (ours["parameters"], ours["work"])
+    assert (ours["work"] > heads["work"]) == (r > 1)    # C: strictly higher; not with one retrieval
     assert ours["selector_parameters"] == s + w / m
     assert np.isclose(ours["selector_work"], s * (m + w + 2 * r) / 50)
 

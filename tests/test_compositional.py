@@ -70,6 +70,31 @@ def test_the_two_conventions_of_retrieval_width():
     assert count(2, 64 // 2) == count(8, 64 // 8)            # D/R: as many, thinner
 
 
+def test_by_the_equations_alone_and_at_one_width_multi_head_attention_is_not_inside():
+    """About x = 0 value scores are even: the derivative has the rank of one value map, that of h heads h times that."""
+    rng, ranks = np.random.default_rng(0), []
+    for layer in Compositional(9, 3, 5, 2, 2, 4, biases=False), MultiHead(9, 3, 2, biases=False):
+        flat, p = params.allocate(layer.parameters(), np.float64)
+        params.initialise(flat, layer.parameters(), rng, "random")
+        y, _ = layer.forward(p, 1e-8 * np.eye(9)[:, None])                      # nine batches of one token
+        ranks.append(np.linalg.matrix_rank(y[:, 0] * 1e8, tol=1e-6))
+    assert ranks == [2, 6]
+
+
+def test_norms_stand_where_the_released_code_has_them():
+    def stands(stack):
+        return stack.block.norm, stack.final_norm, stack.block.feed_forward.activation
+
+    for task in "sort_of_clevr", "triangles", "multitask_images":
+        assert stands(recipe(task, "paper").build().stack) == ("pre", False, "relu")
+    assert stands(recipe("text", "paper_c", unit="bytes").build().stack) == ("pre", True, "relu")
+    scan = recipe("scan", "paper").build()
+    assert stands(scan.encoder) == stands(scan.decoder) == ("post", False, "relu")
+    assert {name.split(".")[0] for name, _ in params.entries(recipe("esbn", "paper").build().parameters())} >= {"norm"}
+    assert not any("norm" in name for name, _ in params.entries(recipe(
+        "contextual_retrieval", "paper").build().parameters()))
+
+
 def test_initial_values_have_the_fan_in_of_the_concatenated_output_map():
     network = RetrievalNetwork(14, MultiHead(64, 4, 16), 16)
     fan_in = {name: p.fan_in for name, p in params.entries(network.parameters())}

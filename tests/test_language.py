@@ -349,6 +349,7 @@ def test_sizes_of_cs_models_are_the_papers():
         model = chosen.build()
         assert params.count(model.stack.block.parameters()) == expected
         assert params.count(model.parameters()) == expected + 256 * 512 + 1_024
+        assert round((expected + 267_744 * 512 + 1_024) / 1e6) == 140       # with WikiText-103's words: the text's 140M
 
 
 def test_sizes_of_rs_models_are_the_papers(monkeypatch):
