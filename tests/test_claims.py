@@ -411,5 +411,16 @@ def test_what_papers_say_is_said_in_their_words():
         pytest.skip("the papers' texts are not beside the data")
     texts = {name: " ".join(file.read_text(encoding="utf-8").translate({ord("*"): None, ord("$"): None}).split())
              for name, file in files.items()}
+    texts["H"] = texts["H"].replace("HYL A", "HYLA")                     # small capitals, read as two words
     for one in STATEMENTS:
         assert (QUOTES[one.words] or "") in texts[one.paper], one.words
+
+
+def test_what_is_said_of_two_models_is_asked_of_both():
+    """Where a passage names linear and softmax attention, each has its line, and no quotation has a split name."""
+    said = {quote: {words for words, other in QUOTES.items() if other == quote} for quote in QUOTES.values() if quote}
+    both = [lines for quote, lines in said.items() if re.search("both linear and softmax|softmax and linear", quote)]
+    assert len(both) == 2
+    for lines in both:
+        assert len(lines) == 2 and all(any(name in x for x in lines) for name in ("linear", "softmax")), lines
+    assert not any("HYL A" in quote for quote in said)
