@@ -62,6 +62,22 @@ def test_scales_begin_at_one_and_tables_are_normal():
     assert (p.blocks[0].norm1.scale == 1).all() and p.blocks[0].position.table.std() > 0
 
 
+@pytest.mark.parametrize(("width", "heads", "head_width"), [(128, 8, 2), (128, 16, 4), (64, 4, 8)])
+def test_rms_head_keeps_the_variance_of_hylas_second_generated_layer_not_of_its_first(width, heads, head_width):
+    """H, section 2.2, says that RMSHead keeps it: sum_h a_h^2 is H, so it is 1 / fan-in of W', but H / fan-in of W."""
+    layer, rng = MultiHead(width, heads, head_width, variant="hyla"), np.random.default_rng(0)
+    first, second, hidden = [], [], []
+    for _ in range(20):
+        flat, p = params.allocate(layer.parameters(), np.float64)
+        params.initialise(flat, layer.parameters(), rng)
+        code = (saved := layer.forward(p, rng.standard_normal((2, 9, width)))[1].attention).code
+        first.append(width * np.einsum("bhqk,mhe->bqkme", code, p.wv).var())
+        second.append(head_width * np.einsum("bhqk,hem->bqkem", code, p.wo).var())
+        hidden.append(saved.z.var())
+    assert np.mean(second) == pytest.approx(1, rel=0.05)
+    assert np.mean(first) == pytest.approx(heads, rel=0.05) and np.mean(hidden) == pytest.approx(heads, rel=0.1)
+
+
 def test_decay_masks():
     released, text, none = (params.view(params.decay_mask(LIST, rule), LIST) for rule in ("released", "text", "none"))
     block = released.blocks[0]
