@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -216,7 +217,10 @@ def test_words_on_table_a1_are_those_of_the_runs():
             found = mean(ours)
             apart.append(f"{abs(found.mean - theirs) / math.hypot(found.standard_error, error):.1f}")
     apart = f"{', '.join(apart[:-1])} and {apart[-1]}"
-    assert f"from the paper's figures by {apart} of their joint standard errors" in words
+    seeds = Counter(run["fields"]["attention"] for run in records.load("fuzzy_logic_paper")["runs"]
+                    if run["fields"].get("experts"))
+    assert seeds == dict.fromkeys(("softmax", "linear", "hyla"), 1)
+    assert f"from the paper's figures by {apart} of their joint standard errors; rows 12 to 14 have one seed" in words
     orders = (f"hyla_and_softmax{order}" for order in ("", "_reversed"))
     softmax, rms_head = ("{:+.3f}{}({:+.3f} to {:+.3f})".format(
         mean(leads(name, "hyla")).mean, between, *student(mean(leads(name, "hyla"))))
@@ -574,6 +578,21 @@ def test_words_on_sraven_are_those_of_the_runs():
         sraven_of(record, "train", "panel_accuracy", attention=name)]} for record in ("sraven_heads", "sraven_quick"))
     assert f"({one['hyla']:.2f} of the panels there, where eight heads have {eight['hyla']:.2f})" in words
     assert f"({one['softmax']:.2f} and {eight['softmax']:.2f})" in words
+
+
+def test_words_on_what_answers_explain_in_early_and_late_layers_are_those_of_the_runs():
+    runs, words = records.load("sraven_variance_codes")["runs"], words_of("docs/results.md")
+    for pair, also in (
+            ("itself", "and {} in softmax attention's: layer 1 minus layer 4 is {:+.3f} on average ({:.3f} to {:.3f})"),
+            ("second panel", "and {}, and the same difference is {:+.3f} ({:.3f} to {:.3f})")):
+        found = {(run["fields"]["attention"], run["fields"]["seed"]): np.array([
+            run["metrics"][f"{pair}, layer {n}"]["answer explains"] for n in (1, 2, 3, 4)]) for run in runs}
+        assert len(found) == 16
+        hyla, softmax = (", ".join(f"{abs(x):.2f}" for x in np.mean([found[name, seed] for seed in range(8)], axis=0))
+                         for name in ("hyla", "softmax"))
+        less = mean([np.mean([found[name, seed][0] - found[name, seed][3] for name in ("hyla", "softmax")])
+                     for seed in range(8)])
+        assert f"explain {hyla}" in words and also.format(softmax, less.mean, *student(less)) in words
 
 
 @pytest.mark.slow

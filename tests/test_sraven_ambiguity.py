@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from functools import partial
 from itertools import combinations_with_replacement, permutations, product
 from pathlib import Path
@@ -95,6 +96,16 @@ def test_table_a2():
         if row.criterion == "released":
             hits = round(PAPER[row.features, row.symbols] * 4096)
             assert 0.005 < tail(hits, 4096, row.fraction) < 0.995
+
+
+def test_with_three_different_symbols_fewer_are_ambiguous_by_the_text():
+    """As `docs/results.md` says of a million instances; here 20,000 others."""
+    words = re.search(r"the text's column has (.*?) of the same instances", " ".join(RESULTS.split()))[1]
+    fractions = map(float, re.findall(r"\d\.\d+", words))
+    for ((features, symbols), (*_, lax)), told in zip(MEASURED.items(), fractions, strict=True):
+        panels = Sraven(features, symbols).sample(np.random.default_rng(7), 20_000, "train").panels
+        fraction = ambiguous(panels, symbols, "text", strict=True).mean()
+        assert abs(fraction - told) < 5 * math.sqrt(told * (1 - told) / 20_000) + 5e-4 and told < lax
 
 
 def tail(hits, n, p):

@@ -54,7 +54,7 @@ class Ambiguity(Exhibit):
         notes = [f"Ours: {' or '.join(f'{n:,}' for n in counts)} instances a row." if rows else
                  f"Nothing is recorded: every cell of ours is {NEVER}.",
                  "Released code: some explanation of the given panels differs from the answer in every feature. "
-                 "Text: in some feature."]
+                 "Text: in some feature, rules being tested as that code tests them."]
         headings = ["", "as the released code counts", "paper", "as the text says"]
         return Sheet(self.name, self.title, self.source, headings, texts, data, notes, len(rows))
 

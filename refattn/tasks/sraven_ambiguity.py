@@ -3,7 +3,7 @@
 Two criteria, and they are far apart.  By the *text* an instance is ambiguous if some rules and permutations fit the
 eight given panels and prescribe another ninth panel: one feature that differs is enough.  The *released* code counts an
 instance only if some rules and permutations differ from the true answer in **every** feature; those are the figures of
-table A2.
+table A2.  Both take rules as that code tests them, which is laxer for "distribute three" than instances are made.
 
 Source: Attention as a Hypernetwork, appendix B.1, B.2, table A2, figure A9, and the authors' code.
 Differs: the search joins tracks instead of visiting all permutations (`sraven_hypotheses`); the counts are the same.
@@ -87,7 +87,7 @@ def differing(panels, symbols, strict=False):
 
 
 def ambiguous(panels, symbols, criterion="text", strict=False):
-    """(b) booleans: whether the answer is ambiguous.  `strict` is that of `hypotheses`; the paper has it False.
+    """(b) booleans: whether the answer is ambiguous.  `strict` is that of `hypotheses`; released: False.
 
     Shapes: panels (b, 3, 3, M), the ninth being the true answer.
     Raises: ValueError for an unknown criterion.
