@@ -107,8 +107,8 @@ def decoder(attention, *, hidden: int, layers: int, buckets: int | None = None, 
     """H's model around an attention layer, with a GELU MLP of width `hidden` unless `feed_forward` is another layer.
 
     buckets : of each block's T5 table, and its max_distance in tokens; None for no table
-    tied    : with a vocabulary, the read-out is the transposed embedding over sqrt(m), as in H's language model, and
-              `outputs` says nothing
+    tied    : with a vocabulary, the read-out is the transposed embedding over sqrt(m), as in H's code (the text does
+              not divide), and `outputs` says nothing
     """
     m, rows = attention.width, vocabulary if tied and vocabulary is not None else outputs
     position = None if buckets is None else T5(attention.heads, buckets, buckets)

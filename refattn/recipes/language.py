@@ -51,7 +51,7 @@ class LanguageRecipe(Recipe):
     chunk: int = setting(16, "keys of each query of regular_gpt; R: 32, 64, 128, 256", least=2, most=1_024)
     biases: bool = setting(True, "of the maps of attention")
     tied: bool = setting(True, "read out with the table of the embedding")
-    scaled: bool = setting(False, "scores over the root of the width (H)")
+    scaled: bool = setting(False, "scores over the root of the width (H's code)")
     embedding_scale: bool = setting(False, "embeddings times the root of the width (C)")
     attention_dropout: float = setting(0.0, "probability that a query-key pair is dropped", least=0.0, most=0.99)
     dropout: float = setting(0.0, "probability that a feature of the embedding or of a sub-layer's output is dropped",

@@ -6,7 +6,7 @@ or words, not subwords; float32, where the papers mix in half precision or bfloa
 have biases in feed-forward and LayerNorm, which that example leaves out.  H does not say the length, nor R the dropout,
 the biases, what keys before the first are (here they do not exist, "mask"), how many layers its baselines have (6 at
 scale paper_r), and of the optimiser more than Adam, rate and steps: the rest (decay, betas, clipping, warm-up, cosine)
-is nanoGPT's.
+is nanoGPT's.  Grid of H: rate 1e-3, 3e-3; decay 0.1, 0.03; which one figure 6 had is not recorded.
 At scale quick and small nothing is the papers'.  Scale paper is H's, paper_c and paper_r are C's and R's.
 """
 
