@@ -12,7 +12,7 @@ import pytest
 
 from refattn import cli
 from refattn.recipes import RECIPES, recipe
-from refattn.reproduce import claims, codes, records, verdicts
+from refattn.reproduce import claims, codes, published, records, verdicts
 from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.claims import Claims, differences
 from refattn.reproduce.statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
@@ -24,6 +24,8 @@ from refattn.verification.theorems import every
 from tests.tiny import tiny
 
 sklearn = pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="scikit-learn is not installed")
+
+VERDICTS = Path(__file__).parents[1] / "docs" / "verdicts.md"
 
 
 def made(attention, seed, value, scale="short", **fields):
@@ -414,6 +416,17 @@ def test_what_papers_say_is_said_in_their_words():
     texts["H"] = texts["H"].replace("HYL A", "HYLA")                     # small capitals, read as two words
     for one in STATEMENTS:
         assert (QUOTES[one.words] or "") in texts[one.paper], one.words
+
+
+def test_the_words_on_both_columns_of_table_a1_are_its_figures():
+    hyla, no_nonlinearity, softmax = (published.TABLE_A1[n] for n in (3, 7, 9))
+    words = " ".join(VERDICTS.read_text(encoding="utf-8").split())
+    raven, logic = ([f"{100 * getattr(row, task)[0]:.2f}" for row in (softmax, hyla, no_nonlinearity)]
+                    for task in ("sraven", "fuzzy_logic"))
+    assert f'"performs poorly", {raven[0]} beside HYLA\'s {raven[1]}, and that the nonlinearity helps, ' in words
+    assert (f"helps, {raven[2]} without it; on fuzzy logic the paper itself has {logic[0]} and {logic[2]} beside "
+            f"{logic[1]}.") in words
+    assert {run["fields"]["attention"] for run in records.load("sraven_quick")["runs"]} == {"softmax", "hyla"}
 
 
 def test_what_is_said_of_two_models_is_asked_of_both():
