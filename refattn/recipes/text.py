@@ -71,7 +71,7 @@ class TextRecipe(LanguageRecipe):
     initialise: str = setting("gpt2", "scheme of initial weights", choices=("gpt2", "lecun_normal", "pytorch", "haiku"))
     evaluation: int = setting(10**9, "windows per split at the end, as far as there are", least=1, most=10**9)
     probe: int = setting(64, "windows per split during training", least=1, most=10**9)
-    beta2: float = setting(0.99, "of Adam; H 0.999, C 0.98, nanoGPT 0.95 and 0.99", least=0.0, most=0.999999)
+    beta2: float = setting(0.99, "of Adam; H's code 0.999, C 0.98, nanoGPT 0.95 and 0.99", least=0.0, most=0.999999)
     epsilon_first: bool = setting(False, "Adam adds epsilon before it corrects the moments (C)")
     text: str = setting("documentation", "documentation, library (of this Python), or a file or directory")
     test: str = setting("", "another file or directory as the test split")
