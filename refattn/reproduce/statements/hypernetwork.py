@@ -206,9 +206,9 @@ STATEMENTS = (
           ("12,000 minus 6,000 steps, M = 2", "sraven_steps", {"steps": 6_000}),
           ("4 layers minus 2, M = 2, 12,000 steps", "sraven_smaller", {"layers": 2}),
           ("width 64 minus 32, M = 2, 12,000 steps", "sraven_smaller", {"width": 32, "hidden": 64, "heads": 4}))),
-    *(Statement(f"HYLA beats {other} attention on SRAVEN, with little data and a small model", "H, section 4.4, figure 4",
-                raven("held-out accuracy, M = 2, K = 4, 12,000 steps",
-                      sides((("hyla", other),), "held_out", "panel_accuracy", **RUN)),
+    *(Statement(f"HYLA beats {other} attention on SRAVEN, with little data and a small model",
+                "H, section 4.4, figure 4", raven("held-out accuracy, M = 2, K = 4, 12,000 steps", sides(
+                    (("hyla", other),), "held_out", "panel_accuracy", **RUN)),
                 "some 5 core-minutes a run of linear attention, 8 seeds",
                 "Especially when presented with few problem instances and for small model sizes it outperforms both "
                 "linear and softmax attention") for other in ("softmax", "linear")),
