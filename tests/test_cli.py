@@ -23,7 +23,7 @@ from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
 from refattn.check import deviation
-from refattn.cli import comparison, options, training
+from refattn.cli import comparison, listing, options, training
 from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.feed_forward import FeedForward, SwiGLU
@@ -876,7 +876,7 @@ def test_list_names_everything_with_its_file(capsys, monkeypatch):
         scales = [f"{row['scale']} {row['steps']}" for row in document["recipes"] if row["name"] == name]
         assert [each.split()[0] for each in scales] == list(kind.SCALES) and f" {'; '.join(scales)} " in said
     monkeypatch.setitem(LANGUAGES, "parity", LANGUAGES["parity"]._replace(source="-"))     # of one's own
-    papers = {row[0]: row[1] for row in cli.listing()["tasks"]}
+    papers = {row[0]: row[1] for row in listing.sections()["tasks"]}
     assert (papers["parity"], papers["d2"]) == ("-", "Chi et al. 2023, table 1")
     for rows in document.values():
         assert all((ROOT / row["file"]).exists() for row in rows)
@@ -1155,6 +1155,6 @@ def test_a_split_without_combinations_is_refused_before_training(tmp_path, capsy
 
 
 def test_an_option_of_several_values_may_be_given_again():
-    parser = options.train_parser(recipes.RECIPES["fuzzy_logic"], {})
+    parser = training.train_parser(recipes.RECIPES["fuzzy_logic"], {})
     found = parser.parse(["--attention", "hyla", "--seed", "0", "--attention", "softmax", "linear", "--seed", "1"])
     assert found == {"compared": ["hyla", "softmax", "linear"], "seed": [0, 1]}

@@ -299,7 +299,7 @@ def test_weights_that_are_wrong_are_reported_by_length_and_fail(tmp_path, capsys
         machine.parameters.blocks[0].attention.pad[...] = 0
         return machine
 
-    monkeypatch.setattr(module, "compiled", broken)
+    monkeypatch.setattr("refattn.cli.compiling.compiled", broken)
     assert cli.main(["compile", "--language", "parity", "--max-length", "9", "--out", str(tmp_path / "x")]) == 1
     assert "(at length 1: 4" in capsys.readouterr().out
 

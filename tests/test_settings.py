@@ -14,7 +14,8 @@ from refattn.analysis import latent_code
 from refattn.attention import VARIANTS
 from refattn.attention.hyla import hyla
 from refattn.attention.layer import MultiHead
-from refattn.cli.options import Usage, train_parser
+from refattn.cli.options import Usage
+from refattn.cli.training import train_parser
 from refattn.contract import contract
 from refattn.layers import positions
 from refattn.layers.context_norm import ContextNorm

@@ -7,16 +7,24 @@ from pathlib import Path
 
 import numpy as np
 
+from ..automata.compiled import ACTIVATIONS, compiled, fits
+from ..automata.exactness import errors, passes, positions, walked
+from ..automata.expressions import from_regex
+from ..automata.reading import read_table, to_table
+from ..automata.walks import reached
+from ..layers.block import NORMS
+from ..recipes.compiled_automaton import CompiledAutomaton
 from ..refusals import unknown
+from ..tasks.languages import LANGUAGES
+from ..train import runs
+from ..train.json_files import environment, plain, write_json
+from ..train.record import progress_bar
 from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, counted, directory, new, seed_number, whole, writable
 
 
 def parser() -> Parser:
     """The options of `compile`."""
-    from ..automata.compiled import ACTIVATIONS
-    from ..layers.block import NORMS
-    from ..tasks.languages import LANGUAGES
     p = Parser("refattn compile", "A finite automaton as exact weights of a RegularGPT, in a run directory that "
                "refattn.load reads, and its errors on words of every length.")
     p.add_argument("--language", metavar="NAME", help=", ".join(LANGUAGES))
@@ -40,9 +48,6 @@ def parser() -> Parser:
 
 def source(options):
     """(name, automaton) that the options ask for."""
-    from ..automata.expressions import from_regex
-    from ..automata.reading import read_table
-    from ..tasks.languages import LANGUAGES
     given = [name for name in ("language", "table", "regex") if name in options]
     if len(given) != 1:
         raise Usage(f"{'--' + ' and --'.join(given) if given else 'no automaton'} given; allowed: exactly one of "
@@ -68,8 +73,6 @@ def source(options):
 
 def report(machine, found, longest: int) -> str:
     """Errors by length, the lengths of one number of levels in one line, with what was asked; those wrong are named."""
-    from ..automata.exactness import passes
-    from ..automata.walks import reached
     automaton, done = machine.automaton, 0
     there, known = reached(automaton, longest), np.eye(automaton.classes, dtype=int)[automaton.output]
     rows = [("lengths", "levels", "states", f"answers {'/'.join(map(str, range(automaton.classes)))}", "errors")]
@@ -94,9 +97,6 @@ def errors_of(by_length, first: int, most: int = 8) -> str:
 
 def plan(options) -> tuple:
     """(recipe, states before minimising, dtype, longest length, words of each, directory).  Raises Usage."""
-    from ..automata.compiled import fits
-    from ..automata.reading import to_table
-    from ..recipes.compiled_automaton import CompiledAutomaton
     longest, count, dtype = options.get("max_length", 600), options.get("words", 4), options.get("dtype", "float32")
     name, given = source(options)
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
@@ -117,9 +117,6 @@ def plan(options) -> tuple:
 
 def run(argv) -> int:
     """Compile; 1 if the weights are wrong somewhere."""
-    from ..automata.compiled import compiled
-    from ..train import runs
-    from ..train.json_files import environment, plain, write_json
     options, start = parser().parse(joined(argv)), time.perf_counter()
     recipe, states, dtype, longest, count, out = plan(options)
     runs.begin(out, recipe)
@@ -170,8 +167,6 @@ def say(recipe) -> None:
 
 def read(machine, seed: int, count: int, longest: int, out):
     """The errors, with a bar if they take more than two seconds; at Ctrl-C the checkpoint stays."""
-    from ..automata.exactness import errors, positions, walked
-    from ..train.record import progress_bar
     try:
         tokens = walked(machine, np.random.default_rng(seed), count, longest)
         with progress_bar(progress=True, total=positions(machine, longest), delay=2, desc="reading", unit="position",

@@ -1,4 +1,4 @@
-"""Options of the command line: errors in one line, and flags made from the fields of a recipe."""
+"""Options of the command line: what reads them, errors in one line, and files and devices that they ask for."""
 
 import argparse
 import os
@@ -15,7 +15,6 @@ from ..files import whole_file
 from ..refusals import choices
 
 SEVERAL = {"nargs": "+", "action": "extend"}                # values of an option, which may be given again for more
-BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
 
 
 class Usage(Exception):
@@ -90,70 +89,6 @@ def as_option(error: ValueError, names) -> str:
     return f"{flag(name)} {rest}" if name in names else str(error)
 
 
-def summary(kind) -> str:
-    """What a recipe is of, in one sentence; nothing where docstrings are left out (-OO)."""
-    return " ".join(kind.__doc__.split()) if __doc__ else ""
-
-
-def allowed(field) -> str:
-    """The choices of a field as words of its help."""
-    choices = field.metadata.get("choices")
-    return f"; one of {', '.join(choices)}" if choices else ""
-
-
-def tasks() -> str:
-    """Every task with a line, and what comes after it on the command line."""
-    from ..recipes import RECIPES, SHORT
-    from ..tasks.languages import LANGUAGES
-    from .comparison import lines, room
-    rows = [(name, summary(kind)) for name, kind in RECIPES.items()]
-    rows += [(name, f"{LANGUAGES[name].label} of {task}" if name in LANGUAGES else f"this problem of {task}")
-             for name, (task, _) in SHORT.items()]
-    listed = [line for name, words in rows for line in lines(f"  {name:<23}{words}", room() or 80, hang=25)]
-    return "\n".join(["usage: refattn train [TASK] [--attention V ...] [--seed S ...] [--scale S]",
-                      "                     [--steps N] [--device cpu|gpu] [--out DIR] [--json]",
-                      "       refattn train --resume DIR [--out DIR] [--max-seconds T]", "",
-                      "Trains one run for each value of --attention and --seed, and prints a table.",
-                      "TASK is fuzzy_logic unless given; refattn train TASK --help lists its options.", "", *listed])
-
-
-def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
-    """The options of `train NAME`, those of the recipe from its fields, of which a task may have fixed some."""
-    from dataclasses import fields
-
-    from ..recipes.base import types_of
-    parser = Parser(f"refattn train {name or kind.TASK}", f"{summary(kind)} {kind.SOURCE}.")
-    parser.usage = f"{parser.prog} [options]"
-    scale = kind.first_scale()
-    default = {f.name: f.default for f in fields(kind)} | kind.scale(scale, fixed) | fixed
-    types = types_of(kind)
-    kinds = {f.name: {int: whole, float: number}.get(types[f.name], str) for f in fields(kind)}
-    parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
-        f"what is compared: one run for each value{allowed(kind.__dataclass_fields__[kind.COMPARES])} (default: "
-        f"{' '.join(map(str, kind.compared()))})"))
-    parser.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="seeds to average over (default: 0)")
-    parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
-        f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
-    parser.add_argument("--out", type=directory, metavar="DIR", help="where the runs go (default: new, below runs/)")
-    parser.add_argument("--resume", type=directory, metavar="DIR", help="go on with a run, or with all runs of a "
-                        f"comparison; beside it only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are "
-                        "copied there first")
-    parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
-    parser.add_argument("--workers", type=whole, metavar="N", help="processes that share the --shards of a batch, for "
-                        "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
-    group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
-    for f in fields(kind):
-        if f.name in (kind.COMPARES, "seed") or len(f.metadata.get("choices", ())) == 1:       # nothing to choose
-            continue
-        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
-        how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
-            "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
-        group.add_argument(flag(f.name), help=text, **how)
-    return parser
-
-
 def new(name: str) -> Path:
     """A directory below runs/ that no other command has, of this name or with a number behind it."""
     writable(Path("runs"))
@@ -206,18 +141,3 @@ def answers(device: str) -> None:
         thread.join()                                       # beside it no run could fork
     except RuntimeError as error:
         raise Usage(as_option(error, {"device"})) from None
-
-
-def fits(recipe) -> None:
-    """Raises Usage when the machine's memory surely does not suffice (where the system tells how much there is)."""
-    from ..xp import physical_memory
-    need, have = recipe.least_bytes(), physical_memory()
-    if need > have:
-        raise Usage(f"training {recipe.name} takes at least {need / 2**30:,.0f} GiB of memory, but there are the "
-                    f"{have / 2**30:,.0f} GiB of this machine; allowed: {smaller(recipe)}")
-
-
-def smaller(recipe) -> str:
-    """What to do where memory does not suffice: the options of a recipe on which it depends most."""
-    sizes = [name for name in ("batch", "length", "train_length", "size", "width") if name in vars(recipe)]
-    return f"smaller {', '.join(map(flag, sizes))}"

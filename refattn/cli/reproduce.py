@@ -7,7 +7,12 @@ from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 from ..refusals import unknown
+from ..reproduce import ambiguity, codes, records
+from ..reproduce.all_tables import TABLES
+from ..train import compare
+from ..train.executors import executor
 from ..train.json_files import write_json
+from ..xp import keep_freed_memory
 from .comparison import columns, room
 from .formats import FORMATS
 from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, positive, save, whole, writable
@@ -47,7 +52,6 @@ def parser() -> Parser:
 
 def run(argv) -> int:
     """Print a published table beside ours; 1 if a fresh run met a bad number."""
-    from ..reproduce.all_tables import TABLES
     options = parser().parse(argv)
     if "json" in options and options.setdefault("format", "json") != "json":
         raise Usage(f"--json cannot go with --format {options['format']}; allowed: one of them")
@@ -92,7 +96,6 @@ def run(argv) -> int:
 
 def record(options) -> int:
     """Write finished runs, what their codes say, or table A2 into a record."""
-    from ..reproduce import ambiguity, codes, records
     file, *sources = options.pop("record")
     counting = options.pop("name", None)
     allowed = ("seed",) if counting else ("what", "codes")
@@ -135,9 +138,6 @@ def listing(tables, everything: bool, as_json: bool) -> int:
 
 def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     """(finished runs, runs that met a bad number) of what the options ask for, trained as far as it is not there."""
-    from ..train.compare import train_all
-    from ..train.executors import executor
-    from ..xp import keep_freed_memory
     if hasattr(table, "fresh"):                             # counted, not trained
         for name in FRESH:
             if name in options and name != "seed":
@@ -155,8 +155,8 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     with executor(options.get("executor")) as chosen:
         writable(out)
         try:
-            outcomes = train_all({out / path: recipe for path, recipe in jobs.items()}, out, resume=True,
-                                 executor=chosen, **settings)
+            outcomes = compare.train_all({out / path: recipe for path, recipe in jobs.items()}, out, resume=True,
+                                         executor=chosen, **settings)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(f"{str(error) or 'stopped'}; the same command with --out "
                                     f"{shlex.quote(str(out))} goes on") from None

@@ -4,7 +4,11 @@ import json
 import os
 from pathlib import Path
 
+from ..analysis import images
 from ..reproduce.published import figures_for
+from ..train import runs
+from ..train.compare import outcome, unfinished
+from ..train.curves import Curve, figure
 from .comparison import Found, compared, of_group, summary, tables, wrapped
 from .options import Parser, Usage, directory, save
 
@@ -26,8 +30,6 @@ def look(directory) -> tuple[list[Found], dict]:
 
     An unfinished run's error says how far it is, and why it failed.
     """
-    from ..train import runs
-    from ..train.compare import outcome, unfinished
     paths = {file.parent: None for mark in MARKS for file in sorted(Path(directory).rglob(mark))}
     found, damaged = [], {}
     for path in paths:
@@ -76,8 +78,6 @@ def compiled(one) -> str:
 
 def plot(file: str, made: dict) -> None:
     """Draw all curves.  Raises Usage where the file cannot be written."""
-    from ..train import runs
-    from ..train.curves import Curve, figure
     curves = [[Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]
               for group in made.values()]
     papers = {title: figures_for(group[0].recipe.TASK, group[0].outcome["fields"]) for title, group in made.items()}
@@ -101,8 +101,6 @@ def parser() -> Parser:
 
 def answer(one, options) -> int:
     """Print what the network of a run says of a picture."""
-    from ..analysis import images
-    from ..train import runs
     if not {"kind", "first"} <= set(options):
         raise Usage("--image is given without --kind and --first; allowed: all three")
     recipe, model, p = runs.load(one.path)

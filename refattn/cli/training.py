@@ -1,5 +1,6 @@
 """`refattn train`: from a command line to recipes, and from their runs to a table."""
 
+import argparse
 import json
 import os
 import shlex
@@ -8,14 +9,77 @@ import stat
 import sys
 import time
 from concurrent.futures import BrokenExecutor
+from dataclasses import fields
 from pathlib import Path
 
-from ..recipes import RECIPES, kind_of, recipe
+from ..recipes import RECIPES, SHORT, kind_of, recipe
+from ..recipes.base import types_of
 from ..reproduce.published import figures_for
+from ..tasks.languages import LANGUAGES
 from ..train import WorkerLost, compare, groups, mpi, runs
-from ..xp import keep_freed_memory
-from .comparison import Found, compared, of_group, summary, tables
-from .options import BESIDE_RESUME, Usage, answers, as_option, fits, flag, new, smaller, tasks, train_parser, writable
+from ..xp import keep_freed_memory, physical_memory
+from .comparison import Found, compared, lines, of_group, room, summary, tables
+from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, new, number, positive, whole, writable
+
+BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
+
+
+def sentence(kind) -> str:
+    """What a recipe is of, in one sentence; nothing where docstrings are left out (-OO)."""
+    return " ".join(kind.__doc__.split()) if __doc__ else ""
+
+
+def allowed(field) -> str:
+    """The choices of a field as words of its help."""
+    choices = field.metadata.get("choices")
+    return f"; one of {', '.join(choices)}" if choices else ""
+
+
+def tasks() -> str:
+    """Every task with a line, and what comes after it on the command line."""
+    rows = [(name, sentence(kind)) for name, kind in RECIPES.items()]
+    rows += [(name, f"{LANGUAGES[name].label} of {task}" if name in LANGUAGES else f"this problem of {task}")
+             for name, (task, _) in SHORT.items()]
+    listed = [line for name, words in rows for line in lines(f"  {name:<23}{words}", room() or 80, hang=25)]
+    return "\n".join(["usage: refattn train [TASK] [--attention V ...] [--seed S ...] [--scale S]",
+                      "                     [--steps N] [--device cpu|gpu] [--out DIR] [--json]",
+                      "       refattn train --resume DIR [--out DIR] [--max-seconds T]", "",
+                      "Trains one run for each value of --attention and --seed, and prints a table.",
+                      "TASK is fuzzy_logic unless given; refattn train TASK --help lists its options.", "", *listed])
+
+
+def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
+    """The options of `train NAME`, those of the recipe from its fields, of which a task may have fixed some."""
+    parser = Parser(f"refattn train {name or kind.TASK}", f"{sentence(kind)} {kind.SOURCE}.")
+    parser.usage = f"{parser.prog} [options]"
+    scale = kind.first_scale()
+    default = {f.name: f.default for f in fields(kind)} | kind.scale(scale, fixed) | fixed
+    types = types_of(kind)
+    kinds = {f.name: {int: whole, float: number}.get(types[f.name], str) for f in fields(kind)}
+    parser.add_argument(flag(kind.COMPARES), **SEVERAL, metavar="V", dest="compared", type=kinds[kind.COMPARES], help=(
+        f"what is compared: one run for each value{allowed(kind.__dataclass_fields__[kind.COMPARES])} (default: "
+        f"{' '.join(map(str, kind.compared()))})"))
+    parser.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="seeds to average over (default: 0)")
+    parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
+        f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
+    parser.add_argument("--out", type=directory, metavar="DIR", help="where the runs go (default: new, below runs/)")
+    parser.add_argument("--resume", type=directory, metavar="DIR", help="go on with a run, or with all runs of a "
+                        f"comparison; beside it only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are "
+                        "copied there first")
+    parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    parser.add_argument("--workers", type=whole, metavar="N", help="processes that share the --shards of a batch, for "
+                        "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
+    group = parser.add_argument_group("fields of the recipe", f"defaults are those of scale {scale} where it has any")
+    for f in fields(kind):
+        if f.name in (kind.COMPARES, "seed") or len(f.metadata.get("choices", ())) == 1:       # nothing to choose
+            continue
+        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
+        how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
+            "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
+        group.add_argument(flag(f.name), help=text, **how)
+    return parser
 
 
 def plan(argv):
@@ -82,6 +146,20 @@ def resumed(source: str, out: str | None):
             copied.chmod(copied.stat().st_mode | stat.S_IWUSR)              # of an archive that nobody may write
         made.rename(Path(out, one.name))
     return recipes, Path(out)
+
+
+def fits(recipe) -> None:
+    """Raises Usage when the machine's memory surely does not suffice (where the system tells how much there is)."""
+    need, have = recipe.least_bytes(), physical_memory()
+    if need > have:
+        raise Usage(f"training {recipe.name} takes at least {need / 2**30:,.0f} GiB of memory, but there are the "
+                    f"{have / 2**30:,.0f} GiB of this machine; allowed: {smaller(recipe)}")
+
+
+def smaller(recipe) -> str:
+    """What to do where memory does not suffice: the options of a recipe on which it depends most."""
+    sizes = [name for name in ("batch", "length", "train_length", "size", "width") if name in vars(recipe)]
+    return f"smaller {', '.join(map(flag, sizes))}"
 
 
 def run(argv) -> int:

@@ -4,6 +4,8 @@ import sys
 from inspect import signature
 from pathlib import Path
 
+from ..recipes import RECIPES
+from ..train import runs
 from .options import Parser, Usage, as_option, directory, flag, number, seed_number, whole
 
 OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500, of SCAN the longest answer's)"),
@@ -15,8 +17,6 @@ OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500, of SCAN the lo
 
 def run(argv) -> int:
     """Write on; the prompt first."""
-    from ..recipes import RECIPES
-    from ..train import runs
     parser = Parser("refattn write", "What the model of a run directory says after a prompt, as it comes.")
     parser.add_argument("run", type=directory, metavar="RUN", help="a run directory of a recipe that writes")
     parser.add_argument("prompt", metavar="PROMPT", help="the beginning; behind -- where it begins with a -")
