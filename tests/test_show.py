@@ -269,9 +269,9 @@ def test_a_network_is_asked_about_a_picture(tmp_path, capsys):
 
 
 def test_a_bar_of_a_finished_run_keeps_its_own_time():
-    from refattn.train.progress import of_one
+    from refattn.train.progress import BarOfOne
     now = [0.0]
-    bar = of_one()(total=10, file=open("/dev/null", "w", encoding="utf-8"))
+    bar = BarOfOne(total=10, file=open("/dev/null", "w", encoding="utf-8"))
     try:
         bar._time = lambda: now[0]
         bar.start_t = 0.0

@@ -18,7 +18,7 @@ from ..refusals import unknown
 from ..tasks.languages import LANGUAGES
 from ..train import runs
 from ..train.json_files import environment, plain, write_json
-from ..train.record import progress_bar
+from ..train.progress import progress_bar
 from .comparison import columns, room, wrapped
 from .options import Parser, Usage, as_option, counted, directory, new, seed_number, whole, writable
 

@@ -4,7 +4,7 @@ import json
 import sys
 
 from ..train.json_files import plain
-from ..train.record import progress_bar
+from ..train.progress import progress_bar
 from ..verification import theorems
 from .comparison import lines, room
 from .options import SEVERAL, Parser, seed_number

@@ -22,7 +22,8 @@ from . import curves, groups, prefetch, runs
 from .evaluation import evaluate, stream
 from .groups import WorkerLost
 from .json_files import environment, write_json
-from .record import NonFinite, Record, State, progress_bar
+from .progress import progress_bar
+from .record import NonFinite, Record, State
 from .runs import load
 from .shards import Shards
 from .stop import Interrupted, Stop

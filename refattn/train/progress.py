@@ -1,39 +1,56 @@
-"""Progress of several runs, drawn by one process from what the runs write, so that nothing can be garbled."""
+"""Bars of `tqdm` on standard error: of one run, and of several, drawn by one process from what the runs write."""
 
 import os
 import sys
 import time
 from pathlib import Path
+from threading import RLock
+
+from tqdm import tqdm
 
 from .. import params
 from . import runs
-from .record import ANNOUNCE
 
-MANY = 12    # runs that a terminal has room for
+ANNOUNCE = 20    # steps of a run after which the expected minutes are said
+MANY = 12        # runs that a terminal has room for
 
 
-def of_one():
-    """A bar of one run among several: its clock runs from its first step that is seen to its last."""
-    from tqdm import tqdm
+class Bar(tqdm):
+    """Without a thread of its own, beside which no later run of this process could fork."""
+    monitor_interval = 0
 
-    class Bar(tqdm):
-        took = None
 
-        @property
-        def format_dict(self):
-            found = super().format_dict
-            if self.n >= self.total and self.took is None:
-                self.took = found["elapsed"]
-            return {**found, "elapsed": found["elapsed"] if self.took is None else self.took}
-    return Bar
+Bar.set_lock(RLock())                                       # tqdm's is of the system, and outlives a killed process
+
+
+class BarOfOne(Bar):
+    """Of one run among several: its clock runs from its first step that is seen to its last."""
+    took = None
+
+    @property
+    def format_dict(self):
+        found = super().format_dict
+        if self.n >= self.total and self.took is None:
+            self.took = found["elapsed"]
+        return {**found, "elapsed": found["elapsed"] if self.took is None else self.took}
+
+
+def is_shown(progress: bool) -> bool:
+    """Whether bars are drawn: not without standard error (None where it is closed), nor where TQDM_DISABLE is set."""
+    return bool(progress and sys.stderr and not os.environ.get("TQDM_DISABLE"))
+
+
+def progress_bar(iterable=None, *, progress: bool, kind=Bar, **options):
+    """A bar; elsewhere than on a terminal it is drawn every ten seconds."""
+    options |= {"mininterval": 0.1 if sys.stderr.isatty() else 10} if is_shown(progress) else {"disable": True}
+    return kind(iterable, dynamic_ncols=True, file=sys.stderr, **options)
 
 
 class Bars:
     """A bar for every run on a terminal, one for all elsewhere or if many; `jobs` is [(directory, recipe), ...]."""
 
     def __init__(self, jobs, progress: bool, how: str = ""):
-        from tqdm import tqdm
-        self.jobs, self.progress = jobs, progress and sys.stderr and not os.environ.get("TQDM_DISABLE")    # as tqdm
+        self.jobs, self.progress = jobs, is_shown(progress)
         self.seen = [(runs.lines(path) or [{}])[-1].get("step", 0) for path, _ in jobs]
         self.sizes = [0] * len(jobs)                        # of the files that were read last, in bytes
         self.total = sum(recipe.steps for _, recipe in jobs)
@@ -45,21 +62,19 @@ class Bars:
         else:
             each = ", ".join(f"{recipe.name} {n:,}" for (_, recipe), n in zip(jobs, counts, strict=True))
         self.say(f"{len(jobs)} runs, {self.total:,} steps together{how}; parameters: {each}")
-        options = {"unit": "step", "disable": not self.progress, "file": sys.stderr, "dynamic_ncols": True}
         self.single = not (self.progress and sys.stderr.isatty()) or len(jobs) > MANY
         if self.single:
-            self.bars = [tqdm(total=self.total, initial=sum(self.seen), desc=f"{len(jobs)} runs", mininterval=10,
-                              **options)] * len(jobs)
+            self.bars = [progress_bar(progress=progress, total=self.total, initial=sum(self.seen), unit="step",
+                                      desc=f"{len(jobs)} runs")] * len(jobs)
         else:
-            one = of_one()
-            self.bars = [one(total=recipe.steps, initial=seen, desc=f"{recipe.name:<16}", position=place, **options)
+            self.bars = [progress_bar(progress=progress, kind=BarOfOne, total=recipe.steps, initial=seen, unit="step",
+                                      desc=f"{recipe.name:<16}", position=place)
                          for place, ((_, recipe), seen) in enumerate(zip(jobs, self.seen, strict=True))]
 
     def say(self, text: str) -> None:
         """Writes a line above the bars."""
         if self.progress:
-            from tqdm import tqdm
-            tqdm.write(text, file=sys.stderr)
+            Bar.write(text, file=sys.stderr)
 
     def look(self) -> None:
         """Move the bars to where the runs are, and say once how long it will take."""

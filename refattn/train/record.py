@@ -3,7 +3,6 @@
 import sys
 import time
 from pathlib import Path
-from threading import RLock
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from ..xp import array_module, to_device, to_host
 from . import runs
 from .evaluation import evaluate, stream
 from .groups import WorkerLost
-
-ANNOUNCE = 20                  # steps after which the expected minutes are said
+from .progress import ANNOUNCE, progress_bar
 
 
 class NonFinite(FloatingPointError):
@@ -80,21 +78,6 @@ class Health:
             name = first_bad(self.finite, self.listed)
             what = "the loss" if name is None else f"the gradient of {name}"
             raise NonFinite(f"step {self.start + int(self.good) // self.turns + 1}: {what} is not finite")
-
-
-def progress_bar(iterable=None, *, progress: bool, **options):
-    """A `tqdm` on standard error; without a thread of its own, beside which no later run of this process could fork.
-
-    It shows nothing unless `progress`, nor where standard error is closed (None), nor where TQDM_DISABLE, tqdm's own
-    variable of the environment, is set.
-    """
-    from tqdm import tqdm
-
-    class Bar(tqdm):
-        monitor_interval = 0
-    Bar.set_lock(RLock())                                   # tqdm's is of the system, and outlives a killed process
-    options |= {"mininterval": 0.1 if sys.stderr.isatty() else 10} if progress and sys.stderr else {"disable": True}
-    return Bar(iterable, dynamic_ncols=True, file=sys.stderr, **options)
 
 
 class Record:
