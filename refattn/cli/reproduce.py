@@ -68,14 +68,14 @@ def run(argv) -> int:
     if name not in TABLES:
         raise Usage(unknown("NAME", name, list(TABLES)))
     table, failed = TABLES[name], []
-    if "plot" in options and not hasattr(table, "plot"):
+    if "plot" in options and table.plot is None:
         raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
     if "plot" in options:
         save(options["plot"])                               # refused before the training
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
-        if "plot" in options and (found or not fresh or hasattr(table, "fresh")):   # else nothing is finished
+        if "plot" in options and (found or not fresh or table.fresh):   # else nothing is finished
             save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
         raise Usage(as_option(error, {"row", "steps", "seed", "scale", "executor"})) from None
@@ -85,7 +85,7 @@ def run(argv) -> int:
         return 1
     form = options.get("format", "text")
     # documents, programs: everything
-    shown = sheet if form != "text" or "all" in options or hasattr(table, "whole") else sheet.without_empty_rows()
+    shown = sheet if form != "text" or "all" in options or table.whole else sheet.without_empty_rows()
     print(FORMATS[form](shown.unfinished() if fresh else shown))
     if len(shown.rows) < len(sheet.rows):
         print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
@@ -138,7 +138,7 @@ def listing(tables, everything: bool, as_json: bool) -> int:
 
 def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
     """(finished runs, runs that met a bad number) of what the options ask for, trained as far as it is not there."""
-    if hasattr(table, "fresh"):                             # counted, not trained
+    if table.fresh:                             # counted, not trained
         for name in FRESH:
             if name in options and name != "seed":
                 raise Usage(f"{flag(name)} cannot go with {table.name}, which trains nothing; allowed: --fresh, --seed")

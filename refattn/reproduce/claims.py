@@ -8,7 +8,6 @@ is the mean over the pairs, less that over pairs `beside` them, and the interval
 from dataclasses import asdict, dataclass
 from math import isnan, nan
 from pathlib import Path
-from typing import ClassVar
 
 from ..recipes import recipe
 from ..train.json_files import read_json
@@ -17,7 +16,7 @@ from .codes import with_codes
 from .sheet import Sheet, chosen
 from .statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
-from .table import differing, homogeneous, made_of, matches, put
+from .table import Exhibit, differing, homogeneous, made_of, matches, put
 
 ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "released_split"
 # settings that say what is asked of a trained network, or whose numbers are random, but not how it is trained
@@ -107,15 +106,49 @@ def row_of(words: str, found: dict, runs, seen: bool, margin: float = 0.0) -> di
             "seconds_a_run": sum(run.get("cpu_seconds", run["seconds"]) for run in runs) / len(runs) if runs else None}
 
 
+def at_most(most: float, number: float, error: float | None = None) -> dict:
+    """What is known of a number against the most that the paper allows; of a count there is a standard error too."""
+    half = verdicts.NORMAL * (error or 0)
+    interval = {} if error is None else {"interval_95": (number - half, number + half)}
+    return {"effect": number, "most": most, **interval, "verdict": verdicts.limited(number, error or 0, most)}
+
+
+def made(comparison: Comparison, runs, pair=None) -> tuple[dict, list]:
+    """The differences of a comparison, or of one of its pairs, and the runs that they are made of."""
+    found = differences(runs, comparison, pair)
+    mine = {id(run): run for side in pair or comparison.every_side for run in own(runs, comparison, side)}
+    return found, [run for run in mine.values() if run["fields"]["seed"] in found]
+
+
+def compared(comparison: Comparison, runs) -> dict:
+    """What is known of a comparison, and below it of each of its pairs; a single one is the statement's own row."""
+    runs = among(runs, comparison)                          # once, where `own` would ask each of hundreds
+    pairs, seen = comparison.all_pairs, comparison.seen
+    several = [name for name in ("split", "metric") if len({getattr(a, name) for a, _ in pairs}) > 1]
+    below = []
+    for a, b in pairs if len(pairs) > 1 else ():
+        words = f"{a.words(b, pairs)} − {b.words(a, pairs)}"
+        if (a.split, a.metric) == (b.split, b.metric):
+            words += "".join(f", {getattr(a, name)}" for name in several)
+        if (a, b) in comparison.beside:
+            words = f"less {words}"
+        below.append(row_of(words, *made(comparison, runs, (a, b)), seen))
+    other = any(apart(run, comparison, side) for side in comparison.every_side for run in own(runs, comparison, side))
+    measured = comparison.measured + (" (but at other settings)" if other else "")
+    found, used = made(comparison, runs)
+    return {**row_of(measured, found, used, seen, comparison.margin),
+            "papers_scale": at_the_papers_scale(used, comparison), "pairs": below}
+
+
 @dataclass(frozen=True)
-class Claims:
+class Claims(Exhibit):
     """All statements as one table."""
-    name: str = "claims"
-    title: str = "What the papers say, and what our runs say of it"
-    source: str = ""                   # as named in each row; figures are ours alone
     statements: tuple = STATEMENTS
-    default_scale: str | None = None   # each comparison has its own
-    whole: ClassVar[bool] = True       # what was never run stays in the text too: it says what it would cost
+    name = "claims"
+    title = "What the papers say, and what our runs say of it"
+    source = ""                        # as named in each row; figures are ours alone
+    default_scale = None               # each comparison has its own
+    whole = True                       # what was never run says what it would cost
 
     def comparisons(self, only=()) -> list:
         """Those of `chosen` statements that are held against runs."""
@@ -140,8 +173,8 @@ class Claims:
         for one in self.comparisons(only):
             for side in one.every_side:
                 for seed in seeds:
-                    made = recipe(one.task, scale or one.scale, **{**changes, **side.fields}, seed=seed)
-                    put(jobs, Path(one.task), one.records[0], made)
+                    run = recipe(one.task, scale or one.scale, **{**changes, **side.fields}, seed=seed)
+                    put(jobs, Path(one.task), one.records[0], run)
         return jobs
 
     def after(self, outcomes, only=()) -> list[dict]:
@@ -167,45 +200,20 @@ class Claims:
     def row(self, one, runs) -> dict:
         """What is known of a statement, without the verdict where that needs all p's."""
         known = {"words": one.words, "quote": QUOTES.get(one.words), "source": one.source, "cost": one.cost}
-        evidence = one.evidence
-        if evidence is None:
-            return {**known, "verdict": verdicts.NEVER}
-        known["measured"] = evidence.measured
-        if isinstance(evidence, Exact):
-            return {**known, "verdict": verdicts.REFUTED if evidence.refutes else verdicts.EXACT,
-                    "theorems": list(evidence.theorems)}
-        if isinstance(evidence, Computed):
-            number = evidence.number()
-            return {**known, "effect": number, "most": evidence.most,
-                    "verdict": verdicts.limited(number, 0, evidence.most)}
-        if isinstance(evidence, Counted):
-            file = records.RECORDS / f"{evidence.record}.json"
-            row, = (row for row in read_json(file)["rows"] if evidence.row.items() <= row.items())
-            number, error = row["fraction"], row["standard_error"]
-            half = verdicts.NORMAL * error
-            return {**known, "effect": number, "most": evidence.most, "interval_95": (number - half, number + half),
-                    "verdict": verdicts.limited(number, error, evidence.most)}
-        runs = among(runs, evidence)                        # once, where `own` would ask each of hundreds
-        pairs, seen, made = evidence.all_pairs, evidence.seen, self.made(evidence, runs)
-        several = [name for name in ("split", "metric") if len({getattr(a, name) for a, _ in pairs}) > 1]
-        shown = pairs if len(pairs) > 1 else ()             # a single one is the statement's own row
-        other = any(apart(run, evidence, side) for side in evidence.every_side for run in own(runs, evidence, side))
-        below = []
-        for a, b in shown:
-            words = f"{a.words(b, pairs)} − {b.words(a, pairs)}"
-            words += "".join(f", {getattr(a, x)}" for x in several if (a.split, a.metric) == (b.split, b.metric))
-            below.append(row_of(f"less {words}" if (a, b) in evidence.beside else words,
-                                *self.made(evidence, runs, (a, b)), seen))
-        measured = evidence.measured + (" (but at other settings)" if other else "")
-        return {**known, **row_of(measured, *made, seen, evidence.margin),
-                "papers_scale": at_the_papers_scale(made[1], evidence), "pairs": below}
-
-    @staticmethod
-    def made(comparison, runs, pair=None) -> tuple[dict, list]:
-        """The differences of a comparison, or of one of its pairs, and the runs that they are made of."""
-        found = differences(runs, comparison, pair)
-        made = {id(run): run for side in pair or comparison.every_side for run in own(runs, comparison, side)}
-        return found, [run for run in made.values() if run["fields"]["seed"] in found]
+        match one.evidence:
+            case None:
+                return {**known, "verdict": verdicts.NEVER}
+            case Exact(_, theorems, refutes):
+                found = {"verdict": verdicts.REFUTED if refutes else verdicts.EXACT, "theorems": list(theorems)}
+            case Computed(_, number, most):
+                found = at_most(most, number())
+            case Counted(_, record, wanted, most):
+                document = read_json(records.RECORDS / f"{record}.json")
+                row, = (row for row in document["rows"] if wanted.items() <= row.items())
+                found = at_most(most, row["fraction"], row["standard_error"])
+            case Comparison():
+                found = compared(one.evidence, runs)
+        return {**known, "measured": one.evidence.measured, **found}
 
     def sheet(self, runs, only=()) -> Sheet:
         """One row for each statement; below it one for each pair of its runs, where there are several."""
@@ -216,13 +224,7 @@ class Claims:
             texts.append(texts_of(row))
             texts += [texts_of({**pair, "words": "…", "source": "", "verdict": ""}) for pair in row.get("pairs", ())
                       if pair["differences"]]
-        used, others = {}, {}                               # runs, and what of their settings is not the statement's
-        for one in self.comparisons(only):
-            mine = among(runs, one)
-            for side in one.every_side:
-                for run in own(mine, one, side):
-                    used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
-                    others.update({f"{name} {ours} ({theirs})": 0 for name, ours, theirs in apart(run, one, side)})
+        used, others = self.used(runs, only)
         told = f"; settings that are not the statement's: {', '.join(others)}" if others else ""
         counted = {name: sum(row["verdict"] == name for row in data) for name in verdicts.ALL}
         notes = ["Verdicts: " + ", ".join(f"{n} {name}" for name, n in counted.items() if n) + ".", verdicts.RULE,
@@ -230,12 +232,25 @@ class Claims:
                  "which knows no bounds: of a difference of shares it may pass 1. Of counts the fraction, and at most "
                  "what the paper allows. n: seeds, * where setting and seeds were fixed before the runs. Rows below a "
                  "statement: its pairs, all that there are. Seconds: of one core, in older records wall clock.",
-                 *([f"Made of {made_of(used.values())}{told}."] if used else [])]
+                 *([f"Made of {made_of(used)}{told}."] if used else [])]
         return Sheet(self.name, self.title, self.source, ["", "source", "verdict", "effect", "95 % interval",
                                                           "adjusted p", "n", "seconds a run", "measured here"],
                      texts, data, notes, len(used))
 
-    plot: ClassVar = staticmethod(drawing.forest)           # effects with their intervals
+    def used(self, runs, only) -> tuple[list, list]:
+        """The runs that the table is made of, and words on those of their settings that are not the statement's."""
+        used, others = {}, []
+        for one in self.comparisons(only):
+            mine = among(runs, one)
+            for side in one.every_side:
+                for run in own(mine, one, side):
+                    used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
+                    others += [f"{name} {ours} ({theirs})" for name, ours, theirs in apart(run, one, side)]
+        return [*used.values()], [*dict.fromkeys(others)]
+
+    def plot(self, sheet):
+        """Effects with their intervals."""
+        return drawing.forest(sheet)
 
 
 def texts_of(row: dict) -> list[str]:

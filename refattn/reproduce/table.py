@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..recipes import recipe
 from . import drawing, records
@@ -37,6 +37,9 @@ class Exhibit:
     """A table or a figure that `refattn reproduce` knows by its name: what all have in common unless they say so."""
     records: tuple = ()                # where our runs are
     default_scale: str | None = "quick"        # of fresh runs
+    whole = False                      # whether its text has the rows too of which nothing was run
+    fresh: Any = None                  # seed -> rows, where they are counted, not trained
+    plot: Any = None                   # sheet -> a matplotlib Figure, where it has one
 
     def recorded(self) -> list[dict]:
         """All recorded runs."""
