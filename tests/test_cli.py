@@ -23,7 +23,7 @@ from refattn.attention import VARIANTS, variant
 from refattn.attention.ablations import Knobs
 from refattn.attention.layer import MultiHead
 from refattn.check import deviation
-from refattn.cli import comparison, listing, options, training
+from refattn.cli import layout, listing, places, training
 from refattn.contract import contract
 from refattn.layers.block import Block
 from refattn.layers.feed_forward import FeedForward, SwiGLU
@@ -117,7 +117,7 @@ def test_runs_are_copied_whole_or_not_at_all(finished, tmp_path, monkeypatch, ca
 
 def test_a_new_directory_is_nobody_elses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [options.new("a").name for _ in range(3)] == ["a", "a-2", "a-3"]
+    assert [places.new("a").name for _ in range(3)] == ["a", "a-2", "a-3"]
 
 
 @pytest.mark.parametrize("words", [["train", "--resume", ""], ["show", ""], ["write", "", "x"]])
@@ -947,10 +947,10 @@ def test_numbers_stand_to_the_right_and_words_to_the_left(monkeypatch, capsys):
 
 def test_no_number_is_broken_however_narrow_the_terminal_is():
     rows = [["attention", "held-out", "unseen terms R²", "minutes"], ["softmax", "-0.277 ± 0.078", "0.124", "0.3"]]
-    said = comparison.columns(rows, right={1, 2, 3}, limit=16)
+    said = layout.columns(rows, right={1, 2, 3}, limit=16)
     assert said.splitlines() == ["softmax", "  held-out:", "    -0.277", "    ± 0.078", "  unseen terms",
                                  "    R²: 0.124", "  minutes: 0.3"]
-    assert comparison.columns(rows, right={1, 2, 3}, limit=60).splitlines()[2].split() == [*" ".join(rows[1]).split()]
+    assert layout.columns(rows, right={1, 2, 3}, limit=60).splitlines()[2].split() == [*" ".join(rows[1]).split()]
 
 
 @pytest.mark.parametrize("words", WIDE)

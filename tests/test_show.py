@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.cli import options, showing
+from refattn.cli import places, showing
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr
 from refattn.tasks.text import corpus
@@ -307,5 +307,5 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path):
             raise OSError("full")
     (tmp_path / "p.png").write_bytes(b"old")
     with pytest.raises(OSError, match="full"):
-        options.save(str(tmp_path / "p.png"), Picture)
+        places.save(str(tmp_path / "p.png"), Picture)
     assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == [("p.png", b"old")]

@@ -9,7 +9,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 
 from ..refusals import choices
-from .comparison import wrapped
+from .layout import wrapped
 from .options import Parser, Usage, as_option, seed_number
 
 __all__ = ["run"]

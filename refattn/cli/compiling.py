@@ -19,8 +19,9 @@ from ..tasks.languages import LANGUAGES
 from ..train import runs
 from ..train.json_files import environment, plain, write_json
 from ..train.progress import progress_bar
-from .comparison import columns, room, wrapped
-from .options import Parser, Usage, as_option, counted, directory, new, seed_number, whole, writable
+from .layout import columns, room, wrapped
+from .options import Parser, Usage, as_option, counted, directory, seed_number, whole
+from .places import new, writable
 
 
 def parser() -> Parser:

@@ -3,7 +3,7 @@
 import json
 import re
 
-from .comparison import columns, lines, room
+from .layout import columns, room, wrapped
 
 NUMBER = re.compile(r"[-+<–]|\d|not given|never run|$")      # how the cells of a column of numbers begin
 
@@ -20,10 +20,8 @@ def below(sheet) -> list[str]:
 
 def text(sheet) -> str:
     """For a terminal."""
-    limit = room()
-    aligned = columns([sheet.headings, *sheet.rows], numbers(sheet), limit) if sheet.rows else "No run is complete."
-    title, notes = lines(sheet.title, limit), [line for note in below(sheet) for line in lines(note, limit)]
-    return "\n".join([*title, "", aligned, "", *notes])
+    aligned = columns([sheet.headings, *sheet.rows], numbers(sheet), room()) if sheet.rows else "No run is complete."
+    return "\n".join([wrapped(sheet.title), "", aligned, "", *map(wrapped, below(sheet))])
 
 
 def markdown(sheet) -> str:

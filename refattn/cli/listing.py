@@ -10,7 +10,7 @@ from ..reproduce.published import figures_for
 from ..tasks.languages import LANGUAGES
 from ..verification import theorems
 from ..verification.cases import CASES
-from .comparison import columns, lines, room
+from .layout import columns, room, wrapped
 from .options import Parser
 
 
@@ -49,11 +49,11 @@ def merged(rows) -> list[tuple]:
             *((name, "; ".join(scales), figures, file) for (name, figures, file), scales in found.items())]
 
 
-def table(rows, limit: int | None) -> str:
+def table(rows) -> str:
     """Rows as columns; the folder of all files is said once, in the heading."""
     folder = os.path.commonpath([row[-1] for row in rows[1:]])
     rows = [(*rows[0][:-1], f"file in {folder}"), *((*row[:-1], row[-1][len(folder) + 1:]) for row in rows[1:])]
-    return columns([[text.replace(" et al.", "") for text in row] for row in rows], limit=limit)
+    return columns([[text.replace(" et al.", "") for text in row] for row in rows], limit=room())
 
 
 def run(argv) -> int:
@@ -61,20 +61,20 @@ def run(argv) -> int:
     parser = Parser("refattn list", "Variants, tasks, recipes and theorems, with paper, equation or table, and file; "
                     "rows of refattn check.")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-    as_json, found, limit = "json" in parser.parse(argv), sections(), room()
+    as_json, found = "json" in parser.parse(argv), sections()
     if as_json:
         print(json.dumps({name: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
                           for name, rows in found.items()}, indent=1, ensure_ascii=False))
         return 0
     for name, rows in ("variants", found["variants"]), ("tasks", found["tasks"]), ("recipes", merged(found["recipes"])):
-        print(f"{name.upper()}\n{table(rows, limit)}\n")
+        print(f"{name.upper()}\n{table(rows)}\n")
     print("THEOREMS")
     for name, source, file, statement in found["theorems"][1:]:
-        print("\n".join(lines(f"{name}: {statement} [{source}; {file}]", limit, hang=4)))
+        print(wrapped(f"{name}: {statement} [{source}; {file}]", hang=4))
     print("\nWHAT refattn check --as KNOWS BESIDE THE VARIANTS")
     checked: dict[str, list] = {}
     for name, *_ in found["checked"][1:]:
         checked.setdefault(name.partition("/")[0], []).append(name)
     for names in checked.values():
-        print("\n".join(lines("; ".join(names), limit, hang=4)))
+        print(wrapped("; ".join(names), hang=4))
     return 0

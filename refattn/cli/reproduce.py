@@ -13,9 +13,10 @@ from ..train import compare
 from ..train.executors import executor
 from ..train.json_files import write_json
 from ..xp import keep_freed_memory
-from .comparison import columns, room
 from .formats import FORMATS
-from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, positive, save, whole, writable
+from .layout import columns, room
+from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, positive, whole
+from .places import plot_file, save, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
 
@@ -60,22 +61,27 @@ def run(argv) -> int:
     for other in "what", "codes":
         if other in options:
             raise Usage(f"--{other} is given, but there is no --record; allowed: both")
-    name, fresh = options.get("name"), any(word in options for word in (*FRESH, "fresh"))
+    name = options.get("name")
     if name is None:
         if set(options) - {"format", "json", "all"} or options.get("format") not in (None, "text", "json"):
             raise Usage(f"NAME is missing; allowed: {', '.join(TABLES)}")
         return listing(TABLES.values(), "all" in options, options.get("format") == "json")
     if name not in TABLES:
         raise Usage(unknown("NAME", name, list(TABLES)))
-    table, failed = TABLES[name], []
-    if "plot" in options and table.plot is None:
-        raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
     if "plot" in options:
-        save(options["plot"])                               # refused before the training
+        if TABLES[name].plot is None:
+            raise Usage(f"--plot cannot go with {name}, which has no picture; allowed: another NAME")
+        plot_file(options["plot"])                          # refused before the training
+    return show(TABLES[name], options)
+
+
+def show(table, options) -> int:
+    """Print a table, and draw it where that is asked for; 1 if a fresh run met a bad number."""
+    fresh = any(word in options for word in (*FRESH, "fresh"))
     try:
         found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
         sheet = table.sheet(found, options.get("row", ()))
-        if "plot" in options and (found or not fresh or table.fresh):   # else nothing is finished
+        if "plot" in options and (found or not fresh or table.fresh):           # else nothing is finished
             save(options["plot"], lambda: table.plot(sheet))
     except ValueError as error:
         raise Usage(as_option(error, {"row", "steps", "seed", "scale", "executor"})) from None
@@ -84,11 +90,11 @@ def run(argv) -> int:
               file=sys.stderr)
         return 1
     form = options.get("format", "text")
-    # documents, programs: everything
-    shown = sheet if form != "text" or "all" in options or table.whole else sheet.without_empty_rows()
+    everything = form != "text" or "all" in options or table.whole              # for documents and programs
+    shown = sheet if everything else sheet.without_empty_rows()
     print(FORMATS[form](shown.unfinished() if fresh else shown))
     if len(shown.rows) < len(sheet.rows):
-        print(f"refattn reproduce {name} --all shows them", file=sys.stderr)
+        print(f"refattn reproduce {table.name} --all shows them", file=sys.stderr)
     for outcome in failed:
         print(f"refattn: {outcome['error']}", file=sys.stderr)
     return 1 if failed else 0
@@ -111,15 +117,14 @@ def record(options) -> int:
         if counting:
             write_json(file, ambiguity.count(*options.get("seed", [0])[:1]))
             print(f"table A2 is recorded in {file}")
-        else:
-            collect, of = (codes.collect, "the codes of ") if "codes" in options else (records.collect, "")
-            done, rest = collect(file, sources, options.get("what"))
-            print((f"{of}{done} runs recorded in {file}" if done else f"nothing was recorded in {file}")
-                  + (f"; not finished: {', '.join(rest)}" if rest else ""))
-            return 0 if done else 1
+            return 0
+        collect, of = (codes.collect, "the codes of ") if "codes" in options else (records.collect, "")
+        done, rest = collect(file, sources, options.get("what"))
     except ValueError as error:
         raise Usage(f"--record: {error}") from None
-    return 0
+    said = f"{of}{done} runs recorded in {file}" if done else f"nothing was recorded in {file}"
+    print(said + (f"; not finished: {', '.join(rest)}" if rest else ""))
+    return 0 if done else 1
 
 
 def listing(tables, everything: bool, as_json: bool) -> int:

@@ -9,8 +9,10 @@ from ..reproduce.published import figures_for
 from ..train import runs
 from ..train.compare import outcome, unfinished
 from ..train.curves import Curve, figure
-from .comparison import Found, compared, of_group, summary, tables, wrapped
-from .options import Parser, Usage, directory, save
+from .comparison import Found, compared, of_group, summary, tables
+from .layout import wrapped
+from .options import Parser, Usage, directory
+from .places import save
 
 MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
 ABOUT = "kind", "first", "second"

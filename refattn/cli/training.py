@@ -18,8 +18,10 @@ from ..reproduce.published import figures_for
 from ..tasks.languages import LANGUAGES
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory, physical_memory
-from .comparison import Found, compared, lines, of_group, room, summary, tables
-from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, new, number, positive, whole, writable
+from .comparison import Found, compared, of_group, summary, tables
+from .layout import lines, room
+from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, number, positive, whole
+from .places import new, writable
 
 BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
 
@@ -116,36 +118,42 @@ def plan(argv):
 def resumed(source: str, out: str | None):
     """(recipes, directory) of the runs in `source`, copied to `out` where it is given."""
     try:
-        found = runs.find(source)
+        paths = runs.find(source)
     except ValueError as error:
         raise Usage(f"--resume {error}") from None
-    recipes = [runs.read_recipe(path) for path in found]
-    for path, one in zip(found, recipes, strict=True):
+    found = {path: runs.read_recipe(path) for path in paths}
+    for path, one in found.items():
         if one.TASK not in RECIPES:
             raise Usage(f"--resume {str(path)!r} holds a {one.TASK}, which is not trained; allowed: a training run")
         if Path(os.path.abspath(path)).name != one.name:
             raise Usage(f"--resume {str(path)!r} holds the run {one.name}; allowed: a directory of that name")
     if out is None:
-        return recipes, Path(os.path.abspath(found[0])).parent         # where a link to a run stands
-    compare.unfinished(dict(zip(found, recipes, strict=True)))              # refuses a damaged one before it is copied
+        return [*found.values()], Path(os.path.abspath(paths[0])).parent        # where a link to a run stands
+    compare.unfinished(found)                               # refuses a damaged one before it is copied
     writable(Path(out))
-    for one in recipes:
+    copy(found, out)
+    return [*found.values()], Path(out)
+
+
+def copy(found: dict, out: str) -> None:
+    """Copy the runs of {path: recipe} below `out`, all of them or none.  Raises Usage where one cannot be written."""
+    for one in found.values():
         if Path(out, one.name).exists():
             raise Usage(f"--out is {out!r}, which holds {one.name} already; allowed: another directory")
+    made = {path: Path(out, f"{one.name}.tmp") for path, one in found.items()}
     try:
-        for path, one in zip(found, recipes, strict=True):                  # all of them, or none
-            shutil.rmtree(Path(out, f"{one.name}.tmp"), ignore_errors=True)
-            shutil.copytree(path, Path(out, f"{one.name}.tmp"), ignore=shutil.ignore_patterns("*.tmp", "lock"))
+        for path, place in made.items():
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(path, place, ignore=shutil.ignore_patterns("*.tmp", "lock"))
     except shutil.Error as error:
-        for one in recipes:
-            shutil.rmtree(Path(out, f"{one.name}.tmp"), ignore_errors=True)
+        for place in made.values():
+            shutil.rmtree(place, ignore_errors=True)
         _, file, reason = error.args[0][0]
         raise Usage(f"--out is {out!r}, where {file!r} cannot be written ({reason}); allowed: more room") from None
-    for one in recipes:
-        for copied in (made := Path(out, f"{one.name}.tmp"), *made.iterdir()):
-            copied.chmod(copied.stat().st_mode | stat.S_IWUSR)              # of an archive that nobody may write
-        made.rename(Path(out, one.name))
-    return recipes, Path(out)
+    for place in made.values():
+        for file in (place, *place.iterdir()):
+            file.chmod(file.stat().st_mode | stat.S_IWUSR)  # of an archive that nobody may write
+        place.rename(place.with_suffix(""))
 
 
 def fits(recipe) -> None:

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from ..verification import vectors
-from .options import Parser, Usage, directory, writable
+from .options import Parser, Usage, directory
+from .places import writable
 
 
 def run(argv) -> int:

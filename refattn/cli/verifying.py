@@ -6,7 +6,7 @@ import sys
 from ..train.json_files import plain
 from ..train.progress import progress_bar
 from ..verification import theorems
-from .comparison import lines, room
+from .layout import wrapped
 from .options import SEVERAL, Parser, seed_number
 
 
@@ -32,7 +32,7 @@ def run(argv) -> int:
     """Check theorems, definitions and gradients; 1 if one fails."""
     options = parser().parse(argv)
     names, seeds = options.get("names", ()), dict.fromkeys(options.get("seed", [0]))
-    asked, limit = [theorem.name for theorem in theorems.chosen(names)] * len(seeds), room()
+    asked = [theorem.name for theorem in theorems.chosen(names)] * len(seeds)
     drawn = ((seed, result) for seed in seeds for result in theorems.verify(names, seed))
     results = []
     with progress_bar(progress=True, total=len(asked), unit="check", leave=False) as bar:
@@ -44,7 +44,7 @@ def run(argv) -> int:
             bar.update()
             if "json" not in options and not (result.ok and "quiet" in options):
                 text = line_of(result, f", seed {seed}" if len(seeds) > 1 else "")
-                show("\n".join(lines(text, limit, hang=6)), file=sys.stdout)
+                show(wrapped(text, hang=6), file=sys.stdout)
                 sys.stdout.flush()
     failed = sum(not result.ok for _, result in results)
     if "json" in options:
