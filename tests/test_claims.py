@@ -12,7 +12,7 @@ import pytest
 
 from refattn import cli
 from refattn.recipes import RECIPES, recipe
-from refattn.reproduce import claims, codes, published, records, verdicts
+from refattn.reproduce import claims, codes, published, records, statements, verdicts
 from refattn.reproduce.all_tables import TABLES
 from refattn.reproduce.claims import Claims, differences
 from refattn.reproduce.statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side, Statement
@@ -408,6 +408,7 @@ def test_a_run_and_what_its_codes_say_are_one_run():
 def test_what_papers_say_is_said_in_their_words():
     """Every statement has a quotation, or none where figures alone say it; all stand in the papers, where these are."""
     assert set(QUOTES) == {one.words for one in STATEMENTS} and sum(quote is None for quote in QUOTES.values()) == 4
+    assert set(statements.PASSAGES) <= set(QUOTES)
     folder = Path(os.environ.get("REFATTN_DATA", ".")).parent / "papers"
     if not (files := {file.name[0]: file for file in folder.glob("[HCR]_*.txt")}):
         pytest.skip("the papers' texts are not beside the data")

@@ -84,8 +84,7 @@ class Computed(NamedTuple):
 class Statement(NamedTuple):
     """What a paper says, where, what it is held against here, and where that was not tried, what it would cost.
 
-    `quote` is a passage of the paper, at the first statement of the same words; None where they are read off a figure
-    or a table alone.  `*` and `$` of the paper's source are left out.
+    `quote` is a passage of the paper, from quotes.txt; None where the words are read off a figure or a table alone.
     """
     words: str
     source: str
@@ -99,9 +98,9 @@ class Statement(NamedTuple):
         return self.source[0]
 
 
-def statements(words, source, *evidence, quote=None) -> tuple:
+def statements(words, source, *evidence) -> tuple:
     """One for each evidence that the same words are held against."""
-    return tuple(Statement(words, source, each, quote=quote) for each in evidence)
+    return tuple(Statement(words, source, each) for each in evidence)
 
 
 def sides(pairs, split, metric, at=None, **fields) -> tuple:
