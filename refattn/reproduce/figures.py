@@ -21,40 +21,51 @@ def grid(rows: dict) -> tuple:
     return tuple(Row(label, fields) for label, fields in rows.items())
 
 
+def variants(*names: str) -> tuple:
+    """Rows of attention variants without a mixture of experts."""
+    return grid({name: {"attention": name, "experts": 0} for name in names})
+
+
+def over(field: str, headings: dict, split: str, metric: str) -> tuple:
+    """Columns of {heading: value of a recipe's field}."""
+    return tuple(Column(heading, split, metric, ((field, value),)) for heading, value in headings.items())
+
+
+def figure(number: str, task: str, what: str, columns, rows, records, printed=CURVES, **more) -> Table:
+    """A figure of H, in which nothing is printed as a number."""
+    return Table(f"figure-{number.lower()}", f"Figure {number} of H, {what}",
+                 f"{PAPERS['H']}, figure {number}{printed}", task, columns, rows, records, **more)
+
+
 LOGIC = {f"{name}, {held_out:.0%} held out": {"attention": name, "held_out": held_out, "experts": 0}
          for name in THREE for held_out in FRACTIONS}
-FIGURE_2C = Table(
-    "figure-2c", "Figure 2C of H, fuzzy logic: held-out R² by examples and fraction held out",
-    f"{PAPERS['H']}, figure 2C{CURVES}", "fuzzy_logic",
-    tuple(Column(f"{n}", "held_out", "r2_per_task", (("length", n),)) for n in LENGTHS),
-    grid(LOGIC), ("fuzzy_logic_short", "fuzzy_logic_grid"),
-    axes=("examples in the context, the query included", "held-out R²"), default_scale="short")
-FIGURE_A3 = Table(
-    "figure-a3", "Figure A3 of H, fuzzy logic, T = 32: other measures", f"{PAPERS['H']}, figure A3{CURVES}",
-    "fuzzy_logic", (Column("R², held out", "held_out", "r2_per_task"), Column("R², trained", "train", "r2_per_task"),
-                    Column("R², unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
-    grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}), FIGURE_2C.records,
-    default_scale="short")
-FIGURE_2B = Table(
-    "figure-2b", "Figure 2B of H, fuzzy logic: macro-F1 of the terms from the code, context fixed",
-    f"{PAPERS['H']}, figure 2B: bars without numbers", "fuzzy_logic",
-    tuple(Column(f"{kind}layer {n}", f"fixed context, layer {n}", f"{kind}any term")
-          for kind in ("", "shuffled ") for n in (1, 2)),
-    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}), ("fuzzy_logic_codes",),
-    default_scale="short", remarks=("shuffled: regressions on shuffled labels.",))
-FIGURE_5F = Table(
-    "figure-5f", "Figure 5F of H, SRAVEN: macro-F1 of the rule from the code of the second panel, by layer",
-    f"{PAPERS['H']}, figure 5F{CURVES}", "sraven",
-    tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)),
-    grid({name: {"attention": name, "experts": 0} for name in ("softmax", "hyla")}), ("sraven_codes",),
-    axes=("layer", "macro-F1 of the rule"))
 ACCURACY = "held_out", "panel_accuracy"
 SIZES = {"width x 1": {}, "width x 2": {"wider": 2}, "width x 4": {"wider": 4}, "depth 8": {"layers": 8},
          "depth 16": {"layers": 16}}
-FIGURE_4 = Table(
-    "figure-4", "Figure 4 of H, SRAVEN: held-out accuracy by instances, width and depth",
-    f"{PAPERS['H']}, figure 4{CURVES}", "sraven",
-    tuple(Column(f"{n} million", *ACCURACY, (("steps", n * 1_000_000 // 128),)) for n in (10, 20, 40)),
+FIGURE_2C = figure(
+    "2C", "fuzzy_logic", "fuzzy logic: held-out R² by examples and fraction held out",
+    over("length", {f"{n}": n for n in LENGTHS}, "held_out", "r2_per_task"), grid(LOGIC),
+    ("fuzzy_logic_short", "fuzzy_logic_grid"), axes=("examples in the context, the query included", "held-out R²"),
+    default_scale="short")
+FIGURE_A3 = figure(
+    "A3", "fuzzy_logic", "fuzzy logic, T = 32: other measures",
+    (Column("R², held out", "held_out", "r2_per_task"), Column("R², trained", "train", "r2_per_task"),
+     Column("R², unknown terms", "unseen_terms", "r2_per_task"), Column("training MSE", "train", "mse")),
+    grid({label: {**fields, "length": 32} for label, fields in LOGIC.items()}), FIGURE_2C.records,
+    default_scale="short")
+FIGURE_2B = figure(
+    "2B", "fuzzy_logic", "fuzzy logic: macro-F1 of the terms from the code, context fixed",
+    tuple(Column(f"{kind}layer {n}", f"fixed context, layer {n}", f"{kind}any term")
+          for kind in ("", "shuffled ") for n in (1, 2)),
+    variants("softmax", "hyla"), ("fuzzy_logic_codes",), ": bars without numbers", default_scale="short",
+    remarks=("shuffled: regressions on shuffled labels.",))
+FIGURE_5F = figure(
+    "5F", "sraven", "SRAVEN: macro-F1 of the rule from the code of the second panel, by layer",
+    tuple(Column(f"{n}", f"second panel, layer {n}", "rule") for n in (1, 2, 3, 4)), variants("softmax", "hyla"),
+    ("sraven_codes",), axes=("layer", "macro-F1 of the rule"))
+FIGURE_4 = figure(
+    "4", "sraven", "SRAVEN: held-out accuracy by instances, width and depth",
+    over("steps", {f"{n} million": n * 1_000_000 // 128 for n in (10, 20, 40)}, *ACCURACY),
     grid({f"{name}, {size}": {"attention": name, "wider": 1, "layers": 4, **fields, "experts": 0} for name in THREE
           for size, fields in SIZES.items()}), ("sraven_sizes",), default_scale="paper",
     axes=("instances of training", "held-out accuracy"),
@@ -63,20 +74,14 @@ FIGURE_A4 = replace(
     FIGURE_4, name="figure-a4", title="Figure A4 of H, SRAVEN: training loss by instances, width and depth",
     source=f"{PAPERS['H']}, figure A4{CURVES}", axes=("instances of training", "training loss"),
     columns=tuple(column._replace(split="train", metric="loss") for column in FIGURE_4.columns))
-FIGURE_5D = Table(
-    "figure-5d", "Figure 5D of H, SRAVEN: held-out accuracy by the number of features",
-    f"{PAPERS['H']}, figure 5D{CURVES}", "sraven",
-    tuple(Column(f"{n}", *ACCURACY, (("features", n),)) for n in (2, 3, 4)),
-    grid({name: {"attention": name, "experts": 0} for name in THREE}), ("sraven_quick", "sraven_features"),
-    axes=("features M", "held-out accuracy"))
-FIGURE_A5 = Table(
-    "figure-a5", "Figure A5 of H, SRAVEN: held-out accuracy by the fraction held out",
-    f"{PAPERS['H']}, figure A5{CURVES}", "sraven",
-    tuple(Column(f"{x:.0%}", *ACCURACY, (("held_out", x),)) for x in (0.25, 0.5, 0.75)),
-    grid({name: {"attention": name, "experts": 0} for name in THREE}), ("sraven_quick", "sraven_fractions"),
-    axes=("rule combinations held out", "held-out accuracy"))
-
-
+FIGURE_5D = figure(
+    "5D", "sraven", "SRAVEN: held-out accuracy by the number of features",
+    over("features", {f"{n}": n for n in (2, 3, 4)}, *ACCURACY), variants(*THREE),
+    ("sraven_quick", "sraven_features"), axes=("features M", "held-out accuracy"))
+FIGURE_A5 = figure(
+    "A5", "sraven", "SRAVEN: held-out accuracy by the fraction held out",
+    over("held_out", {f"{x:.0%}": x for x in (0.25, 0.5, 0.75)}, *ACCURACY), variants(*THREE),
+    ("sraven_quick", "sraven_fractions"), axes=("rule combinations held out", "held-out accuracy"))
 COLLAPSE = Table(
     "collapse", "D_3 beyond the trained lengths: by how much the right answer leads for members, by length",
     "", "regular_languages",
@@ -105,7 +110,7 @@ class Curves(Exhibit):
     def recipes(self, scale: str, seeds, only=(), **changes) -> dict:
         """{directory below OUT: recipe} of all runs."""
         made = [recipe(self.task, scale, **{**row.fields, **changes}, seed=seed)
-                for row in chosen({row.label: row for row in self.rows}, only).values() for seed in seeds]
+                for row in self.chosen(only) for seed in seeds]
         return {Path(one.name): one for one in made}
 
     def after(self, outcomes, only=()) -> list[dict]:
@@ -115,15 +120,16 @@ class Curves(Exhibit):
     def sheet(self, runs, only=()) -> Sheet:
         """A row for each model, a column for each quarter of the steps: the last evaluation until then."""
         texts, data = [], []
-        for row in chosen({row.label: row for row in self.rows}, only).values():
+        for row in self.chosen(only):
             mine = [run for run in runs if matches(run, self.task, row.fields)]
             homogeneous(mine, row.label)
-            steps, name = mine[0]["history"].get("step", []) if mine else [], f"{self.split}.{self.metric}"
-            found = [mean(column) for column in zip(*(run["history"].get(name, ()) for run in mine), strict=True)]
+            steps = mine[0]["history"].get("step", []) if mine else []
+            measured = (run["history"].get(f"{self.split}.{self.metric}", ()) for run in mine)
+            found = [mean(column) for column in zip(*measured, strict=True)]
             data.append({"label": row.label, "ours": steps if mine else None, "steps": steps, "n": len(mine),
                          "mean": [x.mean for x in found], "standard_error": [x.standard_error for x in found]})
-            at = [sum(4 * step <= part * run["step"] for step in steps) for run in mine[:1] for part in (1, 2, 3, 4)]
-            cells = [shown(found[i - 1].mean, found[i - 1].standard_error) if i else "not evaluated" for i in at]
+            until = [sum(4 * step <= part * mine[0]["step"] for step in steps) for part in (1, 2, 3, 4) if mine]
+            cells = [shown(found[n - 1].mean, found[n - 1].standard_error) if n else "not evaluated" for n in until]
             texts.append([row.label, *(cells or [NEVER] * 4), str(len(mine))])
         return Sheet(self.name, self.title, self.source, ["", "1/4 of the steps", "1/2", "3/4", "all", "n"], texts,
                      data, [f"Ours: {self.metric} of split {self.split}, mean ± standard error over seeds."],

@@ -35,6 +35,7 @@ class Row(NamedTuple):
 
 class Exhibit:
     """A table or a figure that `refattn reproduce` knows by its name: what all have in common unless they say so."""
+    rows: tuple = ()
     records: tuple = ()                # where our runs are
     default_scale: str | None = "quick"        # of fresh runs
     whole = False                      # whether its text has the rows too of which nothing was run
@@ -44,6 +45,10 @@ class Exhibit:
     def recorded(self) -> list[dict]:
         """All recorded runs."""
         return records.recorded(self.records)
+
+    def chosen(self, only=()):
+        """The rows whose label contains one of `only`; all without any."""
+        return chosen({row.label: row for row in self.rows}, only).values()
 
     def after(self, outcomes, only=()) -> list[dict]:
         """What finished fresh runs add to it: themselves."""
@@ -69,7 +74,7 @@ class Table(Exhibit):
 
     def cells(self, only=()):
         """(row, column, recipe fields) of every cell; of rows whose label contains one of `only`."""
-        for row in chosen({row.label: row for row in self.rows}, only).values():
+        for row in self.chosen(only):
             for column in self.columns:
                 yield row, column, {**row.fields, **dict(column.fields)}
 

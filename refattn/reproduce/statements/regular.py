@@ -59,92 +59,75 @@ def clusters(language: str, maps: str) -> tuple:
 
 
 STATEMENTS = (
-    Statement(
-        "A two-layer ReLU network multiplies 0/1 matrices", "R, lemma 1, appendix C",
-        Exact("outputs", ("lemma_1_is_the_product_of_0_1_matrices",))),
-    Statement(
-        "Sliding-dilated attention sees exactly its window, and the tree is the last position",
-        "R, sections 3.1-3.3, 7.2, figure 1",
-        Exact("outputs", ("the_last_position_sees_exactly_the_last_tokens", "the_tree_is_the_last_position"))),
-    Statement(
-        "Linear recurrences are a parallel scan", "R, section 4, figure 2",
-        Exact("outputs", ("the_parallel_scan_is_the_recurrence",))),
-    Statement(
-        "RegularGPT can compute any finite automaton, at any length", "R, section 7.2",
-        Exact("compiled weights against the automaton, completed by what the paper leaves out",
-              ("compiled_automata_are_exact", "compiled_automata_keep_layer_norm"))),
-    Statement(
-        "RegularGPT beats a vanilla Transformer on longer words", "R, section 5.2, table 1",
-        languages("accuracy at 11 to 100 symbols of Even Pairs, of seeds in which both learned the 10 trained lengths",
-                  {**PAIRS, "attention": GPT}, {**PAIRS, "attention": XL}, ("regular_languages_short",),
-                  given=LEARNED)),
-    Statement(
-        "RegularGPT and an RNN do about equally well on longer words", "R, section 5.2, table 1",
-        languages("accuracy at 11 to 100 symbols of Even Pairs, the same within 0.02, of seeds in which both learned "
-                  "the trained lengths", {**PAIRS, "attention": GPT}, {**PAIRS, "attention": "rnn", "states": 64},
-                  ("regular_languages_short",), given=LEARNED, margin=0.02)),
-    *statements(
-        "A chunk of 3 makes PARITY harder than one of 2", "R, section 5.3, table 1",
-        languages("accuracy at 41 to 500 symbols of PARITY, 2,000 steps", PARITY, CHUNK_3),
-        languages("the same, of seeds in which both learned the trained lengths", PARITY, CHUNK_3, given=LEARNED)),
-    *statements(
-        "RegularGPT is cheaper than L layers of attention where K < 3.11 L", "R, section 3.4",
-        Computed(f"{COST}; C of each query, of T² as in R", lambda: pairs(512, 128, 5) / (2 * 512**2), 1.0),
-        Computed(f"{COST}; keys that exist, of a causal layer's", lambda: pairs(512, 128, 5, "mask") / (512 * 513),
-                 1.0)),
-    Statement(
-        "Modular Arithmetic is too hard for a chunk of 3", "R, section 5.3, table 1", None,
-        "1,000,000 steps, 20 core-hours a run"),
-    Statement(
-        "RegularGPT and an RNN do about equally well on all twelve languages", "R, section 5.2, table 1", None,
-        "at the script's steps 8 core-hours for three seeds of eleven languages, Modular Arithmetic 60 more; what was "
-        "run is in table-1"),
-    Statement(
-        "RegularGPT is robust to other probabilities of a 1", "R, section 5.4, table 2",
-        read("accuracy on PARITY to 500 symbols at probabilities 0.1, 0.3, 0.7, 0.9 minus that at 0.5, the same within "
-             "0.01", "parity", "probability", tuple((f"ones {p}", "ones 0.5") for p in (0.1, 0.3, 0.7, 0.9)),
-             margin=0.01)),
-    Statement(
-        "A Transformer is not robust to them, even at trained lengths, on average", "R, section 5.4, table 2",
-        Comparison("accuracy on PARITY to the 8 trained symbols at probability 0.5 minus that at 0.1, 0.3, 0.7, 0.9, "
-                   "of seeds that learned at least 0.9 of them", "regular_languages",
-                   tuple(tuple(Side(SUMS, "probability", f"ones {p}") for p in (0.5, other))
-                         for other in (0.1, 0.3, 0.7, 0.9)), ("regular_languages_transformer_codes",), "quick",
-                   given=("probability", "ones 0.5", 0.9))),
+    Statement("A two-layer ReLU network multiplies 0/1 matrices", "R, lemma 1, appendix C",
+              Exact("outputs", ("lemma_1_is_the_product_of_0_1_matrices",))),
+    Statement("Sliding-dilated attention sees exactly its window, and the tree is the last position",
+              "R, sections 3.1-3.3, 7.2, figure 1",
+              Exact("outputs", ("the_last_position_sees_exactly_the_last_tokens", "the_tree_is_the_last_position"))),
+    Statement("Linear recurrences are a parallel scan", "R, section 4, figure 2",
+              Exact("outputs", ("the_parallel_scan_is_the_recurrence",))),
+    Statement("RegularGPT can compute any finite automaton, at any length", "R, section 7.2",
+              Exact("compiled weights against the automaton, completed by what the paper leaves out",
+                    ("compiled_automata_are_exact", "compiled_automata_keep_layer_norm"))),
+    Statement("RegularGPT beats a vanilla Transformer on longer words", "R, section 5.2, table 1",
+              languages("accuracy at 11 to 100 symbols of Even Pairs, of seeds in which both learned the 10 trained "
+                        "lengths", {**PAIRS, "attention": GPT}, {**PAIRS, "attention": XL},
+                        ("regular_languages_short",), given=LEARNED)),
+    Statement("RegularGPT and an RNN do about equally well on longer words", "R, section 5.2, table 1",
+              languages("accuracy at 11 to 100 symbols of Even Pairs, the same within 0.02, of seeds in which both "
+                        "learned the trained lengths",
+                        {**PAIRS, "attention": GPT}, {**PAIRS, "attention": "rnn", "states": 64},
+                        ("regular_languages_short",), given=LEARNED, margin=0.02)),
+    *statements("A chunk of 3 makes PARITY harder than one of 2", "R, section 5.3, table 1",
+                languages("accuracy at 41 to 500 symbols of PARITY, 2,000 steps", PARITY, CHUNK_3),
+                languages("the same, of seeds in which both learned the trained lengths", PARITY, CHUNK_3,
+                          given=LEARNED)),
+    *statements("RegularGPT is cheaper than L layers of attention where K < 3.11 L", "R, section 3.4",
+                Computed(f"{COST}; C of each query, of T² as in R", lambda: pairs(512, 128, 5) / (2 * 512**2), 1.0),
+                Computed(f"{COST}; keys that exist, of a causal layer's",
+                         lambda: pairs(512, 128, 5, "mask") / (512 * 513), 1.0)),
+    Statement("Modular Arithmetic is too hard for a chunk of 3", "R, section 5.3, table 1", None,
+              "1,000,000 steps, 20 core-hours a run"),
+    Statement("RegularGPT and an RNN do about equally well on all twelve languages", "R, section 5.2, table 1", None,
+              "at the script's steps 8 core-hours for three seeds of eleven languages, Modular Arithmetic 60 more; "
+              "what was run is in table-1"),
+    Statement("RegularGPT is robust to other probabilities of a 1", "R, section 5.4, table 2",
+              read("accuracy on PARITY to 500 symbols at probabilities 0.1, 0.3, 0.7, 0.9 minus that at 0.5, the same "
+                   "within 0.01", "parity", "probability",
+                   tuple((f"ones {p}", "ones 0.5") for p in (0.1, 0.3, 0.7, 0.9)), margin=0.01)),
+    Statement("A Transformer is not robust to them, even at trained lengths, on average", "R, section 5.4, table 2",
+              Comparison("accuracy on PARITY to the 8 trained symbols at probability 0.5 minus that at 0.1, 0.3, 0.7, "
+                         "0.9, of seeds that learned at least 0.9 of them", "regular_languages",
+                         tuple(tuple(Side(SUMS, "probability", f"ones {p}") for p in (0.5, other))
+                               for other in (0.1, 0.3, 0.7, 0.9)), ("regular_languages_transformer_codes",), "quick",
+                         given=("probability", "ones 0.5", 0.9))),
     *clusters("parity", "PARITY (2 maps)"),
     *clusters("cycle", "Cycle (5 maps)"),
-    Statement(
-        "The receptive field reaches further back than before training", "R, section 7.4, figure 4a",
-        read("the gradient's share of the first half of 500 symbols of PARITY, minus that in the untrained network",
-             "parity", "receptive field", (("first half", "untrained first half"),))),
-    Statement(
-        "The receptive field is a straight line", "R, section 7.4, figure 4a",
-        read("the gradient's share of the first half of 500 symbols of PARITY minus one half, the same within 0.1",
-             "parity", "receptive field", (("first half", "one half"),), margin=0.1)),
-    Statement(
-        "Trained on text, RegularGPT looks at a local window", "R, section 7.4, figure 4b",
-        Comparison("the gradient's share of the last 32 of 256 characters, minus that in the untrained network, chunk "
-                   "16", "text", (tuple(Side({**TEXT, **GPT_TEXT}, "receptive field", f"{kind}last 32")
-                                        for kind in ("", "untrained ")),), ("text_codes",), "small")),
-    Statement(
-        "RegularGPT loses where a new level begins", "R, section 6, table 3",
-        text("bits for the last character, trained to 128: at 512 minus at 256 with chunk 16, 1,024 minus 512 with 8, "
-             f"2,048 minus 1,024 with 32, {SAME}",
-             *(({**GPT_TEXT, "chunk": chunk}, n, 2 * n) for chunk, n in NEW_LEVEL),
-             beside=tuple((fields, n, 2 * n) for fields in (KERPLE, ALIBI) for _, n in NEW_LEVEL))),
-    Statement(
-        "RegularGPT keeps its perplexity up to what its trained levels can read", "R, section 6, table 3",
-        text("bits for the last character, trained to 128: at 256 minus at 128 with chunk 16, 512 minus 128 with 8, "
-             f"1,024 minus 128 with 32, {SAME}, the same within 0.05",
-             *(({**GPT_TEXT, "chunk": chunk}, 1, n) for chunk, n in NEW_LEVEL),
-             beside=tuple((fields, 1, n) for fields in (KERPLE, ALIBI) for _, n in NEW_LEVEL), margin=0.05)),
-    *(Statement(
-        f"{name} loses less than T5 where texts are longer", "R, table 3",
-        text("bits for the last character, 16 minus 1 trained lengths, T5's less its own", (T5, 1, 16),
-             beside=((fields, 1, 16),))) for name, fields in (("KERPLE", KERPLE), ("ALiBi", ALIBI))),
-    Statement(
-        "More sub-layers predict better", "R, section 6, table 3",
-        Comparison("bits a character, 2 sub-layers minus 4, chunk 16, windows of 128", "text",
-                   sides([({"layers": 4}, {"layers": 2})], "test", "bits", **TEXT, **GPT_TEXT), ("text_lengths",),
-                   "small", less=True, seen=True)),
+    Statement("The receptive field reaches further back than before training", "R, section 7.4, figure 4a",
+              read("the gradient's share of the first half of 500 symbols of PARITY, minus that in the untrained "
+                   "network", "parity", "receptive field", (("first half", "untrained first half"),))),
+    Statement("The receptive field is a straight line", "R, section 7.4, figure 4a",
+              read("the gradient's share of the first half of 500 symbols of PARITY minus one half, the same within "
+                   "0.1", "parity", "receptive field", (("first half", "one half"),), margin=0.1)),
+    Statement("Trained on text, RegularGPT looks at a local window", "R, section 7.4, figure 4b",
+              Comparison("the gradient's share of the last 32 of 256 characters, minus that in the untrained network, "
+                         "chunk 16", "text", (tuple(Side({**TEXT, **GPT_TEXT}, "receptive field", f"{kind}last 32")
+                                                    for kind in ("", "untrained ")),), ("text_codes",), "small")),
+    Statement("RegularGPT loses where a new level begins", "R, section 6, table 3",
+              text("bits for the last character, trained to 128: at 512 minus at 256 with chunk 16, 1,024 minus 512 "
+                   f"with 8, 2,048 minus 1,024 with 32, {SAME}",
+                   *(({**GPT_TEXT, "chunk": chunk}, n, 2 * n) for chunk, n in NEW_LEVEL),
+                   beside=tuple((fields, n, 2 * n) for fields in (KERPLE, ALIBI) for _, n in NEW_LEVEL))),
+    Statement("RegularGPT keeps its perplexity up to what its trained levels can read", "R, section 6, table 3",
+              text("bits for the last character, trained to 128: at 256 minus at 128 with chunk 16, 512 minus 128 with "
+                   f"8, 1,024 minus 128 with 32, {SAME}, the same within 0.05",
+                   *(({**GPT_TEXT, "chunk": chunk}, 1, n) for chunk, n in NEW_LEVEL),
+                   beside=tuple((fields, 1, n) for fields in (KERPLE, ALIBI) for _, n in NEW_LEVEL), margin=0.05)),
+    *(Statement(f"{name} loses less than T5 where texts are longer", "R, table 3",
+                text("bits for the last character, 16 minus 1 trained lengths, T5's less its own", (T5, 1, 16),
+                     beside=((fields, 1, 16),))) for name, fields in (("KERPLE", KERPLE), ("ALiBi", ALIBI))),
+    Statement("More sub-layers predict better", "R, section 6, table 3",
+              Comparison("bits a character, 2 sub-layers minus 4, chunk 16, windows of 128", "text",
+                         sides([({"layers": 4}, {"layers": 2})], "test", "bits", **TEXT, **GPT_TEXT), ("text_lengths",),
+                         "small", less=True, seen=True)),
 )
