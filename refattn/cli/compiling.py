@@ -23,6 +23,8 @@ from .layout import columns, room, wrapped
 from .options import Parser, Usage, as_option, counted, directory, seed_number, whole
 from .places import new, writable
 
+DEFAULTS = {"dtype": "float32", "max_length": 600, "words": 4, "seed": 0}
+
 
 def parser() -> Parser:
     """The options of `compile`."""
@@ -97,14 +99,13 @@ def errors_of(by_length, first: int, most: int = 8) -> str:
 
 
 def plan(options) -> tuple:
-    """(recipe, states before minimising, dtype, longest length, words of each, directory).  Raises Usage."""
-    longest, count, dtype = options.get("max_length", 600), options.get("words", 4), options.get("dtype", "float32")
+    """(recipe, states before minimising, directory).  Raises Usage."""
     name, given = source(options)
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
     try:
         recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), expression=options.get("regex", ""),
-                                   seed=options.get("seed", 0), **switches)
-        fits(recipe.build(), np.dtype(dtype))
+                                   seed=options["seed"], **switches)
+        fits(recipe.build(), options["dtype"])
     except ValueError as error:
         raise Usage(as_option(error, switches)) from None
     except MemoryError as error:
@@ -113,29 +114,25 @@ def plan(options) -> tuple:
     writable(out)
     if any(out.glob("*/recipe.json")):
         raise Usage(f"--out is {str(out)!r}, which holds runs already; allowed: another directory")
-    return recipe, given.states, np.dtype(dtype), longest, count, out
+    return recipe, given.states, out
 
 
 def run(argv) -> int:
     """Compile; 1 if the weights are wrong somewhere."""
-    options, start = parser().parse(joined(argv)), time.perf_counter()
-    recipe, states, dtype, longest, count, out = plan(options)
+    options, start = DEFAULTS | parser().parse(joined(argv)), time.perf_counter()
+    longest, count, dtype = options["max_length"], options["words"], options["dtype"]
+    recipe, states, out = plan(options)
     runs.begin(out, recipe)
-    automaton = recipe.automaton
-    machine = compiled(automaton, dtype=dtype, **recipe.switches)
-    model, size = machine.model, machine.flat.size
-    runs.save_checkpoint(out, recipe, model.parameters(), {"parameters": machine.flat}, 0, 0.0)
-    print(wrapped(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols "
-                  f"{' '.join(automaton.symbols)}; chunk {recipe.chunk}, width {model.attention.width:,}, "
-                  f"{model.feed_forward.hidden:,} hidden units, {size:,} parameters"), file=sys.stderr)
-    say(recipe)
+    machine = compiled(recipe.automaton, dtype=dtype, **recipe.switches)
+    runs.save_checkpoint(out, recipe, machine.model.parameters(), {"parameters": machine.flat}, 0, 0.0)
+    say(recipe, machine, states)
     found = read(machine, recipe.seed, count, longest, out)
     document = {"errors": int(found.by_length.sum()), "errors_at_all_positions": found.elsewhere,
                 "answers": found.answers, "margin": found.margin, "words": count, "max_length": longest}
     write_json(out / "result.json", {
-        **runs.describe(recipe), "name": recipe.name, "step": 0, "metrics": {"words": document}, "parameters": size,
-        "seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(time.process_time(), 1),
-        "device": "cpu", "workers": 1, "dtype": str(dtype), **environment()})
+        **runs.describe(recipe), "name": recipe.name, "step": 0, "metrics": {"words": document},
+        "parameters": machine.flat.size, "seconds": round(time.perf_counter() - start, 1),
+        "cpu_seconds": round(time.process_time(), 1), "device": "cpu", "workers": 1, "dtype": dtype, **environment()})
     if "json" in options:
         print(json.dumps({"name": recipe.name, "out": str(out), **plain(document),
                           "by_length": found.by_length.tolist(), "asked": found.asked.tolist()}, indent=1))
@@ -156,9 +153,12 @@ def joined(argv) -> list[str]:
     return found
 
 
-def say(recipe) -> None:
-    """What of the automaton may surprise, on standard error."""
-    automaton = recipe.automaton
+def say(recipe, machine, states: int) -> None:
+    """What was compiled, and what of it may surprise, on standard error."""
+    automaton, model = recipe.automaton, machine.model
+    print(wrapped(f"{recipe.name}: {states} states, {automaton.states} when minimal; symbols "
+                  f"{' '.join(automaton.symbols)}; chunk {recipe.chunk}, width {model.attention.width:,}, "
+                  f"{model.feed_forward.hidden:,} hidden units, {machine.flat.size:,} parameters"), file=sys.stderr)
     if len(only := np.unique(automaton.output)) == 1:
         print(f"each word has class {only[0]}: the language is {'everything' if only[0] else 'empty'}", file=sys.stderr)
     if recipe.out_of_range == "mask":

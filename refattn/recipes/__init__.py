@@ -24,11 +24,9 @@ from .triangles import TrianglesRecipe
 
 __all__ = ["RECIPES", "SHORT", "Recipe", "recipe"]
 
-RECIPES: dict[str, type[Recipe]] = {
-    "fuzzy_logic": FuzzyLogicRecipe, "sraven": SravenRecipe, "contextual_retrieval": ContextualRetrievalRecipe,
-    "regular_languages": RegularLanguagesRecipe, "sort_of_clevr": SortOfClevrRecipe, "triangles": TrianglesRecipe,
-    "multitask_images": MultitaskImagesRecipe, "esbn": EsbnRecipe, "scan": ScanRecipe,
-    "text": TextRecipe}
+RECIPES: dict[str, type[Recipe]] = {kind.TASK: kind for kind in (
+    FuzzyLogicRecipe, SravenRecipe, ContextualRetrievalRecipe, RegularLanguagesRecipe, SortOfClevrRecipe,
+    TrianglesRecipe, MultitaskImagesRecipe, EsbnRecipe, ScanRecipe, TextRecipe)}
 SHORT = {                      # name -> (task, its fields)
     **{name: ("regular_languages", {"language": name}) for name in LANGUAGES},
     **{name: ("esbn", {"problem": name}) for name in TASKS}}
@@ -37,21 +35,27 @@ SHORT = {                      # name -> (task, its fields)
 def kind_of(task: str, what: str = "task") -> tuple[type[Recipe], dict]:
     """(class, fields that the name says) of a task, which a refusal calls `what`.
 
-    Raises ValueError for an unknown task, or a class that does not say what the docstring of Recipe lists in capitals.
+    Raises ValueError for an unknown task, or as `check_class` does.
     """
     task, fixed = SHORT.get(task, (task, {}))
     if task not in RECIPES:
         raise ValueError(unknown(what, task, [*RECIPES, *SHORT]))
-    kind = RECIPES[task]
+    check_class(RECIPES[task])
+    return RECIPES[task], fixed
+
+
+def check_class(kind: type[Recipe]) -> None:
+    """Raises ValueError where what the docstring of Recipe lists in capitals is missing, or names what is not there."""
     said = [name for name in Recipe.__annotations__ if name.isupper() and not hasattr(Recipe, name)]
     if lacking := [name for name in said if not getattr(kind, name, ())]:
         raise ValueError(f"{kind.__name__} lacks {', '.join(lacking)}; allowed: all that the docstring of Recipe lists")
-    fields_of = [f.name for f in fields(kind)]
-    for what, given, known in [("metric in TABLE", [metric for *_, metric in kind.TABLE], list(kind.LABELS)), *(
-            (f"field in scale {name!r}", settings, fields_of) for name, settings in kind.SCALES.items())]:
-        if odd := [name for name in given if name not in known]:
-            raise ValueError(unknown(f"{what} of {kind.__name__}", odd[0], known))
-    return kind, fixed
+    names = [f.name for f in fields(kind)]
+    named = {"metric in TABLE": ([metric for *_, metric in kind.TABLE], [*kind.LABELS])}
+    named |= {f"field in scale {name!r}": ([*settings], names) for name, settings in kind.SCALES.items()}
+    for what, (given, known) in named.items():
+        for name in given:
+            if name not in known:
+                raise ValueError(unknown(f"{what} of {kind.__name__}", name, known))
 
 
 def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:

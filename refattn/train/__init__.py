@@ -58,12 +58,16 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     ValueError for a foreign checkpoint, or a run where none may be.
     """
     check_integer("threads", threads)
-    xp, stop, model = find_device(device), Stop(max_seconds, stop_file), recipe.build()
+    xp = find_device(device)
+    stop = Stop(max_seconds, stop_file)
+    model = recipe.build()
     listed = model.parameters()
     state = State(recipe, listed, xp)
+    flat = state.flat
     group = workers if isinstance(workers, groups.Alone) else groups.group(workers, recipe.shards, device)
-    flat, shards = state.flat, Shards(recipe, model, state.flat, group)
-    mask, bounds = params.decay_mask(listed, recipe.decay_rule, xp=xp), params.bounds(listed, xp=xp)
+    shards = Shards(recipe, model, flat, group)
+    mask = params.decay_mask(listed, recipe.decay_rule, xp=xp)
+    bounds = params.bounds(listed, xp=xp)
     with (_opened(out, recipe, listed, state, resume), threadpool_limits(threads, "blas"), np.errstate(all="ignore"),
           group.at_work(shards)):
         with stop, Record(recipe, model, state, out, progress, group) as record:
@@ -83,7 +87,8 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
             record.checkpoint()
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
-        finished, bars = state.step == recipe.steps, _bars(recipe, progress, stop)
+        finished = state.step == recipe.steps
+        bars = _bars(recipe, progress, stop)
         metrics = _finish(recipe, model, state, out, bars, device=device, workers=group.size) if finished else {}
     return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 

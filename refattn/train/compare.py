@@ -117,19 +117,26 @@ def _train_in_worker(*arguments) -> str | None:
 
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     """{path: error or None}, from an executor."""
-    own, most, how = executor is None, groups.cores(), ""
-    each = dict(zip(jobs, shares(len(jobs), most) if workers is None else [workers] * len(jobs), strict=True))
+    own = executor is None
+    most = groups.cores()
+    if workers is None:
+        together, counts = most, shares(len(jobs), most)
+    else:
+        together, counts = max(1, most // workers), [workers] * len(jobs)
+    each = dict(zip(jobs, counts, strict=True))
+    how = ""
     if own:
-        together = min(len(jobs), most if workers is None else max(1, most // workers))
+        together = min(len(jobs), together)
         executor = pool.of_processes(together)
-        counts = sorted(set(each.values()))
-        how = f", {together} at a time, each by {' or '.join(map(str, counts))} worker{'s' if counts[-1] > 1 else ''}"
+        by = " or ".join(map(str, sorted(set(counts))))
+        how = f", {together} at a time, each by {by} worker{'s' if max(counts) > 1 else ''}"
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
     bars = Bars(list(jobs.items()), progress, how)
 
     def hand_out(path):                                     # the worker's directory may be another one
         train = _train_in_worker if own else train_one
         return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
+
     futures: dict = {}
     with Stop() as stop:
         try:

@@ -48,8 +48,11 @@ def probes(curve, split: str, metric: str) -> dict:
     return {line["step"]: line[split][metric] for line in curve.lines if line.get(split, {}).get(metric) is not None}
 
 
-def with_mean(axes, series: list[dict], label: str, **style) -> None:
-    """Every {step: value} as a thin line, and their mean as a thick one."""
+def with_mean(axes, series: list[dict], label: str, **style) -> bool:
+    """Every {step: value} that has any as a thin line, and their mean as a thick one; whether there are any."""
+    series = [values for values in series if values]
+    if not series:
+        return False
     if len(series) > 1:
         for values in series:
             axes.plot(*zip(*sorted(values.items()), strict=True), alpha=0.35, linewidth=0.8, **style)
@@ -58,6 +61,7 @@ def with_mean(axes, series: list[dict], label: str, **style) -> None:
         style = {"marker": "."} | style
     axes.plot(steps, [sum(values[step] for values in series) / len(series) for step in steps], label=label,
               linewidth=1.8, **style)
+    return True
 
 
 def panel(left, right, curves, theirs=None) -> None:
@@ -65,21 +69,19 @@ def panel(left, right, curves, theirs=None) -> None:
     recipe = curves[0].recipe
     heading, split, metric = shown_column(recipe, theirs.metric if theirs else "")
     for place, (value, (number, mine)) in enumerate(by_value(curves).items()):
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
+        colour, dashes = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
         label = f"{value}, seed{'s' if len(mine) > 1 else ''} {', '.join(str(curve.recipe.seed) for curve in mine)}"
         logged = [{line["step"]: line["loss"] for line in curve.lines} for curve in mine]
-        if any(logged):
-            with_mean(left, list(filter(None, logged)), label, **style)
-        probed = [probes(curve, split, metric) for curve in mine]
-        if any(probed):
-            with_mean(right, list(filter(None, probed)), label, marker=".", **style)
+        with_mean(left, logged, label, color=colour, linestyle=dashes)
+        probed = with_mean(right, [probes(curve, split, metric) for curve in mine], label, marker=".", color=colour,
+                           linestyle=dashes)
         ends = [curve.metrics[split][metric] for curve in mine if curve.metrics.get(split, {}).get(metric) is not None]
-        right.plot([recipe.steps * (1.03 + 0.02 * place)] * len(ends), ends, "D", color=style["color"], markersize=5,
+        right.plot([recipe.steps * (1.03 + 0.02 * place)] * len(ends), ends, "D", color=colour, markersize=5,
                    markeredgecolor="black", markeredgewidth=0.5, clip_on=not ends,
-                   label=None if any(probed) or not ends else label)
+                   label=None if probed or not ends else label)
         if theirs and heading == theirs.metric and value in theirs.figures:
             figure, _ = theirs.figures[value]
-            right.axhline(figure, color=style["color"], linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
+            right.axhline(figure, color=colour, linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
     if len(curves) == 1:
         others = [x for x in recipe.SPLITS if x != split]
         for other, line in zip(others, ("--", ":", "-."), strict=False):
@@ -88,17 +90,23 @@ def panel(left, right, curves, theirs=None) -> None:
                            label=other.replace("_", " "))
     if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
         right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
+    described(left, right, curves, heading, metric)
+
+
+def described(left, right, curves, heading: str, metric: str) -> None:
+    """Gives the two axes their words and limits, and one legend."""
+    recipe = curves[0].recipe
     name = " ".join((getdoc(recipe.loss) or "").split()).rstrip(".")
     thick = "; thick: mean over seeds" if len(curves) > len(by_value(curves)) else ""
-    left.set(xlabel="steps", ylabel="training loss", xlim=(0, None), title=(
-        f"{name}\nn = {recipe.batch:,} a step{thick}"))
+    left.set(xlabel="steps", ylabel="training loss", xlim=(0, None),
+             title=f"{name}\nn = {recipe.batch:,} a step{thick}")
     least, most = left.dataLim.intervaly
     if 0 < 5 * least < most:
         left.set_yscale("log")
     final = "all there are" if recipe.evaluation == 10**9 else f"n = {recipe.evaluation:,}"
     last = max(axes.get_xlim()[1] for axes in (left, right))
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, last), title=(
-        f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, {final}"))
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, last),
+              title=f"{heading}\nlines: probes, n = {recipe.probe:,}; diamonds: final, {final}")
     for axes in left, right:
         axes.title.set_fontsize(9)
     named = {label: line for axes in (left, right)
