@@ -50,8 +50,9 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     """
     check_choice("task of the recipe", recipe.TASK, READERS)
     check_integer("count", count)
-    (keys_of, read, options), parts = READERS[recipe.TASK], []
+    keys_of, read, options = READERS[recipe.TASK]
     keys = keys_of(recipe)
+    parts = []
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
     for start in range(0, count, recipe.batch):
         batch = recipe.data().sample(rng, min(recipe.batch, count - start), split, **options, **fixed)

@@ -80,10 +80,10 @@ def compiled(one) -> str:
 
 def plot(file: str, made: dict) -> None:
     """Draw all curves.  Raises Usage where the file cannot be written."""
-    curves = [[Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]
-              for group in made.values()]
+    curves = {title: [Curve(one.recipe, runs.lines(one.path), one.outcome.get("metrics", {})) for one in group]
+              for title, group in made.items()}
     papers = {title: figures_for(group[0].recipe.TASK, group[0].outcome["fields"]) for title, group in made.items()}
-    save(file, lambda: figure(dict(zip(papers, curves, strict=True)), papers))
+    save(file, lambda: figure(curves, papers))
 
 
 def parser() -> Parser:

@@ -94,10 +94,10 @@ def plan(argv):
     kind, fixed = kind_of(name, "TASK")
     options = train_parser(kind, fixed, name).parse(argv[named:])
     if "resume" in options:
-        for other in options:
-            if other not in (*BESIDE_RESUME, "resume") or named:
-                what = f"TASK {argv[0]!r}" if named else flag(kind.COMPARES if other == "compared" else other)
-                raise Usage(f"{what} cannot go with --resume; allowed beside it: {', '.join(map(flag, BESIDE_RESUME))}")
+        beside = [name for name in options if name not in (*BESIDE_RESUME, "resume")]
+        if named or beside:
+            what = f"TASK {argv[0]!r}" if named else flag(kind.COMPARES if beside[0] == "compared" else beside[0])
+            raise Usage(f"{what} cannot go with --resume; allowed beside it: {', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     scale = options.pop("scale", kind.first_scale())
     out = Path(options.pop("out")) if "out" in options else time.strftime(f"{kind.TASK}-{scale}-%Y%m%d-%H%M%S")
