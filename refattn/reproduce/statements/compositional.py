@@ -84,13 +84,12 @@ def products_apart(left_out=(), printed=False) -> float:
     """
     def block(keys=1, **fields):
         own = recipe("triangles", "paper", **fields).build().stack.block
-        products = {name: n for name, n in lines(own.attention, 1, 257).items() if name not in left_out}
-        more_keys = (keys - 1) * products.get("key map", 0)
-        return sum(products.values()) + more_keys + 257 * 2 * own.feed_forward.width * own.feed_forward.hidden
+        attention = sum(n * (keys if name == "key map" else 1) for name, n in lines(own.attention, 1, 257).items()
+                        if name not in left_out)
+        return attention + 257 * 2 * own.feed_forward.width * own.feed_forward.hidden
 
     theirs = block(attention="softmax")
-    ours = [block(r if printed else 1, attention="compositional", retrievals=r) for r in (1, 2, 4)]
-    return max(abs(count / theirs - 1) for count in ours)
+    return max(abs(block(r if printed else 1, attention="compositional", retrievals=r) / theirs - 1) for r in (1, 2, 4))
 
 
 CLEVR = tuple(pair for kind in ("unary", "binary", "ternary") for pair in sides(OURS, "chosen", kind, width=32))

@@ -167,9 +167,8 @@ STATEMENTS = (
                 softmax_raven("width 64 minus 32, M = 2, 12,000 steps", "sraven_smaller", LARGE,
                               LARGE | {"width": 32, "hidden": 64, "heads": 4})),
     *(Statement(f"HYLA beats {other} attention on SRAVEN, with little data and a small model",
-                "H, section 4.4, figure 4",
-                raven("held-out accuracy, M = 2, K = 4, 12,000 steps",
-                      sides((("hyla", other),), "held_out", "panel_accuracy", **RUN))) for other in ("softmax", "linear")),
+                "H, section 4.4, figure 4", raven("held-out accuracy, M = 2, K = 4, 12,000 steps", sides(
+                    (("hyla", other),), "held_out", "panel_accuracy", **RUN))) for other in ("softmax", "linear")),
     Statement("One head hurts held-out accuracy on SRAVEN", "H, section 4.4, figure 5C",
               raven("held-out accuracy, 8 heads minus 1 as wide, M = 2, K = 4, 12,000 steps",
                     sides([({"attention": name, "heads": 8, "head_width": 4},
