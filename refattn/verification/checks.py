@@ -4,7 +4,6 @@ A check is a function (case, rng) -> Deviation, an error in words and in a numbe
 takes.
 """
 
-import re
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -88,14 +87,16 @@ def identical(name, ours, theirs) -> Deviation:
     return Deviation(0)
 
 
-def by_name(case, found) -> str:
-    """`dparameters[n]`, as it was found, by the layer's array and the entry in that: "dwq[1, 0, 2]"."""
-    n = int(found[1])
-    for name, p in entries(case.layer.parameters() if case.layer else {}):
+def in_layer(case, found: Deviation) -> Deviation:
+    """What was found in the flat gradient of a layer's parameters as found in one of its arrays: dwq[1, 0, 2]."""
+    if found.array != "dparameters" or not case.layer:
+        return found
+    n, = found.entry
+    for name, p in entries(case.layer.parameters()):
         if n < prod(p.shape):
-            return f"d{name}[{', '.join(map(str, np.unravel_index(n, p.shape)))}]"
+            return Deviation.of_entry(found, f"d{name}", np.unravel_index(n, p.shape), found.words)
         n -= prod(p.shape)
-    return found[0]
+    raise IndexError(f"{case.name} has no parameter number {found.entry[0]}")
 
 
 @check(differentiated, TOLERANCE["complex"])
@@ -106,8 +107,8 @@ def derivative(case, rng):
     again, error = deepcopy(rng), asked(rng=rng).error      # with the same gradient of the output
     if error <= tolerance(case):
         return error
-    where = asked(rng=again, entries=1_000).error.where
-    return Deviation(error, re.sub(r"dparameters\[(\d+)\]", partial(by_name, case), where))
+    entry = in_layer(case, asked(rng=again, entries=1_000).error)
+    return Deviation(error, entry.where)
 
 
 @check(lambda case: True)

@@ -6,12 +6,23 @@ from ..xp import to_host
 
 
 class Deviation(float):
-    """An error that remembers where it was found."""
+    """An error that remembers where it was found: in words, and in which entry of which array, where it is of one."""
     where: str
+    array: str = ""
+    entry: tuple = ()
+    words: str = ""            # what is said of the entry
 
     def __new__(cls, error, where=""):
         new = super().__new__(cls, error)
         new.where = where
+        return new
+
+    @classmethod
+    def of_entry(cls, error, array: str, entry: tuple, words: str):
+        """An error in an entry of an array: "dq[0, 1] is 2.0, not 3.0", the words being " is 2.0, not 3.0"."""
+        place = f"[{', '.join(map(str, entry))}]" if entry else ""
+        new = cls(error, f"{array}{place}{words}")
+        new.array, new.entry, new.words = array, entry, words
         return new
 
 
@@ -32,9 +43,8 @@ def deviation(name: str, a, b, scale=None, words=" is {}, not {}", least=1e-12) 
     difference = np.where(np.isnan(difference), np.inf, difference)
     at = np.unravel_index(difference.argmax(), a.shape)
     scale = np.abs(b).max() if scale is None else scale
-    place = f"[{', '.join(map(str, at))}]" if at else ""
     relative = difference[at] / (scale if least < scale < np.inf else 1)
-    return Deviation(relative, f"{name}{place}{words.format(a[at], b[at])}")
+    return Deviation.of_entry(relative, name, at, words.format(a[at], b[at]))
 
 
 def deviations(name: str, ours, theirs) -> Deviation:
