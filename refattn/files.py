@@ -6,7 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def whole_file(path, mode: str = "w"):
-    """A file that appears whole or not at all: written under a temporary name, synced, then renamed."""
+    """A file that appears whole or not at all: written under a temporary name, synced, then renamed.
+
+    An OSError keeps its kind and names the file.
+    """
     temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
     try:
         with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
@@ -15,7 +18,7 @@ def whole_file(path, mode: str = "w"):
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:                                # that of a full disk names no file
-        raise OSError(f"{os.fspath(path)!r} cannot be written ({error.strerror or error})") from error
+        raise type(error)(f"{os.fspath(path)!r} cannot be written ({error.strerror or error})") from error
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
