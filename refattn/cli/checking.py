@@ -113,7 +113,7 @@ def run(argv) -> int:
         elif options["variant"] in PAGES and (rest := [ASKED[x] for x in ASKED if x not in options]):
             print(wrapped(f"not asked: {', '.join(rest)}"))
     except ValueError as error:
-        raise Usage(as_option(error, options).replace("--variant", "--as")) from None
+        raise Usage(as_option(error, options, variant="--as")) from None
     finally:
         sys.path[:] = places                                # a kernel may import where it is called
     return 0 if report.ok else 1

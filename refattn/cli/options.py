@@ -78,11 +78,15 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def as_option(error: ValueError, names) -> str:
-    """The words of an error about a field, with the field as its option, and others whose names are no plain words."""
+def as_option(error: ValueError, names, **others: str) -> str:
+    """The words of an error about a field, with the field as its option, and others whose names are no plain words.
+
+    `others` are fields whose option has another name: variant="--as".
+    """
+    flags = {name: flag(name) for name in names} | others
     name, _, rest = str(error).partition(" ")
-    rest = re.sub(r"(?<!')\b\w+_\w+", lambda word: flag(word[0]) if word[0] in names else word[0], rest)
-    return f"{flag(name)} {rest}" if name in names else str(error)
+    rest = re.sub(r"(?<!')\b\w+_\w+", lambda word: flags.get(word[0], word[0]), rest)
+    return f"{flags[name]} {rest}" if name in flags else str(error)
 
 
 def answers(device: str) -> None:
