@@ -236,6 +236,7 @@ BAD_LINES = [                                               # words, what the li
     ("reproduce --record nowhere/x.json {finished}", ["nowhere/x.json", "in a directory that there is"]),
     ("train text --test nowhere.txt", ["--test is 'nowhere.txt'; allowed: documentation", "REFATTN_DATA"]),
     ("train multitask_images --first cifar10 --data {empty}", ["binary.tar.gz cannot", "--data or REFATTN_DATA"]),
+    ("check math:sin --as hila", ["--as 'hila' is unknown, did you mean hyla? allowed: "]),
     ("check math:sin --as hyla --dtype int8", ["--dtype is 'int8'; allowed: float64, float32"]),
     ("check math:sin --as hyla --layout bth", ["--layout 'bth' is unknown; allowed: b, t, h, d in any order"]),
     ("check math:sin --as hyla --bias={nothing}", ["--bias is ''; allowed: the last axes"]),
@@ -268,6 +269,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError, match=r"run.json' cannot be written \(No such file or directory\)"):
+        write_json(tmp_path / "nowhere" / "run.json", {})
 
 
 def test_a_directory_that_begins_with_a_dash_is_named_as_a_command_takes_it(tmp_path, monkeypatch, capsys):

@@ -27,7 +27,7 @@ def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choice
     """Raises ValueError naming the setting, its value and what is allowed."""
     end = ""                                                # of the refusal
     if kind is bool:
-        end = "; allowed: True and False" * (not isinstance(value, bool))
+        end = "" if isinstance(value, bool) else "; allowed: True and False"
     elif kind is str:
         if not (value in choices if choices else isinstance(value, str)):
             end = refusals.choices(value, choices or ["text"])
