@@ -22,7 +22,7 @@ HEADS = {"bqhd", "bkhd", "bkhe", "bqhe", "bqsd", "bksd", "bqse", "bkre"}
 
 def _read(row) -> tuple:
     """(cost, words, text, the fields in braces) of a row of the table."""
-    cost, words, text = (part.strip() for part in row.split(" | "))
+    cost, words, text = (part.strip() for part in row.split(" | ", 2))
     return cost, words, text, set(re.findall(r"{(\w+)", row))
 
 

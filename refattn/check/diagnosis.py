@@ -8,6 +8,8 @@ formulas of the page is held against all answers: a mistake is named only if it 
 import re
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from ..attention.pages import PAGES
 from .changes import factors
 from .formulas import formulas
+from .grammar import Mutant
 from .kernels import Call, Comparison
 from .probing import MAYBE, Answer, consistent, probes
 from .search import Search
@@ -237,42 +240,80 @@ def explained(searches, worst, verdict, ways) -> Diagnosis | None:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     near = nearest(searches)
-    hints = {tag: words for tag, (_, _, words) in near.items() if words}
-    said = [(None, pattern(worst, n, not hints)) for n in names if n in worst.wrong][:4]
+    named = any(mistake.hint for mistake in near.values())
+    said = [(None, pattern(worst, n, ask=not named)) for n in names if n in worst.wrong][:4]
     found = [s.first_lines() for s in searches]
-    explain, sure = [line for lines, _ in found for line in lines], any(sure for _, sure in found)
-    if explain:
-        first = [line for line, *_ in [*near.values()][:1] if not sure] + explain
-        passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
-        words = [(line, f"another {line.name} would explain it"
-                  + passes.get(line.name, " too" if i else ", none of a line before it was found" if sure else "")
-                  + (f"; nearest: {hints[line.tag]}" if line.tag in hints else "")
-                  if line in explain else f"perhaps {hints.get(line.tag, OTHER)}")
-                 for i, line in enumerate(first)]
+    lines = [line for first, _ in found for line in first]
+    if lines:
+        words = would_explain(lines, any(sure for _, sure in found), near, names if searches[0].part else ())
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not near:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
-    top = max(cosine for _, cosine, _ in near.values())
+    top = max(mistake.cosine for mistake in near.values())
     how = "as" if top > NEAR else "perhaps"
-    words = [(line, f"{how} {hint}" if hint else f"perhaps {OTHER}")
-             for line, cosine, hint in near.values() if cosine >= top - 1e-6]
+    words = [(mistake.line, f"{how} {mistake.hint}" if mistake.hint else f"perhaps {OTHER}")
+             for mistake in near.values() if mistake.cosine >= top - 1e-6]
     return report(searches[0], worst, verdict, [*words, *said])
 
 
-def nearest(searches) -> dict:
-    """{tag: (line, cosine, words)} of the mistakes that change the answers most alike, the nearest first.
+def would_explain(lines, sure, near, passes) -> list:
+    """(line, words) of the first lines of which another value would explain the answers.
 
-    The words say how much more of it there is, and what it leaves.  Where that is more than half of the error, the
-    name would mislead: there are none, and the line is all that is said.
+    Where that is not `sure`, the line of the nearest known mistake comes before them.  A kernel may have a pass of its
+    own for each of `passes`, which makes the lines before it once more.
     """
-    found: dict = {}
-    for cosine, factor, m in sorted((c for s in searches for c in s.close), key=lambda c: -c[0]):
-        size = abs(factor) if cosine > NEAR else factor     # the reverse of a mistake only where it is just that
-        if cosine > LIKE and SMALL < size < 1 / SMALL and m.line.tag not in found:
-            leaves = max(s.leaves(m, factor) for s in searches if any(m is c[2] for c in s.close))
-            said = m.words if factor > 0 else f"the reverse of {m.words}"
-            said += f", {size:.3g} times as much, which leaves {leaves:.0%} of the error"
-            found[m.line.tag] = m.line, cosine, said if leaves <= MOST else ""
+    nearest_one = [mistake.line for mistake in near.values()][:0 if sure else 1]
+    found = []
+    for line in dict.fromkeys([*nearest_one, *lines]):
+        hint = near[line.tag].hint if line.tag in near else ""
+        if line not in lines:
+            words = f"perhaps {hint or OTHER}"
+        elif line.name in passes:
+            words = f"another {line.name} would explain it, and in a pass for {line.name} alone any line before it"
+        elif found:
+            words = f"another {line.name} would explain it too"
+        elif sure:
+            words = f"another {line.name} would explain it, none of a line before it was found"
+        else:
+            words = f"another {line.name} would explain it"
+        found.append((line, f"{words}; nearest: {hint}" if hint and line in lines else words))
+    return found
+
+
+@dataclass
+class Near:
+    """A known mistake that changes the answers much as the kernel does, `factor` times as much."""
+    search: Search
+    cosine: float
+    factor: float
+    mistake: Mutant
+
+    @property
+    def line(self):
+        """Where it begins."""
+        return self.mistake.line
+
+    @cached_property
+    def hint(self) -> str:
+        """The mistake, how much more of it there is, and what it leaves; "" where that is more than half of the error.
+
+        There the name would mislead, and the line is all that is said.
+        """
+        leaves = self.search.leaves(self.mistake, self.factor)
+        if leaves > MOST:
+            return ""
+        reverse = "" if self.factor > 0 else "the reverse of "
+        return (f"{reverse}{self.mistake.words}, {abs(self.factor):.3g} times as much, "
+                f"which leaves {leaves:.0%} of the error")
+
+
+def nearest(searches) -> dict[str, Near]:
+    """{tag: the mistake in that line that changes the answers most alike}, the nearest first."""
+    found: dict[str, Near] = {}
+    for near in sorted((Near(s, *close) for s in searches for close in s.close), key=lambda near: -near.cosine):
+        size = abs(near.factor) if near.cosine > NEAR else near.factor      # its reverse only where it is just that
+        if near.cosine > LIKE and SMALL < size < 1 / SMALL:
+            found.setdefault(near.line.tag, near)
     return found
 
 

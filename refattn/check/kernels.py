@@ -240,25 +240,21 @@ class Call:
         """(inputs, results)."""
         arrays, options = self.hand(inputs)
         before = [np.array(x) for x in (*arrays, *options.values())]
-        try:
-            results = self.theirs(*arrays, **options)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as e:                          # also an exit, or what pytest.skip raises
-            at = sorted((x for x in extract_tb(e.__traceback__)[1:]
-                         if "-packages" not in x.filename and not x.filename.endswith(".pyx")),         # CuPy's lines
-                        key=lambda x: not x.filename.startswith(HOUSE))         # last: theirs, if there is one
-            where = "".join(f", {x.filename}:{x.lineno}" for x in at[-1:])
-            told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
-            order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
-            alone = "do" in inputs and "do" not in options and not self.takes([], arrays)
-            less = ", without do, which it does not take" * alone
-            raise ValueError(f"theirs raised {type(e).__name__}: {' '.join(str(e).split())}{where}; it is "
-                             f"called as theirs({told}){less}{order}") from e
+        results, error = attempt(self.theirs, *arrays, **options)
+        if error is not None:
+            raise ValueError(f"theirs raised {type(error).__name__}: {' '.join(str(error).split())}{line_of(error)}; "
+                             f"it is called as {self.as_called(inputs, arrays, options)}") from error
         for n, x, y in zip([*self.of.arrays, *options], (*arrays, *options.values()), before, strict=True):
             if not np.array_equal(x, y):
                 raise ValueError(f"theirs changed its input {n} in place; allowed: inputs that stay as they are")
         return inputs, self.named(results, inputs)
+
+    def as_called(self, inputs, arrays, options) -> str:
+        """The call in words."""
+        told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
+        order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
+        alone = "do" in inputs and "do" not in options and not self.takes([], arrays)
+        return f"theirs({told}){', without do, which it does not take' if alone else ''}{order}"
 
     def twice(self, inputs) -> list[tuple[dict, dict]]:
         """(inputs, results) of the first call, and those of a second one unless they are the same bit for bit."""
@@ -347,6 +343,24 @@ class Call:
             entries.append(_entry(self.of, name, x, ours[name], bars[name]))
         return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words,
                           settings=self.of.settings)
+
+
+def attempt(f, *arrays, **options):
+    """(what somebody's f gives, None), or (None, what it raises): an exit too, or pytest's skip, but not Ctrl-C."""
+    try:
+        return f(*arrays, **options), None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def line_of(error) -> str:
+    """Where what `attempt` caught was raised: in the last line that is neither the library's nor of a package."""
+    lines = [x for x in extract_tb(error.__traceback__)[1:]
+             if "-packages" not in x.filename and not x.filename.endswith(".pyx")]          # CuPy's
+    theirs = [x for x in lines if not x.filename.startswith(HOUSE)]
+    return "".join(f", {x.filename}:{x.lineno}" for x in (theirs or lines)[-1:])
 
 
 def _entry(of: Subject, name, x, expected, bar) -> Entry:

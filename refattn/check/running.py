@@ -39,18 +39,23 @@ def erf_of(x):
 
 WHOLE = {                      # which entry of an axis of n is read in place of i; -1 is none
     "the first for all": lambda i, n: 0 * i,
-    "shifted by one": lambda i, n: np.minimum(i + 1, n - 1), "shifted back by one": lambda i, n: np.maximum(i - 1, 0),
-    "rolled by one": lambda i, n: np.roll(i, 1), "rolled back by one": lambda i, n: np.roll(i, -1),
+    "shifted by one": lambda i, n: np.minimum(i + 1, n - 1),
+    "shifted back by one": lambda i, n: np.maximum(i - 1, 0),
+    "rolled by one": lambda i, n: np.roll(i, 1),
+    "rolled back by one": lambda i, n: np.roll(i, -1),
     "reversed": lambda i, n: i[::-1],
     "the first missing": lambda i, n: np.where(i > 0, i, -1),
     "the last missing": lambda i, n: np.where(i < n - 1, i, -1),
-    "only the first": lambda i, n: np.where(i == 0, i, -1), "only the last": lambda i, n: np.where(i == n - 1, i, -1)}
+    "only the first": lambda i, n: np.where(i == 0, i, -1),
+    "only the last": lambda i, n: np.where(i == n - 1, i, -1),
+}
 PARTS = {                      # the same in tiles of t
     "the first tile missing, of": lambda i, n, t: np.where(i >= t, i, -1),
     "the last tile missing, of": lambda i, n, t: np.where(i < (n - 1) // t * t, i, -1),
     "the partial tile missing, of": lambda i, n, t: np.where(i < n // t * t, i, -1),
     "only the last tile, of": lambda i, n, t: np.where(i >= (n - 1) // t * t, i, -1),
-    "only the first tile, of": lambda i, n, t: np.where(i < t, i, -1)}
+    "only the first tile, of": lambda i, n, t: np.where(i < t, i, -1),
+}
 
 
 def ways(n):
@@ -86,7 +91,7 @@ def folded(x, i, j, back=False, heads=2):
     return (x.reshape(y.shape).swapaxes(i, j) if back else y.reshape(x.shape)).swapaxes(1, heads)
 
 
-def _elsewhere(spec, x, y, moved):
+def elsewhere(spec, x, y, moved):
     """A product in which the first array, the second or the result has the place of the key and not of the query.
 
     Or that of the query and not of the key: there are as many of them.
@@ -104,32 +109,38 @@ def _elsewhere(spec, x, y, moved):
     return found
 
 
-def _last(at, first=False):
+def lastof(at):
     """One-hot places, each only for the last query and offset that reads it: what a scatter without adding keeps."""
     flat = at.reshape(-1, at.shape[-1])
     rank = np.where(flat > 0, np.arange(len(flat))[:, None] + 1, 0)
-    rank = np.where(rank > 0, len(flat) + 1 - rank, 0) if first else rank
     return (flat * (rank == rank.max(0))).reshape(at.shape)
 
 
-def _causal(keep, how, tile):
-    """A causal keep as kernels get it wrong that go through tiles, or chunks with a state."""
-    q, k = keep.shape[-2:]
-    row, key, tile, first = np.arange(q)[:, None], np.arange(k), abs(tile), (k - q) * (tile < 0)
-    here, there = (row + k - q - first) // tile, (key - first) // tile
-    return {"early": keep * (key <= row), "strict": keep * (there < here), "late": np.maximum(keep, there == here + 1),
-            "prefix": keep * (key >= k - q), "carried": keep * ((here == there) | (key < k - q)),
-            "own": keep * (here == there), "twice": keep + (here == there), "lost": keep * (there >= here - 1),
-            "whole": 1.0 * (there <= here), "first": keep * (key <= row // tile * tile + k - q)}[how]
+def firstof(at):
+    """The same of the first query and offset."""
+    queries = tuple(range(at.ndim - 1))
+    return np.flip(lastof(np.flip(at, queries)), queries)
 
 
-def _within(x, axis, tile):
+def tile_of_query(x, tile=1):
+    """The tile of keys, (q, 1), in which each query's own key is; a negative one counts from the first query's."""
+    q, k = x.shape[-2:]
+    return (np.arange(q)[:, None] + (k - q if tile > 0 else 0)) // abs(tile)
+
+
+def tile_of_key(x, tile=1):
+    """The tile of keys, (k,), in which each key is, counted likewise."""
+    q, k = x.shape[-2:]
+    return (np.arange(k) - (0 if tile > 0 else k - q)) // abs(tile)
+
+
+def within(x, axis, tile):
     """Sums over each tile of an axis, for every entry of the tile."""
     starts = np.arange(0, x.shape[axis], tile)
     return np.add.reduceat(x, starts, axis).repeat(np.diff([*starts, x.shape[axis]]), axis)
 
 
-def _drift(s, keep, tile):
+def drift(s, keep, tile):
     """exp(largest score - largest so far), tile of keys by tile: what a running sum lacks that is never rescaled."""
     s = np.where(keep > 0, s, -np.inf)
     last = np.minimum(np.arange(s.shape[-1]) // tile * tile + tile, s.shape[-1]) - 1
@@ -137,7 +148,7 @@ def _drift(s, keep, tile):
     return np.exp(np.where(np.isfinite(so_far), s.max(-1, keepdims=True) - so_far, 0))
 
 
-def _placed(at, late=0, dilation=2, edge=None):
+def placed(at, late=0, dilation=2, edge=None):
     """One-hot places of keys at other positions, (q, w, k); before the first stands none, the first, or the last."""
     q, w, k = at.shape
     n = np.arange(q)[:, None] + k - q + int(late) - dilation * np.arange(w)
@@ -145,25 +156,34 @@ def _placed(at, late=0, dilation=2, edge=None):
     return 1.0 * (n[..., None] == np.arange(k))
 
 
-def _by_log(s, kept):
+def by_log(s, kept):
     """A softmax of the last axis as exp(s - lse), zero where nothing is kept: off by what a large lse is off."""
     top = np.where(kept > 0, s, -np.inf).max(-1, keepdims=True)
     total = np.where(kept > 0, np.exp(s - top), 0).sum(-1, keepdims=True)
     return np.where(kept > 0, np.exp(s - (top + np.log(np.where(total > 0, total, 1)))), 0)
 
 
-FUNCTIONS = {                  # all that formulas and mistakes see; NumPy 2.0 imports its errors by __import__
-    "__builtins__": {"__import__": __import__},
-    "dot": contract, "exp": np.exp, "tanh": np.tanh, "log": np.log, "relu": relu, "step": lambda x: 1.0 * (x > 0),
-    "inverse": inverse, "maximum": np.maximum, "reach": lambda at: at.sum(-1), "abs": np.abs, "erf": erf_of,
-    "parts": parts, "whole": lambda x, like: x.reshape(like.shape),
-    "drift": _drift, "causal": _causal, "power_of_two": lambda n: 1 << (n - 1).bit_length(),
-    "sum": lambda x, axes: x.sum(axes, keepdims=True), "mean": lambda x, axes: x.mean(axes, keepdims=True),
-    "total": lambda x, axes: x.sum(axes), "along": along, "folded": folded, "hit_": lambda x: 1.0 * (x != 0),
-    "elsewhere": _elsewhere, "beside_10000": lambda s: np.rint(s * 1024) / 1024,         # what float32 keeps of s there
-    "largest": lambda x, axes: x.max(axes, keepdims=True), "lastof": _last, "firstof": lambda at: _last(at, True),
-    "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0), "reciprocal": lambda x: 1 / x,
-    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True), "placed": _placed, "within": _within, "by_log": _by_log}
+NAMED = (np.exp, np.tanh, np.log, np.maximum, relu, inverse, parts, along, folded, elsewhere, lastof, firstof,
+         tile_of_query, tile_of_key, within, drift, placed, by_log)
+FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas and mistakes see
+    "__builtins__": {"__import__": __import__},             # NumPy 2.0 imports its errors by it
+    "abs": np.abs,
+    "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0),
+    "beside_10000": lambda s: np.rint(s * 1024) / 1024,     # what float32 keeps of s there
+    "dot": contract,
+    "erf": erf_of,
+    "hit_": lambda x: 1.0 * (x != 0),
+    "largest": lambda x, axes: x.max(axes, keepdims=True),
+    "mean": lambda x, axes: x.mean(axes, keepdims=True),
+    "power_of_two": lambda n: 1 << (n - 1).bit_length(),
+    "reach": lambda at: at.sum(-1),
+    "reciprocal": lambda x: 1 / x,
+    "some": lambda keep: 1.0 * keep.any(-1, keepdims=True),
+    "step": lambda x: 1.0 * (x > 0),
+    "sum": lambda x, axes: x.sum(axes, keepdims=True),
+    "total": lambda x, axes: x.sum(axes),
+    "whole": lambda x, like: x.reshape(like.shape),
+}
 
 
 def resolved(of: Formulas, line) -> ast.Expression:

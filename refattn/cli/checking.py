@@ -19,18 +19,17 @@ ASKED = {"bias": "--bias", "keep": "--keep", "dropout": "--dropout", "causal": "
 
 def defined(where: str) -> dict:
     """What a file of Python or a module defines; the file's directory, or the current one, is looked in from now on."""
+    from ..check.kernels import attempt
     file = where.endswith(".py")
     if file and not os.path.isfile(where):
         raise Usage(f"{where!r} is not a file; allowed: a file of Python, or MODULE:FUNCTION such as mine:kernel")
     place = os.path.dirname(os.path.abspath(where)) if file else os.getcwd()
     sys.path.insert(0, place)
-    try:
-        return runpy.run_path(where) if file else vars(importlib.import_module(where))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:                          # also an exit, or what pytest.skip raises
+    found, error = attempt(runpy.run_path if file else importlib.import_module, where)
+    if error is not None:
         what = f"{where} cannot be run" if file else f"module {where!r} cannot be imported"
-        raise Usage(f"{what} ({type(error).__name__}: {error})") from None
+        raise Usage(f"{what} ({type(error).__name__}: {error})")
+    return found if file else vars(found)
 
 
 def function(text: str):
