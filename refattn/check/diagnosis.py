@@ -76,31 +76,38 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     worst = next((a for a in asked.values() if a.wrong), None)
     if worst is None:
         return Diagnosis(asked["all"].comparison, fit=0.0)
-    if call.of.arrays and not asked["all"].wrong:
+    wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
+    if found := of_no_line(call, asked, wrong, worst, sizes, seed):
+        return found
+    if outputs := [n for n in ("o", "end") if wrong.get(n)]:
+        found = searched(call, asked, 0, outputs, consistent(call, asked, wrong))
+        known = found.named or any(a.misshapen for a in asked.values())
+        return found if known else of_another_page(call, sizes, seed, found)
+    verdict = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong"
+    return searched(call, asked, 1, [n for n in wrong if n not in ("o", "lse", "end")], verdict)
+
+
+def of_no_line(call, asked, wrong, worst, sizes, seed) -> Diagnosis | None:
+    """What is no mistake in a line: values kept of an earlier call, another mask or layout, or lse alone."""
+    full = asked["all"]
+    if call.of.arrays and not full.wrong:
         anew = Answer(call, *call(call.draw(sizes, seed + FRESH)))
         if anew.wrong:
             return Diagnosis(anew.comparison, KEPT, (), tuple(pattern(anew, n) for n in anew.wrong))
-    wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
-    if wrong.get("o") and not causal and call.of.maskable:
+    if wrong.get("o") and call.of.maskable and not call.causal:
         for words, first in CAUSAL.items():
-            if call.report(masked(call.of, asked["all"].inputs, first), asked["all"].theirs).ok:
+            if call.report(masked(call.of, full.inputs, first), full.theirs).ok:
                 return Diagnosis(worst.comparison, words)
-    swapped = call.layout.translate(str.maketrans("th", "ht"))
-    with suppress(ValueError):                              # what such a call may raise
-        other = Call(theirs, variant, dtype, swapped, bias, keep, dropout, causal, naive)
-        if wrong.get("o") and call.of.arrays and other.report(*other(asked["all"].inputs)).ok:
-            return Diagnosis(worst.comparison, f"right if its arrays are in another order: layout={swapped!r}")
-    if not any(wrong[n] for n in wrong if n != "lse"):
-        words = f"line (2) of softmax, {pattern(worst, 'lse').replace(':', ' = log(sum(exp(s1) * keep)):', 1)}"
-        return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,))
-    if outputs := [n for n in ("o", "end") if wrong.get(n)]:
-        verdict, part, names = consistent(call, asked, wrong), 0, outputs
-    else:
-        verdict, part = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong", 1
-        names = [n for n in wrong if n not in ("o", "lse", "end")]
-    found = searched(call, asked, part, names, verdict)
-    known = part or found.named or any(a.misshapen for a in asked.values())
-    return found if known else of_another_page(call, sizes, seed, found)
+    if wrong.get("o") and call.of.arrays:
+        other = copy(call)
+        other.layout = call.layout.translate(str.maketrans("th", "ht"))
+        with suppress(ValueError):                          # what such a call may raise
+            if other.report(*other(full.inputs)).ok:
+                return Diagnosis(worst.comparison, f"right if its arrays are in another order: layout={other.layout!r}")
+    if any(wrong[n] for n in wrong if n != "lse"):
+        return None
+    words = f"line (2) of softmax, {pattern(worst, 'lse', made=' = log(sum(exp(s1) * keep))')}"
+    return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,))
 
 
 def answers(call, sizes, seed) -> tuple[dict, Answer | None]:
@@ -317,23 +324,26 @@ def nearest(searches) -> dict[str, Near]:
     return found
 
 
-def pattern(answer, n, ask=True) -> str:
-    """Which entries of a wrong array are wrong, in words; and, if `ask`, whether it is less precision."""
+def pattern(answer, n, ask=True, made="") -> str:
+    """Which entries of a wrong array are wrong, in words; and, if `ask`, whether it is less precision.
+
+    `made`, such as " = log(s)", is said behind its name.
+    """
     x, y, bar = answer.theirs[n], answer.ours[n], answer.bars[n]
     if x.shape != y.shape:
         return f"{n} has shape {x.shape} instead of {y.shape}"
     if not (finite := np.isfinite(x) | ~(bar < np.inf)).all():
-        return f"{n}: {(~finite).sum()} of {x.size} entries are NaN or infinite"
+        return f"{n}{made}: {(~finite).sum()} of {x.size} entries are NaN or infinite"
     bad, part = ~(np.abs(x - y) <= bar), np.linalg.norm(x - y) / (np.linalg.norm(y) or 1)
     if part < SMALL and bad.mean() > 0.5:
-        return (f"{n}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size"
-                + ": less precision, or an approximation?" * ask)
+        why = ": less precision, or an approximation?" if ask else ""
+        return f"{n}{made}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size{why}"
     if bad.mean() > 0.9:
         factor = (x * y).sum() / ((y * y).sum() or 1)
         exact = np.allclose(x, factor * y, rtol=1e-2)
-        return f"{n}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
+        return f"{n}{made}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
     letters = answer.of.axes(n)
     lost = [np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis))) for axis in range(x.ndim)]
     where = [f"{letters[i:i + 1] or f'axis {i}'} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"
              for i, at in enumerate(lost) if len(at) < x.shape[i]]
-    return f"{n}: {bad.sum()} of {bad.size} entries are wrong" + (f", {' and '.join(where)}" if where else "")
+    return f"{n}{made}: {bad.sum()} of {bad.size} entries are wrong" + (f", {' and '.join(where)}" if where else "")

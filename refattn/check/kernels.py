@@ -175,7 +175,12 @@ class Call:
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
             raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function{mapping}")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
-        self.layout, self.axes = "".join(layout), ["bthd".index(x) for x in layout]
+        self.layout = "".join(layout)
+
+    @property
+    def axes(self) -> list[int]:
+        """Which of our axes each of theirs is."""
+        return ["bthd".index(x) for x in self.layout]
 
     def draw(self, sizes=None, seed=0, **forms) -> dict:
         """Inputs, without those options of a row that the kernel does not take."""
