@@ -247,7 +247,7 @@ def explained(searches, worst, verdict, ways) -> Diagnosis | None:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     near = nearest(searches)
-    named = any(mistake.hint for mistake in near.values())
+    named = any(x.hint for x in near.values())
     said = [(None, pattern(worst, n, ask=not named)) for n in names if n in worst.wrong][:4]
     found = [s.first_lines() for s in searches]
     lines = [line for first, _ in found for line in first]
@@ -256,10 +256,10 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not near:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
-    top = max(mistake.cosine for mistake in near.values())
+    top = max(x.cosine for x in near.values())
     how = "as" if top > NEAR else "perhaps"
-    words = [(mistake.line, f"{how} {mistake.hint}" if mistake.hint else f"perhaps {OTHER}")
-             for mistake in near.values() if mistake.cosine >= top - 1e-6]
+    words = [(x.mistake.line, f"{how} {x.hint}" if x.hint else f"perhaps {OTHER}")
+             for x in near.values() if x.cosine >= top - 1e-6]
     return report(searches[0], worst, verdict, [*words, *said])
 
 
@@ -269,21 +269,20 @@ def would_explain(lines, sure, near, passes) -> list:
     Where that is not `sure`, the line of the nearest known mistake comes before them.  A kernel may have a pass of its
     own for each of `passes`, which makes the lines before it once more.
     """
-    nearest_one = [mistake.line for mistake in near.values()][:0 if sure else 1]
-    found = []
-    for line in dict.fromkeys([*nearest_one, *lines]):
+    found, before = [], [] if sure else [x.mistake.line for x in near.values()][:1]
+    for line in dict.fromkeys([*before, *lines]):
         hint = near[line.tag].hint if line.tag in near else ""
         if line not in lines:
-            words = f"perhaps {hint or OTHER}"
-        elif line.name in passes:
-            words = f"another {line.name} would explain it, and in a pass for {line.name} alone any line before it"
+            found.append((line, f"perhaps {hint or OTHER}"))
+            continue
+        words = f"another {line.name} would explain it"
+        if line.name in passes:
+            words += f", and in a pass for {line.name} alone any line before it"
         elif found:
-            words = f"another {line.name} would explain it too"
+            words += " too"
         elif sure:
-            words = f"another {line.name} would explain it, none of a line before it was found"
-        else:
-            words = f"another {line.name} would explain it"
-        found.append((line, f"{words}; nearest: {hint}" if hint and line in lines else words))
+            words += ", none of a line before it was found"
+        found.append((line, f"{words}; nearest: {hint}" if hint else words))
     return found
 
 
@@ -294,11 +293,6 @@ class Near:
     cosine: float
     factor: float
     mistake: Mutant
-
-    @property
-    def line(self):
-        """Where it begins."""
-        return self.mistake.line
 
     @cached_property
     def hint(self) -> str:
@@ -320,7 +314,7 @@ def nearest(searches) -> dict[str, Near]:
     for near in sorted((Near(s, *close) for s in searches for close in s.close), key=lambda near: -near.cosine):
         size = abs(near.factor) if near.cosine > NEAR else near.factor      # its reverse only where it is just that
         if near.cosine > LIKE and SMALL < size < 1 / SMALL:
-            found.setdefault(near.line.tag, near)
+            found.setdefault(near.mistake.line.tag, near)
     return found
 
 

@@ -58,15 +58,15 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
     With None as the part, what is read wrongly in both.
     """
     texts = [ast.unparse(resolved(of, line)) for line in of.lines]
-    for i, line in enumerate(of.lines):
-        if line.part == part and (lines is None or i in lines):
-            yield from of_one_line(of, i, texts, sizes, costs)
+    own = [i for i, line in enumerate(of.lines) if line.part == part]
+    for i in own if lines is None else [i for i in own if i in lines]:
+        yield from of_one_line(of, i, texts, sizes, costs)
     if 1 in costs:
-        yield from moved(of, part, texts)
-        yield from badly_scaled(of, part, texts)
-        yield from interchanged(of, part, texts, sizes)
-    yield from misread(of, part, texts, sizes, costs)
-    yield from misread_tokens(of, part, texts, sizes, costs)
+        yield from moved(of, own, texts)
+        yield from badly_scaled(of, own, texts)
+        yield from interchanged(of, own, texts, sizes)
+    yield from misread(of, range(len(of.lines)) if part is None else own, texts, sizes, costs)
+    yield from misread_tokens(of, own, texts, sizes, costs)
 
 
 def of_one_line(of, i, texts, sizes, costs):
@@ -82,13 +82,11 @@ def of_one_line(of, i, texts, sizes, costs):
         if isinstance(node, ast.expr) and id(node) in writer.at:
             name = node.id if isinstance(node, ast.Name) else ""
             found += [(cost, words + which, new, node, name, False) for cost, words, new in changes.of_node(node, twin)]
-    for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)) if 1 in costs else ():
-        if x in scope and texts[i].count(x) > 1:
-            others = [(f"{y} in place of {x} throughout", y) for y in scope
-                      if y != x and changes.axes(y) == changes.axes(x)]
-            others += [(f"{x} is made without {option}", f"{x}_no_{option}") for option in OPTIONS[1:]]
-            for words, y in others:
-                yield Mutant(line, words, 1, {i: renamed(texts[i], {x: y})}, x)
+    if 1 in costs:
+        for x in dict.fromkeys(n.id for n in ast.walk(whole) if isinstance(n, ast.Name)):
+            if x in scope and texts[i].count(x) > 1:
+                for words, y in throughout(x, changes):
+                    yield Mutant(line, words, 1, {i: renamed(texts[i], {x: y})}, x)
     same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == line.part]
     for cost, words, new, node, *kind in found:
         code = writer.put(node, new) if cost in costs else None
@@ -96,6 +94,15 @@ def of_one_line(of, i, texts, sizes, costs):
             yield Mutant(line, words, cost, {i: code}, *kind)
             for j in same:
                 yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
+
+
+def throughout(x, changes):
+    """(words, text) of what may stand in place of every x of a line."""
+    for y in changes.scope:
+        if y != x and changes.axes(y) == changes.axes(x):
+            yield f"{y} in place of {x} throughout", y
+    for option in OPTIONS[1:]:
+        yield f"{x} is made without {option}", f"{x}_no_{option}"
 
 
 @cache
@@ -107,17 +114,16 @@ def _which(text) -> list[str]:
     return [f" (the {ORDINALS[places[x].index(at)]} {x})" if x and len(places[x]) > 1 else "" for x, at in parts]
 
 
-def moved(of, part, texts):
+def moved(of, own, texts):
     """A factor or a term that comes some lines too early or too late."""
-    lines = [i for i, line in enumerate(of.lines) if line.part == part]
-    for i in lines:
+    for i in own:
         tree = resolved(of, of.lines[i]).body
         if not isinstance(tree, ast.BinOp) or not isinstance(tree.op, ast.Mult | ast.Add):
             continue
         kind, sign = ("factor", "*") if isinstance(tree.op, ast.Mult) else ("term", "+")
         x, f = ast.unparse(tree.left), ast.unparse(tree.right)
         needed = {n.id for n in ast.walk(tree.right) if isinstance(n, ast.Name)}
-        for j in (j for j in lines if 0 < abs(j - i) < 4 and of.lines[j].letters == of.lines[i].letters):
+        for j in (j for j in own if 0 < abs(j - i) < 4 and of.lines[j].letters == of.lines[i].letters):
             if j > i and "(" in f or needed & {line.name for line in of.lines[j:i]}:
                 continue
             when = f"comes {'after' if j > i else 'before'} {of.lines[j].name} = {of.lines[j].text}"
@@ -125,71 +131,89 @@ def moved(of, part, texts):
                          {i: code_of(x), j: code_of(f"({texts[j]}) {sign} ({f})")})
 
 
-def badly_scaled(of, part, texts):
+def badly_scaled(of, own, texts):
     """The scale of the scores wrong in the same way in all lines that have it."""
-    uses = [i for i, line in enumerate(of.lines) if line.part == part and re.search(r"\bscale\b", texts[i])]
+    uses = reading(own, texts, "scale")
     if len(uses) > 1 and "scale" not in of.letters:         # a page's 1/sqrt(d), not an array of LayerNorm's
         names = " and ".join(of.lines[i].name for i in uses)
         for cost, words, new in rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": []}, head=of.code[1]):
-            yield Mutant(of.lines[uses[0]], f"{names}: {words}", cost,
-                         {i: renamed(texts[i], {"scale": new}) for i in uses})
+            yield everywhere(of, uses, texts, {"scale": new}, f"{names}: {words}", cost)
 
 
-def interchanged(of, part, texts, sizes):
+def interchanged(of, own, texts, sizes):
     """Two inputs of one shape that are taken for one another in every line."""
-    axes, lines = Changes(of, of.lines[0], (), sizes).axes, [i for i, line in enumerate(of.lines) if line.part == part]
+    axes = Changes(of, of.lines[0], (), sizes).axes
     for x, y in combinations([n for n in ("q", "k", "v", "do", "selector") if n in of.letters], 2):
-        uses = [i for i in lines if re.search(rf"\b({x}|{y})\b", texts[i])]
+        uses = reading(own, texts, x, y)
         if uses and axes(x) == axes(y):
-            yield Mutant(of.lines[uses[0]], f"{x} and {y} are exchanged", 1,
-                         {i: renamed(texts[i], {x: y, y: x}) for i in uses})
+            yield everywhere(of, uses, texts, {x: y, y: x}, f"{x} and {y} are exchanged", 1)
 
 
-def misread(of, part, texts, sizes, costs):
+def misread(of, lines, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
-    lines = [i for i, line in enumerate(of.lines) if part in (line.part, None)]
     changes = Changes(of, of.lines[0], (), sizes)
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at"):
-        said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
-        letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
-        found = [(1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})")
-                for i, x in enumerate(letters) for how in ways(sizes.get(x, 1)) if how not in ("sum", "mean")]
-        heads = changes.head_axis(letters)
-        kinds = {"heads": name in ("q", "k", "v", "do"), "keep": name == "keep" and name in of.letters,
-                 "at": name == "at", "do": name == "do", "ignored": name in ("dend", "state"),
-                 "square": name in OPTIONS, "batch and heads": heads}
-        found += changes.rows(kinds, changes.squares(letters), x=name, name=name, heads=heads)
-        if name in OPTIONS[1:] and name in of.letters:
-            found += [(cost, f"{words} everywhere", new) for cost, words, new in changes.rows("option", x=name)]
-        uses = [i for i in lines if re.search(rf"\b{name}\b", texts[i])]
-        for cost, words, new in found if uses else ():
+        uses = reading(lines, texts, name)
+        for cost, words, new in misreadings(of, name, changes) if uses else ():
             if cost + 1 not in costs:
                 continue
-            pads = {"before": f"1 - reach({new})"} if name == "at" else {}      # they stand where no key does
-            codes = {i: renamed(texts[i], {name: new, **pads}) for i in uses}
+            first, names = uses[0], {name: new}
             if name == "at":
-                some = {i: codes[i] for i in uses if "reach" not in of.lines[i].text}
-                yield Mutant(of.lines[uses[0]], words, 1, some)
-                known = {name: new, **pads}
-                again = {line.name: re.sub(r"\b(at|before)\b", lambda x, known=known: known[x[0]], line.text)
-                         for line in of.lines if part and line.letters[:3] == "bqw" and "qwk" in line.text}
-                reads = rf"\b({'|'.join((name, *again))})\b"       # of the keys that the backward gathers again, too
-                windows = {i: renamed(texts[i], known | again) for i in lines if again and re.search(reads, texts[i])}
-                if windows:
-                    yield Mutant(of.lines[uses[0]], f"{words}, in all windows", cost + 1, windows)
-            first = next((i for i in uses if "reach" in of.lines[i].text and "edge" in new), uses[0])
-            if len(codes) > 1 or cost <= 0:
-                yield Mutant(of.lines[first], words, cost + 1, codes)
+                names["before"] = f"1 - reach({new})"       # pads stand where no key does
+                yield from misread_places(of, lines, uses, texts, names, words, cost)
+                if "edge" in new:
+                    first = next((i for i in uses if "reach" in of.lines[i].text), first)
+            if len(uses) > 1 or cost <= 0:
+                yield everywhere(of, uses, texts, names, words, cost + 1)._replace(line=of.lines[first])
 
 
-def misread_tokens(of, part, texts, sizes, costs):
+def misreadings(of, name, changes):
+    """(cost, words, text) of what may be read in place of an input."""
+    said = "the weights are" if name == "dropout" and name not in of.letters else f"{name} is"
+    letters = of.letters.get(name, of.code if name == "dropout" else "") if name != "at" else ""
+    for i, x in enumerate(letters):
+        for how in ways(changes.sizes.get(x, 1)):
+            if how not in ("sum", "mean"):
+                yield 1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})"
+    heads = changes.head_axis(letters)
+    kinds = {"heads": name in ("q", "k", "v", "do"), "keep": name == "keep" and name in of.letters,
+             "at": name == "at", "do": name == "do", "ignored": name in ("dend", "state"),
+             "square": name in OPTIONS, "batch and heads": heads}
+    yield from changes.rows(kinds, changes.squares(letters), x=name, name=name, heads=heads)
+    if name in OPTIONS[1:] and name in of.letters:
+        for cost, words, new in changes.rows("option", x=name):
+            yield cost, f"{words} everywhere", new
+
+
+def misread_places(of, lines, uses, texts, names, words, cost):
+    """Places of keys that are misread in the windows alone, or in those too that the backward gathers again."""
+    apart = [i for i in uses if "reach" not in of.lines[i].text]
+    yield Mutant(of.lines[uses[0]], words, 1, {i: renamed(texts[i], names) for i in apart})
+    again = {line.name: re.sub(r"\b(at|before)\b", lambda x: names[x[0]], line.text) for line in of.lines
+             if of.lines[uses[0]].part and line.letters[:3] == "bqw" and "qwk" in line.text}
+    reads = reading(lines, texts, "at", *again)
+    if again and reads:
+        yield Mutant(of.lines[uses[0]], f"{words}, in all windows", cost + 1,
+                     {i: renamed(texts[i], names | again) for i in reads})
+
+
+def misread_tokens(of, own, texts, sizes, costs):
     """A layer's tokens, and those of its context, that are read wrongly in every line."""
-    uses = [i for i, line in enumerate(of.lines) if line.part == part and re.search(r"\b(x|context)\b", texts[i])]
+    uses = reading(own, texts, "x", "context")
     for i, letter in enumerate("bqm") if "context" in of.letters and uses and 2 in costs else ():
         for how in ways(sizes.get(letter, 1)):
             names = {x: f"along({x}, {i}, {how!r})" for x in ("x", "context")}
-            yield Mutant(of.lines[uses[0]], f"tokens are read wrongly over {letter}: {how}", 2,
-                         {j: renamed(texts[j], names) for j in uses})
+            yield everywhere(of, uses, texts, names, f"tokens are read wrongly over {letter}: {how}", 2)
+
+
+def reading(lines, texts, *names) -> list[int]:
+    """Those of the lines that read any of the names."""
+    return [i for i in lines if re.search(rf"\b({'|'.join(names)})\b", texts[i])]
+
+
+def everywhere(of, uses, texts, names, words, cost) -> Mutant:
+    """Other texts in place of names, in all of some lines."""
+    return Mutant(of.lines[uses[0]], words, cost, {i: renamed(texts[i], names) for i in uses})
 
 
 def renamed(text, names):
