@@ -20,6 +20,7 @@ from refattn.verification import plain_formulas
 from refattn.verification.cases import CASES
 from refattn.verification.deviation import deviations
 from tests import planted, test_diagnose
+from tests.test_diagnose import anything
 
 EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
 
@@ -151,7 +152,7 @@ def test_every_layout(layout):
 
 @pytest.mark.parametrize("page", ["compositional", "linear_state"])
 def test_a_selector_has_the_layout_too_and_a_state_has_none(page):
-    of = Call(None, page, "float32").of
+    of = Call(anything, page, "float32").of
 
     def run(*arrays, **options):
         inputs = dict(zip(of.arrays, arrays, strict=True)) | options
@@ -180,7 +181,7 @@ def test_the_forward_alone_of_a_page_with_a_state_gives_its_end_too():
 def test_the_guide_lists_what_each_page_is_handed():
     guide = (Path(check.__file__).parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
     for name in [*PAGES, "linear_state"]:
-        of = Call(None, name, "float32").of
+        of = Call(anything, name, "float32").of
         extras = ", ".join(f"{n} ({', '.join(of.letters[n])})" for n in of.arrays[3:])
         assert not extras or f"| `{name}` | {extras}" in guide, extras
 
@@ -454,7 +455,7 @@ def test_the_report_of_the_guide_is_what_is_printed():
 
 
 def test_sizes_for_tiles_are_taken_by_rows_without_a_mask():
-    right = test_diagnose.own(Call(None, "ops/gelu", "float32"))
+    right = test_diagnose.own(Call(anything, "ops/gelu", "float32"))
     assert check.compare(lambda **inputs: right(**inputs), "ops/gelu", sizes="tiles").ok
 
 
@@ -472,7 +473,7 @@ def test_a_forward_alone_need_not_take_do():
     assert check.diagnose(right, "hyla", bias="hqk").comparison.ok
     said = check.diagnose(lambda q, k, v, bias: right(q, k, v, 0 * bias), "hyla", bias="hqk")
     assert said.verdict == "forward differs, no gradients given" and said.named, said
-    row = Call(None, "layers/MultiHead softmax", "float32").of.run
+    row = Call(anything, "layers/MultiHead softmax", "float32").of.run
 
     def layer(x, wq, bq, wk, bk, wv, bv, wo, bo, dropout=None):
         given = dict(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo)
@@ -496,6 +497,7 @@ def test_a_forward_alone_need_not_take_do():
     (lambda q, k, v, do: (do, None, None, None), "theirs gave dq as None; allowed: real numbers"),
     (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers, or a mapping without dv"),
     (lambda q, k, v, do: (x for x in (do, q, k, v)), "theirs gave o as <generator"),
+    (None, "theirs is a NoneType; allowed: a function, or a mapping of arrays"),
     (lambda q, k, v, do: sys.exit("bye"), "theirs raised SystemExit: bye"),
     (lambda q, k, v, do: pytest.skip("no GPU"), "theirs raised Skipped: no GPU"),
 ])
@@ -591,7 +593,7 @@ def test_ops_is_not_replaced_by_the_plain_copy():
 @pytest.mark.parametrize("variant", ["softmax", "compositional"])
 def test_masked_scores_are_judged_in_naive_float16_too(variant, options):
     """-inf stays -inf in half precision, else every error bar is infinite and everything agrees."""
-    call = Call(None, variant, "float16", naive=True, keep=options.get("keep"), causal="causal" in options)
+    call = Call(anything, variant, "float16", naive=True, keep=options.get("keep"), causal="causal" in options)
     ours, bars = call.bars(call.draw(), {})
     for n, bar in bars.items():
         assert np.isfinite(bar).all() and np.median(bar) < 0.1 * np.abs(ours[n]).max(), n
@@ -600,7 +602,7 @@ def test_masked_scores_are_judged_in_naive_float16_too(variant, options):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_another_epsilon_is_seen_in_rows_that_have_one(dtype):
     for name, result in ("ops/layer_norm", "dx"), ("layers/LayerNorm", "dx"), ("ops/rms_head", "ds"):
-        call = Call(None, name, dtype)
+        call = Call(anything, name, dtype)
 
         def kernel(epsilon, run=call.of.run, name=name, result=result, **inputs):
             if "rms" in name:
@@ -615,7 +617,7 @@ def test_another_epsilon_is_seen_in_rows_that_have_one(dtype):
 
 @pytest.mark.parametrize("nothing", [0.0, -np.inf, np.inf])
 def test_the_lse_of_a_query_that_keeps_nothing_is_free(nothing):
-    run = Call(None, "softmax", "float32").of.run
+    run = Call(anything, "softmax", "float32").of.run
 
     def kernel(q, k, v, do, keep):
         found = run({"q": q, "k": k, "v": v, "do": do, "keep": keep}, lse=True)

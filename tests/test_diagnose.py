@@ -49,6 +49,10 @@ def everything(page):
     return {"bias": f"bhq{letter}", "keep": f"bhq{letter}", "dropout": f"bhq{letter}"}
 
 
+def anything(*arrays, **options):
+    """A kernel that takes everything."""
+
+
 def own(call):
     """What the library itself gives, as a kernel."""
     def kernel(*arrays, **options):
@@ -96,7 +100,7 @@ def test_two_threads_have_bars_of_their_own():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_pages_are_not_called_wrong_and_an_error_of_a_thousandth_is_seen(name, dtype):
     if name == "linear_state":
-        assert check.compare(own(Call(None, name, dtype)), name, dtype=dtype, sizes={"q": 3}).ok
+        assert check.compare(own(Call(anything, name, dtype)), name, dtype=dtype, sizes={"q": 3}).ok
         return
     assert false_alarms.ratios(name, dtype, "all three", 1, None, {"own": false_alarms.own(name, dtype)})["own"] < 1
     if dtype == "float32" and formulas(name):
@@ -137,7 +141,7 @@ def test_causal_masks_lengths_and_tiles(options):
     "layers/MultiHead hyla", "layers/Compositional dot", "layers/SlidingDilated pad",
     "models/RegularGPT tree, released")])
 def test_operations_layers_and_models(name):
-    call = Call(None, name, "float32")
+    call = Call(anything, name, "float32")
     assert check.compare(own(call), name).ok
 
     def wrong(**inputs):
@@ -292,7 +296,7 @@ def test_banks_in_numpy(bank, dtype, every, located, named):
     ("layers/SlidingDilated pad", ("dpad",), ("backward (in)",)),
     ("layers/FeedForward gelu", ("dw2",), ("backward (4)",))])
 def test_layers_are_diagnosed(name, wrong, lines):
-    call = Call(None, name, "float32")
+    call = Call(anything, name, "float32")
 
     def kernel(**inputs):
         found = own(call)(**inputs)
@@ -304,14 +308,14 @@ def test_layers_are_diagnosed(name, wrong, lines):
 @pytest.mark.parametrize("seed", range(3))
 def test_no_line_is_called_the_first_where_one_before_it_would_explain_the_answers(seed):
     """Where a softmax is nearly sure its scores have no slopes to search by: the search begins anew at scores of 0."""
-    right = own(Call(None, "softmax", "float32"))
+    right = own(Call(anything, "softmax", "float32"))
     found = check.diagnose(lambda q, *rest, do: right(q.swapaxes(2, 3).reshape(q.shape), *rest, do=do), "softmax",
                            seed=seed)
     assert found.lines[0] == "forward (1)", found
 
 
 def test_an_output_that_is_nan_where_nothing_is_kept_has_a_line():
-    right = own(Call(None, "softmax", "float64", keep="bhqk"))
+    right = own(Call(anything, "softmax", "float64", keep="bhqk"))
 
     def wrong(*arrays, keep, do):
         found = right(*arrays, keep=keep, do=do)
@@ -321,7 +325,7 @@ def test_an_output_that_is_nan_where_nothing_is_kept_has_a_line():
 
 
 def test_mistakes_that_overflow_are_passed_over():                             # a warning is an error here
-    call = Call(None, "softmax", "float64", bias="hqk")
+    call = Call(anything, "softmax", "float64", bias="hqk")
 
     def kernel(q, k, v, do, bias):                                              # dbias of the first sequence alone
         first = do * (np.arange(len(do)) == 0)[:, None, None, None]
@@ -453,7 +457,7 @@ def test_a_mistake_that_leaves_most_of_the_error_is_not_said_and_nothing_beside_
     said = check.diagnose(tanh_for_relu, "compositional_nonlinear")
     assert said.lines[0] == "forward (5)" and "another l would explain it" in said.sentences[0], said
     assert "leaves" not in str(said), said
-    found = check.diagnose(own(Call(None, "hyla", "float32")), "softmax")
+    found = check.diagnose(own(Call(anything, "hyla", "float32")), "softmax")
     assert found.sentences == ("every answer is that of hyla",), found
 
 
@@ -632,7 +636,7 @@ def test_a_causal_mask_that_is_off_by_a_key_has_a_name(off, words, options):
 
 
 def test_where_only_the_log_sum_exp_is_wrong():
-    call = Call(None, "softmax", "float32")
+    call = Call(anything, "softmax", "float32")
 
     def kernel(q, k, v, do):
         inputs = {"q": q, "k": k, "v": v, "do": do}
@@ -646,7 +650,7 @@ def test_where_only_the_log_sum_exp_is_wrong():
 @pytest.mark.parametrize("page", ["softmax", "linear", "hyla"])
 def test_a_pass_of_its_own_for_keys_and_values(page):
     """Two backward kernels, one for dq and one for dk and dv, whose causal mask ends a key too early."""
-    right = own(Call(None, page, "float32", causal=True))
+    right = own(Call(anything, page, "float32", causal=True))
 
     def kernel(q, k, v, do):
         forward, backward = PAGES[page].forward, PAGES[page].backward
@@ -717,7 +721,7 @@ def test_mistakes_beside_a_delta_from_the_output_have_their_names(name, options,
 @pytest.mark.parametrize("page, other", [("hyla_and_softmax", "hyla_and_softmax_reversed"), ("softmax", "hyla")],
                          ids=["the other order", "no softmax"])
 def test_a_kernel_that_is_another_page(page, other):
-    right = own(Call(None, other, "float32"))
+    right = own(Call(anything, other, "float32"))
     found = check.diagnose(right, page)
     assert found.named and found.sentences[0] == f"every answer is that of {other}", found
     assert found.fit == max(x.error / x.allowed for x in check.compare(right, other).entries) < 1
@@ -810,7 +814,7 @@ def test_no_value_is_said_to_be_millions_of_times_too_large():
 
 
 def test_a_kernel_of_the_gradients_alone():
-    right = own(Call(None, "softmax", "float32"))
+    right = own(Call(anything, "softmax", "float32"))
     for off in 1, 2:
         said = check.diagnose(lambda *x, off=off, **y: {"dk": off * right(*x, **y)["dk"]}, "softmax")
         assert said.comparison.ok == (off == 1), said
@@ -819,7 +823,7 @@ def test_a_kernel_of_the_gradients_alone():
 
 def of_another_forward(page, dtype, name, by):
     """A page's own kernel that reads one input `by` times too large, with the gradients of that."""
-    call, right = Call(None, page, dtype), own(Call(None, page, dtype))
+    call, right = Call(anything, page, dtype), own(Call(anything, page, dtype))
 
     def kernel(*arrays, **options):
         arrays = [x * (by if n == name else 1) for n, x in zip(call.of.arrays, arrays, strict=True)]
@@ -867,7 +871,7 @@ def test_the_verdict_on_gradients_of_every_page(dtype, by, least):
 
 @pytest.mark.parametrize("name", ["x", "wk", "bv"])
 def test_every_gradient_is_held_against_the_kernel_s_own_forward(name):
-    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+    right = own(Call(anything, "layers/MultiHead softmax", "float32"))
 
     def kernel(**inputs):
         found = right(**inputs | {"do": 1.5 * inputs["do"]})
@@ -877,7 +881,7 @@ def test_every_gradient_is_held_against_the_kernel_s_own_forward(name):
 
 
 def test_tokens_that_the_gradients_of_all_maps_misread():
-    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+    right = own(Call(anything, "layers/MultiHead softmax", "float32"))
 
     def kernel(**inputs):
         found = right(**inputs)
@@ -891,7 +895,7 @@ def test_tokens_that_the_gradients_of_all_maps_misread():
 
 
 def test_a_mistake_explains_every_wrong_output_or_has_no_name():
-    right = own(Call(None, "linear_state", "float64"))
+    right = own(Call(anything, "linear_state", "float64"))
 
     def kernel(*arrays, **options):
         found = right(*arrays, **options)
@@ -901,7 +905,7 @@ def test_a_mistake_explains_every_wrong_output_or_has_no_name():
 
 
 def test_a_wrong_lse_beside_a_wrong_output_is_not_said_to_be_explained():
-    right = own(Call(None, "softmax", "float64"))
+    right = own(Call(anything, "softmax", "float64"))
 
     def kernel(*arrays, **options):
         found, s = right(*arrays, **options), np.einsum("bqhd,bkhd->bhqk", *arrays[:2]) / arrays[0].shape[-1] ** 0.5
@@ -926,7 +930,7 @@ def test_weights_that_are_kept_of_an_earlier_call_are_no_mistake_in_a_line():
 
 @pytest.mark.parametrize("ignored", ["dend", "state"])
 def test_an_input_of_a_state_that_is_taken_as_zero(ignored):
-    right = own(Call(None, "linear_state", "float64"))
+    right = own(Call(anything, "linear_state", "float64"))
 
     def kernel(q, k, v, state, do, dend):
         wrong = right(q, k, v, 0 * state if ignored == "state" else state, do=do,
@@ -953,7 +957,7 @@ def test_a_backward_that_forgets_the_mask_where_empty_rows_have_an_infinite_lse(
 
 @pytest.mark.parametrize("name", ["wv2", "dwv2"])
 def test_a_transposed_matrix_of_a_deep_value_network(name):
-    right = own(Call(None, "hyla_deep", "float64"))
+    right = own(Call(anything, "hyla_deep", "float64"))
 
     def kernel(*arrays, **options):
         found = right(*arrays, **options)
@@ -964,7 +968,7 @@ def test_a_transposed_matrix_of_a_deep_value_network(name):
 
 
 def test_a_wrong_end_alone_is_a_wrong_forward():
-    right = own(Call(None, "linear_state", "float32"))
+    right = own(Call(anything, "linear_state", "float32"))
     said = check.diagnose(lambda *x, **y: (found := right(*x, **y)) | {"end": 2 * found["end"]}, "linear_state")
     assert said.verdict.startswith("forward differs") and said.lines == ("forward (6)",) and said.named
     assert "end is 2 times what it should be" in said.sentences[0]
@@ -972,7 +976,7 @@ def test_a_wrong_end_alone_is_a_wrong_forward():
 
 @pytest.mark.parametrize("option", ["bias", "keep", "dropout"])
 def test_a_layer_that_ignores_an_option_is_wrong(option):
-    right = own(Call(None, "layers/MultiHead hyla", "float32"))
+    right = own(Call(anything, "layers/MultiHead hyla", "float32"))
 
     def kernel(**inputs):
         left = {n: x for n, x in inputs.items() if n != option}
@@ -983,7 +987,7 @@ def test_a_layer_that_ignores_an_option_is_wrong(option):
 
 
 def test_a_row_is_not_asked_about_options_that_a_function_does_not_take():
-    right = own(Call(None, "layers/MultiHead hyla", "float32"))
+    right = own(Call(anything, "layers/MultiHead hyla", "float32"))
 
     def kernel(x, wq, bq, wk, bk, wv, bv, wo, bo, do, dropout):
         return right(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo, do=do, dropout=dropout)
@@ -992,7 +996,7 @@ def test_a_row_is_not_asked_about_options_that_a_function_does_not_take():
 
 def test_a_gradient_that_cancels_may_be_off_by_its_rounding():
     """The bias of a retrieval key: zero here, and a sum that cancels in autograd."""
-    right = own(Call(None, "layers/Compositional dot", "float32"))
+    right = own(Call(anything, "layers/Compositional dot", "float32"))
     for off, ok in (1e-6, True), (1e-1, False):
         found = check.compare(lambda off=off, **x: (y := right(**x)) | {"dbr": y["dbr"] + off},
                               "layers/Compositional dot")
@@ -1002,7 +1006,7 @@ def test_a_gradient_that_cancels_may_be_off_by_its_rounding():
 @pytest.mark.parametrize("name", [case.name for case in CASES if "/" in case.name][::6])
 def test_rows_agree_with_themselves_in_float32(name):
     try:
-        found = check.compare(own(Call(None, name, "float32")), name)
+        found = check.compare(own(Call(anything, name, "float32")), name)
     except ValueError as error:
         assert "has several outputs" in str(error)
     else:
@@ -1031,7 +1035,7 @@ def test_an_overflow_shows_with_arrays_of_ones_own(dtype):
 def test_what_a_row_draws_shows_every_option():
     """Default seeds once drew a bias that no softmax sees, and a keep that keeps everything."""
     for name in "layers/Compositional dot", "layers/Compositional nonlinear", "layers/SlidingDilated pad":
-        right = own(Call(None, name, "float32"))
+        right = own(Call(anything, name, "float32"))
         for option in "bias", "keep", "dropout":
             def kernel(option=option, right=right, **inputs):
                 found = right(**{n: x for n, x in inputs.items() if n != option})
@@ -1041,7 +1045,7 @@ def test_what_a_row_draws_shows_every_option():
 
 
 def test_a_layer_without_options_can_be_compared():
-    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+    right = own(Call(anything, "layers/MultiHead softmax", "float32"))
 
     def kernel(x, wq, bq, wk, bk, wv, bv, wo, bo, do):
         return right(x=x, wq=wq, bq=bq, wk=wk, bk=bk, wv=wv, bv=bv, wo=wo, bo=bo, do=do)
@@ -1050,14 +1054,14 @@ def test_a_layer_without_options_can_be_compared():
 
 @pytest.mark.parametrize("name, of", [("losses/cross_entropy", "o"), ("layers/FeedForward gelu_exact", "o")])
 def test_every_wrong_output_of_a_row_is_diagnosed(name, of):
-    right = own(Call(None, name, "float64"))
+    right = own(Call(anything, name, "float64"))
     for seed in range(4):
         found = check.diagnose(lambda **x: (y := right(**x)) | {of: y[of] ** 2 + 1}, name, dtype="float64", seed=seed)
         assert found.verdict.startswith("forward differs") and "another o would explain it" in str(found)
 
 
 def test_the_verdict_asks_the_gradients_that_are_wrong():
-    right = own(Call(None, "layers/MultiHead softmax", "float32"))
+    right = own(Call(anything, "layers/MultiHead softmax", "float32"))
 
     def kernel(**inputs):                                       # bo twice, and its gradient too
         found = right(**inputs)
@@ -1108,7 +1112,7 @@ def test_no_hint_leaves_all_of_the_error():
 def test_what_is_like_a_known_mistake_is_not_taken_for_less_precision():
     """Half of the way from the exact GELU to its tanh form, which is as near as less precision is."""
     names = "layers/FeedForward gelu_exact", "layers/FeedForward gelu"
-    pair = [own(Call(None, name, "float32")) for name in names]
+    pair = [own(Call(anything, name, "float32")) for name in names]
     said = str(check.diagnose(lambda **x: {"o": sum(f(**x)["o"] for f in pair) / 2}, names[0]))
     assert "of their size" in said and "tanh form" in said and "less precision" not in said, said
 
@@ -1124,29 +1128,29 @@ def test_a_row_is_asked_without_an_option_that_a_kernel_has_a_default_for():
 
 
 def test_less_precision_and_rows_without_lines_are_said():
-    right = own(Call(None, "softmax", "float64"))
+    right = own(Call(anything, "softmax", "float64"))
     found = check.diagnose(lambda *x, **y: {n: g.astype("f") for n, g in right(*x, **y).items()}, "softmax",
                            dtype="float64")
     assert "entries are wrong, by 3e-08 of their size: less precision, or an approximation?" in str(found), found
-    right = own(Call(None, "layers/MultiHead softmax rotary", "float32"))
+    right = own(Call(anything, "layers/MultiHead softmax rotary", "float32"))
     found = check.diagnose(lambda **x: (y := right(**x)) | {"dx": 2 * y["dx"]}, "layers/MultiHead softmax rotary")
     assert found.verdict.endswith("; lines of layers/MultiHead softmax rotary are not searched")
 
 
 def test_a_gradient_that_should_be_zero_is_no_multiple_of_it():
-    right = own(Call(None, "layers/Compositional dot", "float64"))             # a softmax drops br
+    right = own(Call(anything, "layers/Compositional dot", "float64"))             # a softmax drops br
     found = check.diagnose(lambda **x: (y := right(**x)) | {"dbr": y["dbr"] + 1}, "layers/Compositional dot",
                            dtype="float64")
     assert found.sentences[-1] == "dbr: all entries are wrong", found
 
 
 def test_names_of_what_a_row_gives():
-    right = own(Call(None, "losses/cross_entropy", "float32"))
+    right = own(Call(anything, "losses/cross_entropy", "float32"))
     for results in lambda y: y, lambda y: (y["o"], y["dlogits"]), lambda y: y["o"]:
         assert check.compare(lambda f=results, **x: f(right(**x)), "losses/cross_entropy").ok
     with pytest.raises(ValueError, match="returned 3 arrays; allowed: o alone, or o, dlogits$"):
         check.compare(lambda **x: (*right(**x).values(), 0), "losses/cross_entropy")
-    right = own(Call(None, "mixture_of_experts/largest", "float32"))            # without a backward
+    right = own(Call(anything, "mixture_of_experts/largest", "float32"))            # without a backward
     assert check.compare(lambda **x: right(**x)["o"], "mixture_of_experts/largest").ok
     with pytest.raises(ValueError, match="decoding/softmax has several outputs; allowed: rows with one"):
         check.compare(lambda **x: 0, "decoding/softmax")
@@ -1191,7 +1195,7 @@ def wrong(q, k, v, do):
 
 @pytest.mark.parametrize("settings", check.pytest_params("softmax", sizes={"q": 3}))
 def test_ready_cases(settings):
-    call = Call(None, settings["variant"], settings["dtype"], causal=settings.get("causal", False))
+    call = Call(anything, settings["variant"], settings["dtype"], causal=settings.get("causal", False))
     assert check.compare(own(call), **settings).ok
 
 
@@ -1318,7 +1322,7 @@ EQUAL = {"q": 6, "k": 6, "d": 4, "e": 4}        # as nearly all self-attention h
     ("", lambda g: {"dq": g["dk"] * np.nan})])
 def test_gradients_that_stand_in_the_place_of_others(words, change):
     dtype = "float32" if words else "float64"
-    right = own(Call(None, "softmax", dtype))
+    right = own(Call(anything, "softmax", dtype))
 
     def kernel(*arrays, **options):
         found = right(*arrays, **options)
@@ -1330,7 +1334,7 @@ def test_gradients_that_stand_in_the_place_of_others(words, change):
 
 
 def test_gradients_in_a_wrong_order_are_told_where_their_shapes_differ_too():
-    right = own(Call(None, "softmax", "float32"))
+    right = own(Call(anything, "softmax", "float32"))
 
     def kernel(*arrays, **options):
         found = right(*arrays, **options)
@@ -1358,7 +1362,7 @@ def test_gradients_in_a_wrong_order_are_told_where_their_shapes_differ_too():
     ("(2), delta = dot('bqhe,bqhe->bhq', do, o)[..., None]: delta is transposed",
      lambda q, k, v, a, ds, do: by_key(q, k, v, a, do))])
 def test_operands_of_one_shape_are_taken_for_one_another(words, kernel):
-    right = own(Call(None, "softmax", "float64"))
+    right = own(Call(anything, "softmax", "float64"))
 
     def wrong(q, k, v, do):
         s = dot("bqhd,bkhd->bhqk", q, k) / 2
@@ -1378,7 +1382,7 @@ def test_operands_of_one_shape_are_taken_for_one_another(words, kernel):
     ("batch and heads of bias are taken for one another", lambda q, k, bias, keep: (q, k, np.repeat(
         bias[0], len(q), 0).reshape(len(q), *bias.shape[1:]), keep))])
 def test_what_is_transposed_in_a_forward_of_equal_sizes(words, change):
-    right = own(Call(None, "softmax", "float64", bias="bhqk", keep="qk"))
+    right = own(Call(anything, "softmax", "float64", bias="bhqk", keep="qk"))
 
     def wrong(q, k, v, bias, keep, do):
         q, k, bias, keep = change(q, k, bias[None], keep)
@@ -1496,6 +1500,6 @@ def test_where_two_mistakes_meet_no_third_is_named_that_leaves_most_of_the_error
 
 
 def test_a_factor_is_named_where_no_lines_are_searched():
-    right = own(Call(None, "losses/mse", "float32"))
+    right = own(Call(anything, "losses/mse", "float32"))
     found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "losses/mse")
     assert found.named and not found.lines and found.sentences == ("dy: 1/2 times what it should be",), found

@@ -151,36 +151,36 @@ def _layer(case, fused):
     text, inputs, code = inner
     ahead, back = re.sub(r"\bx\b", "ex", re.sub(r"\b(d?)o\b", r"\1heads", text)).split(PARTED)
     first, last = _maps(axes, "context" in case.axes)
-    last += ["in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)"] if pads else []
-    last += ["in dbr c = 0.0 * br"] if "br" in axes and "dbr" not in text else []       # the softmax drops it
-    h, bo = axes["wo"][:2], "bo" in axes
-    out = [f"out o bqm = dot('bq{h},{h}m->bqm', heads, wo){' + bo' * bo}"]
-    undo = [f"out dheads bq{h} = dot('bqm,{h}m->bq{h}', do, wo)", f"out dwo {h}m = dot('bq{h},bqm->{h}m', heads, do)",
-            *["out dbo m = total(do, 'bq')"] * bo]
-    text = "\n".join([*first, ahead + "\n".join(out), PARTED + "\n".join(undo), back + "\n".join(last)]) + "\n"
+    if pads:
+        last += "in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)\n"
+    if "br" in axes and "dbr" not in text:
+        last += "in dbr c = 0.0 * br\n"                      # the softmax drops it
+    out, undo = _map("out", axes, w="o", h=axes["wo"][:2])
+    text = first + ahead + out + PARTED + undo + back + last
     inputs = {n: x for n, x in inputs.items() if n not in (*"qkv", "selector", "pad_k", "pad_v")}
     return text, inputs | axes | {"x": "bqm", "context": "bkm", "do": "bqm"}, code
 
 
-def _maps(axes, across):
+def _map(kind, axes, w, **names) -> list[str]:
+    """The lines of one map, and of its gradients; those of a bias only where it has one."""
+    text = BLOCKS[f"map {kind}"].format(w=w, **names)
+    if f"b{w}" not in axes:
+        text = re.sub(rf" \+ b{w}$|^\w+ db{w} .*\n", "", text, flags=re.MULTILINE)
+    return text.split(PARTED)
+
+
+def _maps(axes, across) -> tuple[str, str]:
     """The lines of the maps from x and the context, and of their gradients; a pad is projected like a token."""
-    first, last, dx = [], [], {"q": [], "k": []}
+    first, last, dx = "", "", {"q": [], "k": []}
     for n, x, p, w in ("q", "x", "q", "q"), ("selector", "x", "q", "s"), ("k", "context", "k", "k"), (
             "v", "context", "k", "v"):
-        if f"w{w}" not in axes:
-            continue
-        form, bias, pad = axes[f"w{w}"][1:], f"b{w}" in axes, "pad" in axes and p == "k"
-        plus = f" + b{w}" if bias else ""
-        first.append(f"in {n} b{p}{form} = dot('b{p}m,m{form}->b{p}{form}', {x}, w{w}){plus}")
-        first += [f"in pad_{n} {form} = dot('m,m{form}->{form}', pad, w{w}){plus}"] if pad else []
-        dpad = f" + dot('m,{form}->m{form}', pad, dpad_{n})" if pad else ""
-        last.append(f"in dw{w} m{form} = dot('b{p}m,b{p}{form}->m{form}', {x}, d{n}){dpad}")
-        dpad = f" + dpad_{n}" if pad else ""
-        last += [f"in db{w} {form} = total(d{n}, 'b{p}'){dpad}"] if bias else []
-        last.append(f"in dx{w} b{p}m = dot('b{p}{form},m{form}->b{p}m', d{n}, w{w})")
-        dx[p].append(f"dx{w}")
-    ends = [("dx", "bqm", dx["q"]), ("dcontext", "bkm", dx["k"])] if across else [("dx", "bqm", dx["q"] + dx["k"])]
-    return first, last + [f"in {n} {form} = {' + '.join(terms)}" for n, form, terms in ends]
+        if f"w{w}" in axes:
+            kind = "in, with a pad" if "pad" in axes and p == "k" else "in"
+            ahead, back = _map(kind, axes, w, n=n, x=x, p=p, form=axes[f"w{w}"][1:])
+            first, last = first + ahead, last + back
+            dx[p].append(f"dx{w}")
+    ends = {"dx bqm": dx["q"], "dcontext bkm": dx["k"]} if across else {"dx bqm": dx["q"] + dx["k"]}
+    return first, last + "".join(f"in {name} = {' + '.join(terms)}\n" for name, terms in ends.items())
 
 
 def _multi_head(knobs, of) -> str:

@@ -171,7 +171,7 @@ class Call:
         check_choice("dtype", dtype, UNIT)
         check_switches({"causal": causal, "naive": naive}, "causal", "naive")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
-        if not (theirs is None or callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
+        if not (callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
             raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function{mapping}")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
@@ -194,7 +194,7 @@ class Call:
         Or, if `default`, whether it names them and says what they are if they are not given.
         """
         try:
-            of = signature(self.theirs) if callable(self.theirs) else signature(lambda **inputs: None)
+            of = signature(self.theirs)
             if default:
                 return all(n in of.parameters and of.parameters[n].default is not Parameter.empty for n in names)
             return bool((of.bind_partial if some else of.bind)(*arrays, **dict.fromkeys(names)))

@@ -47,7 +47,7 @@ class Answer:
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
-        self.misshapen = [entry for entry in self.comparison.entries if entry.where.startswith("shape")]
+        self.misshapen = [x for x in self.comparison.entries if theirs[x.name].shape != self.ours[x.name].shape]
 
 
 def consistent(call, asked, wrong) -> str:

@@ -172,12 +172,9 @@ FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas 
     "beside_10000": lambda s: np.rint(s * 1024) / 1024,     # what float32 keeps of s there
     "dot": contract,
     "erf": erf_of,
-    "hit_": lambda x: 1.0 * (x != 0),
     "largest": lambda x, axes: x.max(axes, keepdims=True),
     "mean": lambda x, axes: x.mean(axes, keepdims=True),
-    "power_of_two": lambda n: 1 << (n - 1).bit_length(),
     "reach": lambda at: at.sum(-1),
-    "reciprocal": lambda x: 1 / x,
     "some": lambda keep: 1.0 * keep.any(-1, keepdims=True),
     "step": lambda x: 1.0 * (x > 0),
     "sum": lambda x, axes: x.sum(axes, keepdims=True),

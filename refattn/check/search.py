@@ -52,14 +52,21 @@ class Search:
         """The part of the error that so much of a mistake leaves, at most, over the probes where something is wrong."""
         largest = 0.0
         for p, a in self.asked.items():
-            try:
-                made = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
-                left = (off := self.flat(p, a.theirs)) - factor * self.flat(p, a.ours | made)
-            except IMPOSSIBLE:
+            found = self.made(p, m)
+            if found is None:
                 return 1.0
             if self.wrong(a):
+                off = self.flat(p, a.theirs)
+                left = off - factor * self.flat(p, a.ours | found)
                 largest = max(largest, float(np.linalg.norm(left) / (np.linalg.norm(off) or 1.0)))
         return largest
+
+    def made(self, p, m) -> dict | None:
+        """What a mistake makes of the compared results at a probe; None where it cannot be made there."""
+        try:
+            return self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
+        except IMPOSSIBLE:
+            return None
 
     def found(self, p, env, only=()) -> dict:
         """The compared results, or `only` some of them, in the shapes that the kernel's have."""
@@ -68,29 +75,30 @@ class Search:
 
     def misfit(self, p, m):
         """Root mean square error of a mistake at a probe in error bars of the right page; inf where it cannot be it."""
-        a, square, count = self.asked[p], 0.0, 0
-        try:
-            found = self.found(p, self.runner.run(self.envs[p], m.codes, self.part), m.only)
-        except IMPOSSIBLE:
+        a, found = self.asked[p], self.made(p, m)
+        if found is None or any(y.shape != a.theirs[n].shape or (np.isfinite(y) != a.finite[n]).any()
+                                for n, y in found.items()):
             return np.inf
-        if any(y.shape != a.theirs[n].shape or (np.isfinite(y) != a.finite[n]).any() for n, y in found.items()):
-            return np.inf
-        off = False
+        square, count = 0.0, 0
         for n, y in found.items():
             x, y = np.where(a.finite[n], a.theirs[n], 0), np.where(a.finite[n], y, 0)
             top = np.abs(y).max(initial=0)
             growth = max(1.0, top / (np.abs(a.ours[n]).max(initial=0) or 1.0))
             r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
-            off, square, count = r.max(initial=0) > 1, square + (r * r).sum(), count + r.size
-            if off:
-                break
-        if off and p == self.first and not m.only:
-            y = self.flat(p, found)
-            with np.errstate(over="ignore"):
-                norm = np.linalg.norm(y) * self.apart_by
-            if 0 < norm < np.inf and "{}" not in m.words:                    # not those that look for their factor
-                self.close.append((abs(y @ self.difference) / norm, (y @ self.difference) / (y @ y), m))
-        return np.inf if off else (square / max(1, count)) ** 0.5
+            if r.max(initial=0) > 1:
+                if p == self.first and not m.only and "{}" not in m.words:      # not those that look for their factor
+                    self.compare(m, self.flat(p, found))
+                return np.inf
+            square, count = square + (r * r).sum(), count + r.size
+        return (square / max(1, count)) ** 0.5
+
+    def compare(self, m, change):
+        """Keeps a mistake that does not explain the first probe, with how alike the change is and how much of it."""
+        with np.errstate(over="ignore"):
+            norm = np.linalg.norm(change) * self.apart_by
+        if 0 < norm < np.inf:
+            like = change @ self.difference
+            self.close.append((abs(like) / norm, like / (change @ change), m))
 
     def strictly(self, m):
         """(root mean square, largest) error of a mistake in error bars of its own, over all probes."""

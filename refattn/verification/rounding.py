@@ -102,10 +102,6 @@ class Rough(NDArrayOperatorsMixin):
     def __init__(self, host):
         self.host = host
 
-    shape = property(lambda self: self.host.shape)
-    ndim = property(lambda self: self.host.ndim)
-    dtype = property(lambda self: self.host.dtype)
-
     def __getattr__(self, name):
         found = getattr(self.host, name)
         return lifted(found) if callable(found) else lift(found) if name in ("T", "mT", "real", "imag") else found
