@@ -8,8 +8,6 @@ formulas of the page is held against all answers: a mistake is named only if it 
 import re
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -217,17 +215,15 @@ def of_another_page(call, sizes, seed, found) -> Diagnosis:
 def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
     """A Diagnosis from (line, words), the plainest first; a line of None is a sentence of its own."""
     part, function = ("forward", "backward")[search.part], search.of.words[search.part]
-    lines = tuple(dict.fromkeys(f"{part} ({line.tag})" for line, _ in found if line))[:3]
-    sentences = []
-    for tag in lines:
-        line, words = next((line, w) for line, w in found if line and f"{part} ({line.tag})" == tag)
-        words = re.sub(r"\bkeep\b", search.mask, words)
-        sentences.append(f"line ({line.tag}) of {function}, {line.name} = {line.text}: {words}")
-    sentences += [words for line, words in found if line is None]
-    sure = [x.split()[1] for x, words in zip(lines, sentences, strict=False) if ": perhaps " not in words]
-    where = " or ".join(filter(None, (", ".join(sure[:-1]), *sure[-1:])))
-    verdict += f" from line {where} on" if search.part and sure else ""
-    return Diagnosis(worst.comparison, verdict, lines, tuple(sentences), named, float(fit))
+    first = {line.tag: (line, words) for line, words in reversed(found) if line}
+    tags = list(dict.fromkeys(line.tag for line, _ in found if line))[:3]
+    sentences = [f"line ({tag}) of {function}, {first[tag][0].name} = {first[tag][0].text}: "
+                 + re.sub(r"\bkeep\b", search.mask, first[tag][1]) for tag in tags]
+    sure = [f"({tag})" for tag in tags if not first[tag][1].startswith("perhaps ")]
+    if search.part and sure:
+        verdict += f" from line {' or '.join(filter(None, (', '.join(sure[:-1]), sure[-1])))} on"
+    return Diagnosis(worst.comparison, verdict, tuple(f"{part} ({tag})" for tag in tags),
+                     (*sentences, *(words for line, words in found if line is None)), named, float(fit))
 
 
 def explained(searches, worst, verdict, ways) -> Diagnosis | None:
@@ -252,7 +248,8 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
     found = [s.first_lines() for s in searches]
     lines = [line for first, _ in found for line in first]
     if lines:
-        words = would_explain(lines, any(sure for _, sure in found), near, names if searches[0].part else ())
+        passes = {n: f", and in a pass for {n} alone any line before it" for n in names if searches[0].part}
+        words = would_explain(lines, any(sure for _, sure in found), near, passes)
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not near:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
@@ -266,35 +263,30 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
 def would_explain(lines, sure, near, passes) -> list:
     """(line, words) of the first lines of which another value would explain the answers.
 
-    Where that is not `sure`, the line of the nearest known mistake comes before them.  A kernel may have a pass of its
-    own for each of `passes`, which makes the lines before it once more.
+    Where that is not `sure`, the line of the nearest known mistake comes before them.  `passes` are results that a
+    kernel may have a pass of its own for, and what is said of it.
     """
-    found, before = [], [] if sure else [x.mistake.line for x in near.values()][:1]
-    for line in dict.fromkeys([*before, *lines]):
+    nearest_line = [] if sure else [x.mistake.line for x in near.values()][:1]
+    first = ", none of a line before it was found" if sure else ""
+    found = []
+    for line in dict.fromkeys([*nearest_line, *lines]):
         hint = near[line.tag].hint if line.tag in near else ""
-        if line not in lines:
+        if line in lines:
+            words = f"another {line.name} would explain it{passes.get(line.name, ' too' if found else first)}"
+            found.append((line, f"{words}; nearest: {hint}" if hint else words))
+        else:
             found.append((line, f"perhaps {hint or OTHER}"))
-            continue
-        words = f"another {line.name} would explain it"
-        if line.name in passes:
-            words += f", and in a pass for {line.name} alone any line before it"
-        elif found:
-            words += " too"
-        elif sure:
-            words += ", none of a line before it was found"
-        found.append((line, f"{words}; nearest: {hint}" if hint else words))
     return found
 
 
-@dataclass
-class Near:
+class Near(NamedTuple):
     """A known mistake that changes the answers much as the kernel does, `factor` times as much."""
     search: Search
     cosine: float
     factor: float
     mistake: Mutant
 
-    @cached_property
+    @property
     def hint(self) -> str:
         """The mistake, how much more of it there is, and what it leaves; "" where that is more than half of the error.
 

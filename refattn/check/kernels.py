@@ -29,7 +29,6 @@ import numpy as np
 from ..checks import check_choice, check_switches
 from ..refusals import unknown
 from ..verification import rounding
-from ..verification.rounding import UNIT
 from .formulas import OPTIONS, formulas, with_log
 from .running import Runner, evaluated
 from .subjects import Subject, drawn, masked, subject
@@ -168,19 +167,14 @@ class Call:
         if sorted(layout or "") != sorted("bthd"):
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         dtype = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]     # np.float32, torch.float32
-        check_choice("dtype", dtype, UNIT)
+        check_choice("dtype", dtype, rounding.UNIT)
         check_switches({"causal": causal, "naive": naive}, "causal", "naive")
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         if not (callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
             raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function{mapping}")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
-        self.layout = "".join(layout)
-
-    @property
-    def axes(self) -> list[int]:
-        """Which of our axes each of theirs is."""
-        return ["bthd".index(x) for x in self.layout]
+        self.layout, self.unit = "".join(layout), rounding.UNIT[dtype]
 
     def draw(self, sizes=None, seed=0, **forms) -> dict:
         """Inputs, without those options of a row that the kernel does not take."""
@@ -226,15 +220,15 @@ class Call:
         of_bias = ["dbias"] if "bias" in inputs else []
         return [*outputs, "dq", "dk", "dv", *of_bias, *(f"d{n}" for n in extras)]
 
-    def turned(self, name, x, axes):
+    def turned(self, name, x, here="bthd", there="bthd"):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
         letters = self.of.letters.get(name.removeprefix("d"), "") if self.of.arrays else ""
-        return x.transpose(axes) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
+        return x.transpose([here.index(x) for x in there]) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
 
     def hand(self, inputs) -> tuple[list, dict]:
         """Positional arguments and keywords, fresh copies in their layout and dtype."""
         storage = "float32" if self.dtype == "bfloat16" else self.dtype
-        handed = {n: np.array(self.turned(n, x, self.axes), storage if x.dtype.kind == "f" else None, order="C")
+        handed = {n: np.array(self.turned(n, x, there=self.layout), storage if x.dtype.kind == "f" else None, order="C")
                   for n, x in inputs.items()}
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
@@ -265,7 +259,7 @@ class Call:
         """(inputs, results) of the first call, and those of a second one unless they are the same bit for bit."""
         (_, first), (_, second) = found = [self(inputs), self(inputs)]
         size = {n: np.abs(x[np.isfinite(x)]).max(initial=0) for n, x in first.items()}
-        chance = ATOMIC * UNIT[self.dtype] * max(size.values(), default=0)      # all that there is of a gradient of 0
+        chance = ATOMIC * self.unit * max(size.values(), default=0)      # all that there is of a gradient of 0
         for n, x in first.items():
             y = second[n]
             if x.shape != y.shape or not np.allclose(x, y, 0.01, max(0.01 * size[n], chance), equal_nan=True):
@@ -285,7 +279,7 @@ class Call:
                 alone = "o alone, o and end," if "end" in names else "o alone,"
                 raise ValueError(f"theirs returned {len(results)} arrays; allowed: {alone} or {', '.join(names)}")
             results = dict(zip(names, results, strict=False))
-        return {n: self.turned(n, 1.0 * host(n, x), np.argsort(self.axes)) for n, x in results.items()}
+        return {n: self.turned(n, 1.0 * host(n, x), self.layout) for n, x in results.items()}
 
     def given(self) -> tuple[dict, dict]:
         """Inputs and results from a mapping that has both."""
@@ -294,10 +288,10 @@ class Call:
         if not {*self.of.arrays, *ends} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
             raise ValueError(f"theirs has {', '.join(theirs)}; allowed: {', '.join((*self.of.arrays, *ends))} and at "
                              f"least one of o, dq, dk, dv")
-        arrays = {n: self.turned(n, host(n, x), np.argsort(self.axes)) for n, x in theirs.items()}
+        arrays = {n: self.turned(n, host(n, x), self.layout) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
         low = arrays["bias"].max(-1, initial=-np.inf).min(initial=0) if "bias" in arrays else 0
-        if low > -np.inf and low * min(UNIT[self.dtype], UNIT["float32"]) < -0.01:
+        if low > -np.inf and low * min(self.unit, rounding.UNIT["float32"]) < -0.01:
             raise ValueError(f"theirs has a bias of {low:.2g} at every key of a query, beside which {self.dtype} loses "
                              f"the scores; allowed: keep for what is not attended to")
         for n, x in inputs.items():
@@ -330,7 +324,7 @@ class Call:
             other = partial(evaluated, Runner(other_form), asked)
         ours, bars = rounding.bars(run, self.dtype, naive=self.naive, other=other)
         off = [np.abs(x - ours[n]) > bars[n] for n, x in results.items() if n in ours and x.shape == ours[n].shape]
-        if UNIT[self.dtype] > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
+        if self.unit > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
             again = rounding.bars(run, self.dtype, naive=self.naive, other=other, seed=1, pairs=MORE)[1]
             bars = {n: np.maximum(x, again[n]) for n, x in bars.items()}
         if "lse" in bars and "keep" in inputs:                    # log 0 where nothing is kept, or what one likes

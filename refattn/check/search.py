@@ -5,7 +5,6 @@ from itertools import chain
 import numpy as np
 
 from ..verification import rounding
-from ..verification.rounding import UNIT
 from .formulas import OPTIONS, start
 from .grammar import mutants, scaled
 from .running import Runner
@@ -18,8 +17,7 @@ class Search:
     """The mistakes of the grammar against the kernel's answers."""
     def __init__(self, of, part, names, asked, call):
         self.of, self.part, self.names, self.runner = of, part, names, Runner(of)
-        unit = UNIT[call.dtype]
-        self.dtype, self.naive, self.loose = call.dtype, call.naive, unit * (8 if unit > 1e-5 else 256)
+        self.dtype, self.naive, self.loose = call.dtype, call.naive, call.unit * (8 if call.unit > 1e-5 else 256)
         order = sorted(asked, key=lambda p: (not self.wrong(asked[p]), asked[p].ours["o"].size))     # telling ones
         self.asked = {p: asked[p] for p in order}
         seen = {p: call.seen(a.inputs) for p, a in self.asked.items()}
@@ -206,4 +204,4 @@ class Search:
         theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}
         top = {n: max(np.abs(x).max(initial=0) for x in (a.ours[n], theirs[n])) for n in theirs}
         bars = {n: 4 * a.bars[n] + self.loose * top[n] for n in theirs}
-        return first_lines(self.of, self.part, self.envs[p], theirs, bars)
+        return first_lines(self.runner, self.part, self.envs[p], theirs, bars)

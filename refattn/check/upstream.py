@@ -9,7 +9,7 @@ the value is moved in a sequence of its own of one large batch.
 
 import numpy as np
 
-from .running import Runner, code_of
+from .running import code_of
 
 LARGEST = 400                  # entries of a value that is searched for
 STEPS = 20
@@ -18,7 +18,7 @@ ABSURD = 1e6                   # a value so large explains what it hides: inputs
 VALUE = code_of("VALUE")
 
 
-def first_lines(of, part, env, theirs, bars) -> tuple:
+def first_lines(runner, part, env, theirs, bars) -> tuple:
     """The first lines of a part that explain what a kernel gave, `theirs`, to within `bars`, and what only they enter.
 
     And whether that says something: not where only lines that could explain anything are left.
@@ -26,7 +26,7 @@ def first_lines(of, part, env, theirs, bars) -> tuple:
     `env` has the values of the right page.  Of results that are sums over sequences no more is asked than that a line
     leads to those that are wrong.  Empty where nothing is wrong beyond these bars, or values are too large.
     """
-    runner, wrong = Runner(of), {n for n, x in theirs.items() if apart(x, env[n], bars[n])}
+    of, wrong = runner.of, {n for n, x in theirs.items() if apart(x, env[n], bars[n])}
     if not wrong or not all(np.isfinite(x).all() for x in theirs.values()):
         return [], False
     env, names = batched(of, env), observed(of, env, theirs)

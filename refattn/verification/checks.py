@@ -94,7 +94,7 @@ def in_layer(case, found: Deviation) -> Deviation:
     n, = found.entry
     for name, p in entries(case.layer.parameters()):
         if n < prod(p.shape):
-            return Deviation.of_entry(found, f"d{name}", np.unravel_index(n, p.shape), found.words)
+            return Deviation(found, f"d{name}", np.unravel_index(n, p.shape), found.words)
         n -= prod(p.shape)
     raise IndexError(f"{case.name} has no parameter number {found.entry[0]}")
 

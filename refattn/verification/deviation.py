@@ -6,23 +6,16 @@ from ..xp import to_host
 
 
 class Deviation(float):
-    """An error that remembers where it was found: in words, and in which entry of which array, where it is of one."""
-    where: str
-    array: str = ""
-    entry: tuple = ()
-    words: str = ""            # what is said of the entry
+    """An error that remembers where it was found: in words, in which array, and in which entry of it."""
+    where: str                 # "dq[0, 1] is 2.0, not 3.0"
+    array: str                 # "dq"; all that is said where it is of no entry
+    entry: tuple               # (0, 1)
+    words: str                 # " is 2.0, not 3.0"
 
-    def __new__(cls, error, where=""):
+    def __new__(cls, error, where="", entry=(), words=""):
         new = super().__new__(cls, error)
-        new.where = where
-        return new
-
-    @classmethod
-    def of_entry(cls, error, array: str, entry: tuple, words: str):
-        """An error in an entry of an array: "dq[0, 1] is 2.0, not 3.0", the words being " is 2.0, not 3.0"."""
-        place = f"[{', '.join(map(str, entry))}]" if entry else ""
-        new = cls(error, f"{array}{place}{words}")
-        new.array, new.entry, new.words = array, entry, words
+        new.array, new.entry, new.words = where, entry, words
+        new.where = f"{where}[{', '.join(map(str, entry))}]{words}" if entry else f"{where}{words}"
         return new
 
 
@@ -44,7 +37,7 @@ def deviation(name: str, a, b, scale=None, words=" is {}, not {}", least=1e-12) 
     at = np.unravel_index(difference.argmax(), a.shape)
     scale = np.abs(b).max() if scale is None else scale
     relative = difference[at] / (scale if least < scale < np.inf else 1)
-    return Deviation.of_entry(relative, name, at, words.format(a[at], b[at]))
+    return Deviation(relative, name, at, words.format(a[at], b[at]))
 
 
 def deviations(name: str, ours, theirs) -> Deviation:

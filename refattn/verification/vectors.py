@@ -85,10 +85,9 @@ def rows():
 
 def results(case, inputs, rng=None, doutput=None) -> dict:
     """Output, upstream gradient and every gradient, by their names in the file."""
-    output, saved = case.forward({name: x if x is None else x.copy() for name, x in inputs.items()})
-    doutput = np.asarray(rng.standard_normal(output.shape) if doutput is None else doutput)
-    gradients = case.backward(saved, doutput)
-    return {"output": np.asarray(output), "doutput": doutput, **{f"d_{n}": g for n, g in gradients.items()}}
+    found = passes(case, {name: x if x is None else x.copy() for name, x in inputs.items()}, rng, doutput)
+    gradients = {f"d_{n}": g for n, g in (found.gradients or {}).items()}
+    return {"output": np.asarray(found.y[0]), "doutput": np.asarray(found.dy), **gradients}
 
 
 def allowed(case, inputs, doutput) -> dict:
