@@ -19,7 +19,7 @@ from refattn.check.kernels import Call
 from refattn.verification import plain_formulas
 from refattn.verification.cases import CASES
 from refattn.verification.deviation import deviations
-from tests import planted, test_diagnose
+from tests import half_precision, planted, test_diagnose
 from tests.test_diagnose import anything
 
 EVERYTHING = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
@@ -130,7 +130,7 @@ def test_ours_agrees_with_itself_in_every_precision(variant, dtype):
 
     def run(q, *rest, **options):
         assert q.dtype == storage and np.array_equal(plain_formulas.rounded(q, dtype), q)
-        return kernel(plain_formulas.package(dtype).attention.VARIANTS[variant], precision=dtype)(q, *rest, **options)
+        return kernel(half_precision.package(dtype).attention.VARIANTS[variant], precision=dtype)(q, *rest, **options)
 
     report = check.compare(run, variant, dtype=dtype, naive=dtype == "float16", **EVERYTHING)  # NumPy's is naive
     assert report.ok, str(report)

@@ -8,6 +8,7 @@ formulas of the page is held against all answers: a mistake is named only if it 
 import re
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from ..attention.pages import PAGES
 from .changes import factors
 from .formulas import formulas
-from .grammar import Mutant
 from .kernels import Call, Comparison
 from .probing import MAYBE, Answer, consistent, probes
 from .search import Search
@@ -94,7 +94,7 @@ def of_no_line(call, asked, wrong, worst, sizes, seed) -> Diagnosis | None:
             return Diagnosis(anew.comparison, KEPT, (), tuple(pattern(anew, n) for n in anew.wrong))
     if wrong.get("o") and call.of.maskable and not call.causal:
         for words, first in CAUSAL.items():
-            if call.report(masked(call.of, full.inputs, first), full.theirs).ok:
+            if call.report(masked(full.inputs, first), full.theirs).ok:
                 return Diagnosis(worst.comparison, words)
     if wrong.get("o") and call.of.arrays:
         other = copy(call)
@@ -243,7 +243,7 @@ def explained(searches, worst, verdict, ways) -> Diagnosis | None:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     near = nearest(searches)
-    named = any(x.hint for x in near.values())
+    named = any(hint() for _, _, hint in near.values())
     said = [(None, pattern(worst, n, ask=not named)) for n in names if n in worst.wrong][:4]
     found = [s.first_lines() for s in searches]
     lines = [line for first, _ in found for line in first]
@@ -253,10 +253,10 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         return report(searches[0], worst, verdict, [*words, said[0]])
     if not near:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
-    top = max(x.cosine for x in near.values())
+    top = max(cosine for _, cosine, _ in near.values())
     how = "as" if top > NEAR else "perhaps"
-    words = [(x.mistake.line, f"{how} {x.hint}" if x.hint else f"perhaps {OTHER}")
-             for x in near.values() if x.cosine >= top - 1e-6]
+    hints = [(line, hint()) for line, cosine, hint in near.values() if cosine >= top - 1e-6]
+    words = [(line, f"{how} {words}" if words else f"perhaps {OTHER}") for line, words in hints]
     return report(searches[0], worst, verdict, [*words, *said])
 
 
@@ -266,48 +266,42 @@ def would_explain(lines, sure, near, passes) -> list:
     Where that is not `sure`, the line of the nearest known mistake comes before them.  `passes` are results that a
     kernel may have a pass of its own for, and what is said of it.
     """
-    nearest_line = [] if sure else [x.mistake.line for x in near.values()][:1]
+    nearest_line = [] if sure else [line for line, *_ in near.values()][:1]
     first = ", none of a line before it was found" if sure else ""
     found = []
     for line in dict.fromkeys([*nearest_line, *lines]):
-        hint = near[line.tag].hint if line.tag in near else ""
+        said = near[line.tag][2]() if line.tag in near else ""
         if line in lines:
             words = f"another {line.name} would explain it{passes.get(line.name, ' too' if found else first)}"
-            found.append((line, f"{words}; nearest: {hint}" if hint else words))
+            found.append((line, f"{words}; nearest: {said}" if said else words))
         else:
-            found.append((line, f"perhaps {hint or OTHER}"))
+            found.append((line, f"perhaps {said or OTHER}"))
     return found
 
 
-class Near(NamedTuple):
-    """A known mistake that changes the answers much as the kernel does, `factor` times as much."""
-    search: Search
-    cosine: float
-    factor: float
-    mistake: Mutant
+def nearest(searches) -> dict:
+    """{tag: (line, cosine, hint)} of the mistakes that change the answers most alike, the nearest first.
 
-    @property
-    def hint(self) -> str:
-        """The mistake, how much more of it there is, and what it leaves; "" where that is more than half of the error.
-
-        There the name would mislead, and the line is all that is said.
-        """
-        leaves = self.search.leaves(self.mistake, self.factor)
-        if leaves > MOST:
-            return ""
-        reverse = "" if self.factor > 0 else "the reverse of "
-        return (f"{reverse}{self.mistake.words}, {abs(self.factor):.3g} times as much, "
-                f"which leaves {leaves:.0%} of the error")
-
-
-def nearest(searches) -> dict[str, Near]:
-    """{tag: the mistake in that line that changes the answers most alike}, the nearest first."""
-    found: dict[str, Near] = {}
-    for near in sorted((Near(s, *close) for s in searches for close in s.close), key=lambda near: -near.cosine):
-        size = abs(near.factor) if near.cosine > NEAR else near.factor      # its reverse only where it is just that
-        if near.cosine > LIKE and SMALL < size < 1 / SMALL:
-            found.setdefault(near.mistake.line.tag, near)
+    hint() is what is said of one: only where it is, is it asked for.
+    """
+    found: dict = {}
+    close = [(search, *each) for search in searches for each in search.close]
+    for search, cosine, factor, m in sorted(close, key=lambda x: -x[1]):
+        size = abs(factor) if cosine > NEAR else factor     # the reverse of a mistake only where it is just that
+        if cosine > LIKE and SMALL < size < 1 / SMALL:
+            found.setdefault(m.line.tag, (m.line, cosine, partial(hint, search, factor, m)))
     return found
+
+
+def hint(search, factor, m) -> str:
+    """A mistake, how much more of it there is, and what it leaves; "" where that is more than half of the error.
+
+    There its name would mislead, and the line is all that is said.
+    """
+    leaves = search.leaves(m, factor)
+    said = m.words if factor > 0 else f"the reverse of {m.words}"
+    said += f", {abs(factor):.3g} times as much, which leaves {leaves:.0%} of the error"
+    return said if leaves <= MOST else ""
 
 
 def pattern(answer, n, ask=True, made="") -> str:

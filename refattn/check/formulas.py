@@ -228,6 +228,4 @@ def start(of: Formulas, inputs) -> dict:
     if all(x in size for x in of.code):
         for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0):
             env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in of.code])
-    elif "s" in env:
-        env["keep"] = np.broadcast_to(env.get("keep", 1.0), env["s"].shape)
     return env | {f"n_{x}": n for x, n in size.items() if x != "1"}

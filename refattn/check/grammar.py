@@ -70,7 +70,7 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
 
 
 def of_one_line(of, i, texts, sizes, costs):
-    """One change in a line; the same name changed throughout it; the same change in a later line with the same text."""
+    """One change in a line; the same name changed throughout it."""
     line = of.lines[i]
     writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
     whole, made = writer.tree.body, {each.name for each in of.lines}
@@ -87,13 +87,9 @@ def of_one_line(of, i, texts, sizes, costs):
             if x in scope and texts[i].count(x) > 1:
                 for words, y in throughout(x, changes):
                     yield Mutant(line, words, 1, {i: renamed(texts[i], {x: y})}, x)
-    same = [j for j, other in enumerate(of.lines) if j > i and other.text == line.text and other.part == line.part]
     for cost, words, new, node, *kind in found:
-        code = writer.put(node, new) if cost in costs else None
-        if code:
+        if code := writer.put(node, new) if cost in costs else None:
             yield Mutant(line, words, cost, {i: code}, *kind)
-            for j in same:
-                yield Mutant(line, f"{words} (in both places)", cost, {i: code, j: code})
 
 
 def throughout(x, changes):
@@ -157,12 +153,11 @@ def misread(of, lines, texts, sizes, costs):
         for cost, words, new in misreadings(of, name, changes) if uses else ():
             if cost + 1 not in costs:
                 continue
-            first, names = uses[0], {name: new}
+            names = {name: new}
             if name == "at":
                 names["before"] = f"1 - reach({new})"       # pads stand where no key does
                 yield from misread_places(of, lines, uses, texts, names, words, cost)
-                if "edge" in new:
-                    first = next((i for i in uses if "reach" in of.lines[i].text), first)
+            first = next((i for i in uses if "reach" in of.lines[i].text and "edge" in new), uses[0])
             if len(uses) > 1 or cost <= 0:
                 yield everywhere(of, uses, texts, names, words, cost + 1)._replace(line=of.lines[first])
 
@@ -223,21 +218,19 @@ def renamed(text, names):
 
 def scaled(of, part):
     """Mistakes by a factor that is not known beforehand: FACTOR times all gradients, a line, a term or an epsilon."""
-    upstream = r"\b(do|dend)\b"                            # every gradient is linear in these
-    uses = [i for i, line in enumerate(of.lines) if line.part == part == 1 and re.search(upstream, line.text)]
-    if uses:
-        yield Mutant(of.lines[uses[0]], "every gradient is {} times what it should be", -1, {
-            i: renamed(ast.unparse(resolved(of, of.lines[i])), {"do": "FACTOR * do", "dend": "FACTOR * dend"})
-            for i in uses})
-    for i, line in enumerate(of.lines):
-        if line.part == part:
-            writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
-            whole, terms = writer.tree.body, [(writer.tree.body, f"{line.name} is {{}} times what it should be")]
-            for node, twin in zip(ast.walk(whole), ast.walk(original.body), strict=True):
-                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-                    terms += [(child, f"the term {ast.unparse(word)} is {{}} times what it should be")
-                              for child, word in ((node.left, twin.left), (node.right, twin.right))]
-            for node, words in terms:
-                code = writer.put(node, f"({ast.unparse(node)}) * FACTOR")
-                if code:
-                    yield Mutant(line, words, 1, {i: code})
+    texts = [ast.unparse(resolved(of, line)) for line in of.lines]
+    own = [i for i, line in enumerate(of.lines) if line.part == part]
+    if uses := reading(own, texts, "do", "dend") if part else []:       # every gradient is linear in these
+        names = {"do": "FACTOR * do", "dend": "FACTOR * dend"}
+        yield everywhere(of, uses, texts, names, "every gradient is {} times what it should be", -1)
+    for i in own:
+        line = of.lines[i]
+        writer, original = Writer(of, line), ast.parse(line.text, mode="eval")
+        whole, terms = writer.tree.body, [(writer.tree.body, f"{line.name} is {{}} times what it should be")]
+        for node, twin in zip(ast.walk(whole), ast.walk(original.body), strict=True):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+                terms += [(child, f"the term {ast.unparse(word)} is {{}} times what it should be")
+                          for child, word in ((node.left, twin.left), (node.right, twin.right))]
+        for node, words in terms:
+            if code := writer.put(node, f"({ast.unparse(node)}) * FACTOR"):
+                yield Mutant(line, words, 1, {i: code})

@@ -173,13 +173,14 @@ class Call:
         if not (callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
             raise ValueError(f"theirs is a {type(theirs).__name__}; allowed: a function{mapping}")
+        if causal and not self.of.maskable:
+            raise ValueError(f"causal is True, but {self.of.name} has an order of its own, or no mask; allowed: False")
         self.forms = {"bias": bias, "keep": keep, "dropout": dropout}
         self.layout, self.unit = "".join(layout), rounding.UNIT[dtype]
 
     def draw(self, sizes=None, seed=0, **forms) -> dict:
         """Inputs, without those options of a row that the kernel does not take."""
         inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed)
-        self.seen(inputs)                                       # a page without such a mask is refused here
         return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
 
     def takes(self, names, arrays=(), some=False, default=False) -> bool:
@@ -208,17 +209,6 @@ class Call:
             if shown - seen and self.takes(self.hand(inputs)[1]):
                 found, seen = [*found, s], seen | shown
         return found or [seed]
-
-    def names(self, inputs) -> list[str]:
-        """What a kernel returns, in order."""
-        if not self.of.arrays:
-            fixed = ("do", *self.of.constants)
-            floats = [n for n, x in inputs.items() if x.dtype.kind == "f" and n not in fixed]
-            return ["o", *(f"d{n}" for n in floats)] if "do" in inputs else ["o"]
-        extras = [n for n in self.of.arrays if n not in "qkv"]
-        outputs = ["o", "end"] if "state" in extras else ["o"]
-        of_bias = ["dbias"] if "bias" in inputs else []
-        return [*outputs, "dq", "dk", "dv", *of_bias, *(f"d{n}" for n in extras)]
 
     def turned(self, name, x, here="bthd", there="bthd"):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
@@ -268,7 +258,7 @@ class Call:
 
     def named(self, results, inputs) -> dict:
         """What a kernel returned, by name, in our layout, in float64."""
-        names = self.names(inputs)
+        names = self.of.names(inputs)
         if isinstance(results, Mapping):
             if (odd := [n for n in results if n not in (*names, "lse")]) or not results:
                 raise ValueError(f"theirs returned {', '.join(odd) or 'nothing'}; allowed: {', '.join(names)}")
@@ -304,7 +294,7 @@ class Call:
 
     def seen(self, inputs) -> dict:
         """Inputs as the page sees them: with the mask that a causal kernel has of its own."""
-        return masked(self.of, inputs) if self.causal else inputs
+        return masked(inputs) if self.causal else inputs
 
     def bars(self, inputs, results) -> tuple[dict, dict]:
         """Our results, and what is allowed of each entry.

@@ -15,21 +15,6 @@ from ..xp import erf
 from .formulas import Formulas, start
 
 
-def relu(x):
-    """max(0, x)."""
-    return x * (x > 0)
-
-
-def inverse(x):
-    """1 / x, and 1 where x is 0: what a normaliser divides by where nothing is kept."""
-    return 1 / np.where(x == 0, 1, x)
-
-
-def parts(x, segments):
-    """(b, t, m) in equal parts of the positions."""
-    return x.reshape(x.shape[0], segments, -1, x.shape[2])
-
-
 def erf_of(x):
     """erf(x), of a complex step too."""
     if np.iscomplexobj(x):
@@ -163,18 +148,20 @@ def by_log(s, kept):
     return np.where(kept > 0, np.exp(s - (top + np.log(np.where(total > 0, total, 1)))), 0)
 
 
-NAMED = (np.exp, np.tanh, np.log, np.maximum, relu, inverse, parts, along, folded, elsewhere, lastof, firstof,
-         tile_of_query, tile_of_key, within, drift, placed, by_log)
+NAMED = (np.exp, np.tanh, np.log, np.maximum, np.rint, along, folded, elsewhere, lastof, firstof, tile_of_query,
+         tile_of_key, within, drift, placed, by_log)
 FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas and mistakes see
     "__builtins__": {"__import__": __import__},             # NumPy 2.0 imports its errors by it
     "abs": np.abs,
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0),
-    "beside_10000": lambda s: np.rint(s * 1024) / 1024,     # what float32 keeps of s there
     "dot": contract,
     "erf": erf_of,
+    "inverse": lambda x: 1 / np.where(x == 0, 1, x),        # 1 where nothing is kept, for a normaliser to divide by
     "largest": lambda x, axes: x.max(axes, keepdims=True),
     "mean": lambda x, axes: x.mean(axes, keepdims=True),
+    "parts": lambda x, n: x.reshape(x.shape[0], n, -1, x.shape[2]),         # (b, t, m) in equal parts of the positions
     "reach": lambda at: at.sum(-1),
+    "relu": lambda x: x * (x > 0),
     "some": lambda keep: 1.0 * keep.any(-1, keepdims=True),
     "step": lambda x: 1.0 * (x > 0),
     "sum": lambda x, axes: x.sum(axes, keepdims=True),

@@ -31,8 +31,8 @@ class Subject(NamedTuple):
     arrays: tuple              # inputs that are handed over by position
     draw: Callable             # (forms of the options, size of each letter, rng) -> inputs, `do` among them
     run: Callable              # (inputs, array module, lse wanted) -> {"o": ..., "dq": ..., ...}
-    constants: tuple = ()      # inputs of a row that have no gradient
-    optional: frozenset = frozenset()       # and those that its draws leave out now and then
+    names: Callable            # inputs -> what a kernel returns, in order
+    optional: frozenset = frozenset()       # inputs of a row that its draws leave out now and then
     settings: str = ""         # of a row, beside its inputs
 
     def axes(self, name) -> str:
@@ -63,14 +63,13 @@ def subject(name) -> Subject:
     for option in OPTIONS if row is STATE else ():
         del letters[option]
     arrays = ("q", "k", "v", *row.extras)
-    return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row))
+    return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row), partial(_names, row))
 
 
 def _draw(row, letters, forms, size, rng) -> dict:
     """One query (number 1) is a hundred times smaller, since there an epsilon shows; query 2 keeps nothing."""
-    inputs = {x: normal(rng, letters[x], size) for x in ("q", "k", "v", *row.extras, "do")}
-    if row is STATE:
-        inputs["dend"] = normal(rng, letters["dend"], size)
+    upstream = ("do", "dend") if row is STATE else ("do",)
+    inputs = {x: normal(rng, letters[x], size) for x in ("q", "k", "v", *row.extras, *upstream)}
     for name, form in forms.items():
         allowed = letters[name]
         if not isinstance(form, str) or not 0 < len(form) < 5 or any(
@@ -85,16 +84,19 @@ def _draw(row, letters, forms, size, rng) -> dict:
     return inputs
 
 
+def _names(row, inputs) -> list[str]:
+    outputs = ["o", "end"] if row is STATE else ["o"]
+    return [*outputs, "dq", "dk", "dv", *(["dbias"] if "bias" in inputs else []), *(f"d{x}" for x in row.extras)]
+
+
 def _run(row, inputs, xp=np, lse=False) -> dict:
     """o and, where do is given, every gradient; softmax's log-sum-exp where it is asked for."""
     given = {name: xp.asarray(x) for name, x in inputs.items()}
     upstream = [given.pop(name) for name in ("do", "dend") if name in given]
     arrays = [given.pop(x) for x in ("q", "k", "v", *row.extras)]
     *outputs, saved = row.forward(*arrays, **given)
-    found = dict(zip(("o", "end"), outputs, strict=False))
-    if upstream:
-        names = ["dq", "dk", "dv", *["dbias"] * (row is not STATE), *(f"d{x}" for x in row.extras)]
-        found |= {n: g for n, g in zip(names, row.backward(saved, *upstream), strict=False) if g is not None}
+    gradients = [g for g in row.backward(saved, *upstream) if g is not None] if upstream else []
+    found = dict(zip(_names(row, inputs), (*outputs, *gradients), strict=False))
     if lse and row.name == "softmax":
         saved = tiled(*arrays, page="softmax", **given)[1]
         found["lse"] = (saved.top + xp.log(saved.total))[..., 0]
@@ -130,9 +132,13 @@ def _of_case(case) -> Subject:
         found |= cut(found.pop("parameters")) if "parameters" in found and listed else {}
         return {"o": y, **{f"d{n}": g for n, g in found.items()}}
 
+    def names(inputs):
+        floats = [n for n, x in inputs.items() if x.dtype.kind == "f" and n not in ("do", *case.constants)]
+        return ["o", *(f"d{n}" for n in floats)] if "do" in inputs else ["o"]
+
     letters = {**case.axes, **{name: axes for name, axes, *_ in listed}, "o": case.axes.get("output", "")}
     left_out = {n for s in range(8) for n, x in case.make(np.random.default_rng(s)).items() if x is None}
-    return Subject(case.name, letters, (), draw, run, case.constants, frozenset(left_out), case.settings)
+    return Subject(case.name, letters, (), draw, run, names, frozenset(left_out), case.settings)
 
 
 def sized(sizes) -> dict:
@@ -161,12 +167,7 @@ def drawn(of: Subject, dtype, forms, sizes, seed) -> dict:
     return {n: plain_formulas.rounded(x, dtype) if x.dtype.kind == "f" else x for n, x in inputs.items()}
 
 
-def masked(of: Subject, inputs, first=False) -> dict:
-    """Inputs whose keep leaves out later keys too, counted from the last one or, if `first`, from the first.
-
-    Raises ValueError for a subject that has no such mask.
-    """
-    if not of.maskable:
-        raise ValueError(f"causal is True, but {of.name} has an order of its own, or no mask; allowed: False")
+def masked(inputs, first=False) -> dict:
+    """Inputs whose keep leaves out later keys too, counted from the last one or, if `first`, from the first."""
     queries, keys = (inputs[n].shape[1] for n in "qk")
     return inputs | {"keep": np.tri(queries, keys, (keys - queries) * (not first), bool) & inputs.get("keep", True)}

@@ -79,8 +79,6 @@ def explained(runner, i, part, env, known) -> str | None:
     """Whether a value of line i explains what is known: "surely", or "freely" where it could explain anything."""
     name, n = runner.of.lines[i].name, env[runner.of.lines[i].name].size
     reached = runner.reached(i, known)
-    if any((np.abs(theirs - env[x][:1].ravel()) > bar).any() for x, (theirs, bar) in known.items() if x not in reached):
-        return None
     target, bar = (np.concatenate([known[x][k] for x in known if x in reached]) for k in (0, 1))
     batch = {x: np.repeat(y, n + 1, 0) for x, y in env.items() if np.shape(y)[:1] == (1,) and np.ndim(y) > 1
              and runner.of.letters.get(x, "")[:1] == "b"} | {"fold": lambda ds: ds}

@@ -7,7 +7,6 @@ takes.
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 import numpy as np
 
@@ -91,12 +90,9 @@ def in_layer(case, found: Deviation) -> Deviation:
     """What was found in the flat gradient of a layer's parameters as found in one of its arrays: dwq[1, 0, 2]."""
     if found.array != "dparameters" or not case.layer:
         return found
-    n, = found.entry
-    for name, p in entries(case.layer.parameters()):
-        if n < prod(p.shape):
-            return Deviation(found, f"d{name}", np.unravel_index(n, p.shape), found.words)
-        n -= prod(p.shape)
-    raise IndexError(f"{case.name} has no parameter number {found.entry[0]}")
+    places = [(f"d{name}", at) for name, p in entries(case.layer.parameters()) for at in np.ndindex(p.shape)]
+    array, entry = places[found.entry[0]]
+    return Deviation(found, array, entry, found.words)
 
 
 @check(differentiated, TOLERANCE["complex"])
@@ -107,8 +103,7 @@ def derivative(case, rng):
     again, error = deepcopy(rng), asked(rng=rng).error      # with the same gradient of the output
     if error <= tolerance(case):
         return error
-    entry = in_layer(case, asked(rng=again, entries=1_000).error)
-    return Deviation(error, entry.where)
+    return Deviation(error, in_layer(case, asked(rng=again, entries=1_000).error).where)
 
 
 @check(lambda case: True)

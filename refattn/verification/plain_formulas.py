@@ -1,7 +1,6 @@
 """The tuned functions as one-line formulas, in the dtype of their arguments: what float32 results are judged against.
 
-`package()` is the whole library with these in place of its own, `package("float16")` also rounds what goes into and
-comes out of every contraction to that precision: a kernel in half precision, with sums in full precision.
+`package()` is the whole library with these in place of its own.
 """
 
 from functools import cache
@@ -32,11 +31,6 @@ def rounded(x, precision: str):
 def contract(spec, a, b, *, order=None, out=None):
     """einsum."""
     return np.einsum(spec, a, b, out=out)
-
-
-def contract_in(precision):
-    """`contract` with operands and result rounded."""
-    return lambda spec, a, b, **_: rounded(np.einsum(spec, rounded(a, precision), rounded(b, precision)), precision)
 
 
 def linear(x, w, b=None):
@@ -91,10 +85,9 @@ def layer_norm(x, scale, shift, epsilon=1e-6):
 
 
 @cache
-def package(precision: str | None = None):
-    """The library made of plain formulas; with a precision, every contraction rounds to it."""
+def package():
+    """The library made of plain formulas."""
     from .changed_source import rewritten
     here = "from .verification.plain_formulas import"
-    last = f"{here} contract" if precision is None else f"{here} contract_in\ncontract = contract_in({precision!r})"
-    return rewritten({"contract.py": lambda source: f"{source}\n{last}\n",
+    return rewritten({"contract.py": lambda source: f"{source}\n{here} contract\n",
                       "ops.py": lambda source: f"{source}\n{here} {', '.join(REPLACED)}\n"})

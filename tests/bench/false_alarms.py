@@ -25,6 +25,7 @@ from refattn.check.kernels import Call
 from refattn.check.running import Runner, code_of, resolved
 from refattn.check.subjects import subject
 from refattn.verification import plain_formulas
+from tests import half_precision
 from tests.kernels_own import TEXTS, function
 
 OPTIONS = {"none": {}, "bias": {"bias": "hqk"}, "keep shared": {"keep": "qk"}, "keep per head": {"keep": "hqk"},
@@ -44,7 +45,7 @@ def options(page, name):
 def own(page, dtype):
     """The library's page as a kernel in this precision."""
     half = dtype in ("bfloat16", "float16")
-    row = plain_formulas.package(dtype).attention.pages.page(page) if half else PAGES[page]
+    row = half_precision.package(dtype).attention.pages.page(page) if half else PAGES[page]
 
     def kernel(*arrays, do, **given):
         cast = "float32" if half else dtype

@@ -27,8 +27,6 @@ from ..naive import linear_state as naive_state
 from ..naive import next_token as naive_next_token
 from ..naive import text as naive_text
 from ..naive import text_positions as naive_positions
-from ..naive.hyla import hyla as naive_hyla
-from ..naive.linear import linear as naive_linear
 from ..naive.positions import rotary as naive_rotary
 from .attention import loops
 from .case import Case, dropped, shape, sizes
@@ -109,7 +107,7 @@ def block(attention, feed_forward=None, norm="pre"):
 def language_models():
     """H's decoder, C's, R's; scores and losses."""
     yield model("tied, scaled", Stack(block(MultiHead(8, 2, 4, variant="hyla")), 2, final_norm=True), scale=True,
-                attention=partial(naive_layer.multi_head, page=naive_hyla), fields={"scale": True})
+                attention=partial(naive_layer.multi_head, page=loops(VARIANTS["hyla"])), fields={"scale": True})
     yield model("learned table, own read-out, read", Stack(block(MultiHead(8, 2, 4)), 1), read=slice(2, None),
                 fields={"learned": 7, "tied": False})
     shared = block(Compositional(8, 2, 2, 4, 3, 5), FeedForward(8, 9, "relu"))
@@ -156,7 +154,7 @@ def routines():
     """The rows without a backward."""
     yield extended("kept keys, a learned table", MultiHead(8, 2, 4), fields={"learned": 7})
     yield extended("a state, rotary", MultiHead(8, 2, 4, variant="linear", position=Rotary(100.0)), attention=partial(
-        naive_layer.multi_head, page=naive_linear, position=partial(naive_rotary, base=100.0)))
+        naive_layer.multi_head, page=loops(VARIANTS["linear"]), position=partial(naive_rotary, base=100.0)))
     yield extended("growing levels", SlidingDilated(8, 2, 4, 2), chunk=2, least=3, fields={"length": 3})
     yield table("tasks/text windows", "tasks/text_windows.py", lambda: scored(windows),
                 lambda: scored(naive_text.windows), "C, released code: windows of 400 + 112")
@@ -169,8 +167,7 @@ def rows():
     yield biased("softmax", Kerple(3), partial(kerple, kernel="log"))
     yield biased("hyla", Kerple(3, "power"), partial(kerple, kernel="power"), slice(2, None))
     yield learned_table()
-    yield state(False)
-    yield state(True)
+    yield from map(state, (False, True))
     yield loss(None, 0.5)
     yield loss(4, 1.0)
     yield from language_models()

@@ -177,8 +177,7 @@ def block_of(norm, *, cross=False, read=None) -> Case:
 
 def rows():
     """All rows of this file."""
-    yield t5(False)
-    yield t5(True)
+    yield from map(t5, (False, True))
     yield position_wise("LayerNorm", LayerNorm(8), "layers/norm.py", lambda p, x: naive_ops.layer_norm(
         x, p.scale, p.shift), source="Ba et al. 2016")
     for activation in "gelu", "gelu_exact", "relu":
@@ -191,8 +190,7 @@ def rows():
             8, 9, experts, chosen, activation), "layers/mixture_of_experts.py", partial(
                 lambda p, x, k, phi: naive_feed_forward.mixture_of_experts(x, p.wg, p.w1, p.b1, p.w2, p.b2, k, phi),
                 k=chosen, phi=activation))
-    for name in VARIANTS:
-        yield multi_head(name, name)
+    yield from (multi_head(name, name) for name in VARIANTS)
     yield multi_head("softmax across", "softmax", cross=True)
     yield multi_head("hyla across", "hyla", cross=True)
     yield multi_head("softmax read", "softmax", read=slice(1, 3))
@@ -203,8 +201,6 @@ def rows():
     yield multi_head("linear without biases", "linear", biases=False)
     yield block("softmax", "softmax")
     yield block("hyla, T5 in both directions", "hyla", bidirectional=True)
-    for norm in NORMS:
-        yield block_of(norm)
-        yield block_of(norm, cross=True)
+    yield from (block_of(norm, cross=cross) for norm in NORMS for cross in (False, True))
     yield block_of("pre", cross=True, read=slice(2, None))
     yield block_of("post", cross=True, read=slice(1, 3))
