@@ -243,7 +243,7 @@ def explained(searches, worst, verdict, ways) -> Diagnosis | None:
 def unexplained(searches, worst, verdict, names) -> Diagnosis:
     """Where no mistake of the grammar fits: the first line whose value alone would explain it, and the pattern."""
     near = nearest(searches)
-    named = any(hint() for _, _, hint in near.values())
+    named = any(tell() for _, _, tell in near.values())
     said = [(None, pattern(worst, n, ask=not named)) for n in names if n in worst.wrong][:4]
     found = [s.first_lines() for s in searches]
     lines = [line for first, _ in found for line in first]
@@ -255,9 +255,9 @@ def unexplained(searches, worst, verdict, names) -> Diagnosis:
         return Diagnosis(worst.comparison, verdict, sentences=tuple(words for _, words in said))
     top = max(cosine for _, cosine, _ in near.values())
     how = "as" if top > NEAR else "perhaps"
-    hints = [(line, hint()) for line, cosine, hint in near.values() if cosine >= top - 1e-6]
-    words = [(line, f"{how} {words}" if words else f"perhaps {OTHER}") for line, words in hints]
-    return report(searches[0], worst, verdict, [*words, *said])
+    hints = [(line, tell()) for line, cosine, tell in near.values() if cosine >= top - 1e-6]
+    made = [(line, f"{how} {words}" if words else f"perhaps {OTHER}") for line, words in hints]
+    return report(searches[0], worst, verdict, [*made, *said])
 
 
 def would_explain(lines, sure, near, passes) -> list:
@@ -280,9 +280,9 @@ def would_explain(lines, sure, near, passes) -> list:
 
 
 def nearest(searches) -> dict:
-    """{tag: (line, cosine, hint)} of the mistakes that change the answers most alike, the nearest first.
+    """{tag: (line, cosine, tell)} of the mistakes that change the answers most alike, the nearest first.
 
-    hint() is what is said of one: only where it is, is it asked for.
+    tell() gives the `hint`, for which every probe is run again: it is called for lines that are said.
     """
     found: dict = {}
     close = [(search, *each) for search in searches for each in search.close]
