@@ -213,7 +213,7 @@ class Call:
     def turned(self, name, x, here="bthd", there="bthd"):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
         letters = self.of.letters.get(name.removeprefix("d"), "") if self.of.arrays else ""
-        return x.transpose([here.index(x) for x in there]) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
+        return x.transpose([here.index(n) for n in there]) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
 
     def hand(self, inputs) -> tuple[list, dict]:
         """Positional arguments and keywords, fresh copies in their layout and dtype."""
@@ -249,7 +249,7 @@ class Call:
         """(inputs, results) of the first call, and those of a second one unless they are the same bit for bit."""
         (_, first), (_, second) = found = [self(inputs), self(inputs)]
         size = {n: np.abs(x[np.isfinite(x)]).max(initial=0) for n, x in first.items()}
-        chance = ATOMIC * self.unit * max(size.values(), default=0)      # all that there is of a gradient of 0
+        chance = ATOMIC * self.unit * max(size.values(), default=0)        # all that there is of a gradient of 0
         for n, x in first.items():
             y = second[n]
             if x.shape != y.shape or not np.allclose(x, y, 0.01, max(0.01 * size[n], chance), equal_nan=True):

@@ -85,12 +85,12 @@ class Search:
             r = np.abs(x - y) / (4 * growth * a.bars[n] + self.loose * top + 1e-300)
             if r.max(initial=0) > 1:
                 if p == self.first and not m.only and "{}" not in m.words:      # not those that look for their factor
-                    self.compare(m, self.flat(p, found))
+                    self.remember(m, self.flat(p, found))
                 return np.inf
             square, count = square + (r * r).sum(), count + r.size
         return (square / max(1, count)) ** 0.5
 
-    def compare(self, m, change):
+    def remember(self, m, change):
         """Keeps a mistake that does not explain the first probe, with how alike the change is and how much of it."""
         with np.errstate(over="ignore"):
             norm = np.linalg.norm(change) * self.apart_by
