@@ -427,7 +427,7 @@ def test_the_words_on_both_columns_of_table_a1_are_its_figures():
     assert f'"performs poorly", {raven[0]} beside HYLA\'s {raven[1]}, and that the nonlinearity helps, ' in words
     assert (f"helps, {raven[2]} without it; on fuzzy logic the paper itself has {logic[0]} and {logic[2]} beside "
             f"{logic[1]}.") in words
-    assert {run["fields"]["attention"] for run in records.load("sraven_quick")["runs"]} == {"softmax", "hyla"}
+    assert {run["fields"]["attention"] for run in records.load("sraven_quick")["runs"]} == {"softmax", "linear", "hyla"}
 
 
 def test_what_is_said_of_two_models_is_asked_of_both():
