@@ -403,8 +403,8 @@ assert most == 9
 #
 # * Lemma 1 is R's; that transition matrices are needed when it is repeated, its gradients, and the construction with
 #   residuals, norms and edges are this library's.
-# * The order of heads in R's section 7.2 multiplies later by earlier, taken literally; here the left neighbour is the
-#   left factor.
+# * The order of heads in R's section 7.2, if taken for that of the factors, multiplies later by earlier; here the
+#   left neighbour is the left factor.
 # * R's eq. 1 masks what is out of range; its footnote 1 pads, with what it does not say, and its code pads with a
 #   learned vector. Both can be exact: pads with the
 #   identity, a mask with a reset.

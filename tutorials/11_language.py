@@ -235,5 +235,5 @@ print({split: round(evaluate(*done[:3], split)["perplexity"], 2) for split in ("
 #
 # ## 7. Where the papers differ
 #
-# None of their corpora is here; they have subwords or 267,744 words, this tutorial has bytes. H reads out with scores
+# None of their corpora is here; they have subwords or 267,744 words, this tutorial has bytes. H's code reads out with scores
 # over the root of the width, C scales the embedding instead, R and nanoGPT do neither: `scaled` and `embedding_scale`.
