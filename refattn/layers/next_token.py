@@ -4,8 +4,8 @@
     dz[i, v] = (exp(z[i, v]) / sum - [v = target_i]) dy_i;      dh = scale dz table;      dtable = scale dz^T h
 
 Some tokens at a time: a tile's scores are made, used, and forgotten; the backward makes them again: four matrix
-products in all instead of three.  Source: R, C and H read out with the embedding's table; the scale is
-1/sqrt(m) in H's code, 1 in its text and in the others'.
+products in all instead of three.  Source: R, C and H read out with the embedding's table; the scale is 1/sqrt(m) in
+H's code, 1 in its text and in the others'.
 Units: nats for each token, so that bits are y / ln 2 and the perplexity exp of their mean.
 """
 
