@@ -49,7 +49,6 @@ def fitted(rows, right, limit: int | None, apart=True) -> list[list[str]]:
     places = range(len(rows[0]))
     widths = [max(len(row[i]) for row in rows) for i in places]
     hang = [2 if apart and i not in right else 0 for i in places]
-
     word = [longest_part(rows, i) for i in places]
 
     def least_of(i):

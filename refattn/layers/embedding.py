@@ -94,8 +94,7 @@ class Embedding:
     def backward(self, p, saved, dh, grads):
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
         x, dropout = saved
-        dh = fitted(dh, "dh", (*x.shape[:2], self.width))
-        dh = ops.drop(dh, dropout)                                      # (4), (3): the table is constant
+        dh = ops.drop(fitted(dh, "dh", (*x.shape[:2], self.width)), dropout)        # (4), (3): the table is constant
         if self.scale:
             dh = dh * self.width ** 0.5                                                         # (2)
         if self.vocabulary is None:

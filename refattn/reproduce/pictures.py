@@ -15,6 +15,7 @@ from .codes import again
 from .sheet import NEVER, Sheet, chosen
 from .table import PAPERS, Exhibit
 
+HELD_OUT = "samples of held-out tasks, code of the last token with itself"
 
 @dataclass(frozen=True)
 class Picture(Exhibit):
@@ -62,7 +63,7 @@ def codes(run, model, parameters, rng, by, words=None, **fixed):
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, **fixed)
     layers = progress_bar(range(seen.code.shape[1]), progress=True, desc="t-SNE", unit="layer", delay=2, leave=False)
     return latent_code_figures.points({f"layer {n + 1}": latent_code.embed(seen.at(n)) for n in layers}, by(seen),
-                                      "1,500 samples of held-out tasks", words)
+                                      f"1,500 {HELD_OUT}", words)
 
 
 def codes_of_terms(run, model, parameters, rng):
@@ -82,7 +83,7 @@ def codes_of_rules(run, model, parameters, rng):
 def means_of_rules(run, model, parameters, rng):
     """Codes of the last layer, their means by rule, and the cosines of two rules' means."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 4_000)
-    return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, "4,000 samples of held-out tasks")
+    return latent_code_figures.by_label(seen.at(-1), seen.labels["rule"], RULES, f"4,000 {HELD_OUT}")
 
 
 def scores(what, matrices, xlabel="retrieval", ylabel="search"):

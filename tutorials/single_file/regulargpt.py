@@ -50,11 +50,11 @@ def shapes():
 
 
 def initial(rng):
-    """Weights of deviation 0.9/sqrt(number of summed inputs), vectors 0.02, scales 1, all else 0."""
+    """Weights of deviation 0.9/sqrt(number of summed inputs), tables and vectors 0.02, scales 1, all else 0."""
     p = {}
     for name, shape in shapes().items():
         fan_in = shape[0] * shape[1] if name.endswith("wo") else shape[0]
-        deviation = 0.9 / fan_in**0.5 if ".w" in name else 0.02 if name.split(".")[1] in ("table", "pad") else 0
+        deviation = 0.9 / fan_in**0.5 if ".w" in name else 0.02 * name.endswith(("table", "offset_bias", "pad"))
         p[name] = float(name.endswith("scale")) + deviation * rng.standard_normal(shape)
     return {name: value.astype(np.float32) for name, value in p.items()}
 

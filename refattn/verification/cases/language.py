@@ -167,7 +167,7 @@ def rows():
     yield biased("softmax", Kerple(3), partial(kerple, kernel="log"))
     yield biased("hyla", Kerple(3, "power"), partial(kerple, kernel="power"), slice(2, None))
     yield learned_table()
-    yield from map(state, (False, True))
+    yield from (state(given) for given in (False, True))
     yield loss(None, 0.5)
     yield loss(4, 1.0)
     yield from language_models()

@@ -177,7 +177,7 @@ def block_of(norm, *, cross=False, read=None) -> Case:
 
 def rows():
     """All rows of this file."""
-    yield from map(t5, (False, True))
+    yield from (t5(bidirectional) for bidirectional in (False, True))
     yield position_wise("LayerNorm", LayerNorm(8), "layers/norm.py", lambda p, x: naive_ops.layer_norm(
         x, p.scale, p.shift), source="Ba et al. 2016")
     for activation in "gelu", "gelu_exact", "relu":

@@ -130,7 +130,7 @@ def relations(name, attention, scoring, segments) -> Case:
 
 def rows():
     """The rows that have a backward."""
-    yield from map(context_norm, (1, 2, 3))
+    yield from (context_norm(segments) for segments in (1, 2, 3))
     yield relations("softmax", MultiHead(8, 3, 4, 2), None, 1)
     yield relations("dot, two segments", Compositional(8, 3, 4, 4, 2, 5), "dot", 2)
 
