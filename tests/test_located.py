@@ -1,4 +1,4 @@
-"""Every planted bug in a page, an operation or an attention layer is located in the line where it was planted.
+"""Every planted bug in a page, an operation, a loss or a layer that is searched is located in the line where it was planted.
 
 The line is read from the source: the tag of the changed line.  A function without tags belongs to the lines that call
 it: WHERE says which.  `python -m tests.test_located [FIRST EVERY]` prints what is said of each.
@@ -29,6 +29,11 @@ SUBJECTS = {                   # file -> what is diagnosed, until something is w
     "attention/layer.py": ["layers/MultiHead hyla"],
     "attention/projections.py": ["layers/MultiHead hyla", "layers/MultiHead softmax across"],
     "layers/feed_forward.py": ["layers/FeedForward gelu", "layers/SwiGLU"],
+    "attention/as_hypernetwork.py": ["attention/generated weights", "attention/generated nonlinear network"],
+    "layers/mixture_of_experts.py": ["layers/MixtureOfExperts, 2 of 5"],
+    "layers/next_token.py": ["layers/next_token, 4 at a time", "layers/next_token, all at a time"],
+    "losses.py": ["losses/mse", "losses/mean_absolute_error", "losses/sigmoid_mse", "losses/binary_cross_entropy",
+                  "losses/cross_entropy"],
     "ops.py": ["softmax", "hyla", "ops/layer_norm", "ops/gelu", "ops/embedding", "ops/embedding in a large table",
                "ops/linear"],
 }
@@ -42,6 +47,12 @@ WHERE = {                      # function, or the beginning of a sentence -> lin
     "mixtures": "forward (6) backward (1)", "scattered": "backward (6) backward (1)",
     "keep is forgotten": "forward (4)",
     "RMSHead's epsilon is missing": "forward (3)", "softmax and RMSHead are": "forward (2)",
+    "largest": "forward (2)", "the gradient of x lacks what": "backward (1)", "the gate is not": "backward (1)",
+    "the gradient of the mean square lacks": "backward (2)",
+    "the gradient of the cross-entropy": "backward (1) backward (3)",
+    "a weighted cross-entropy": "forward (3)", "the gradient of the mean square of sigmoids": "backward (1)",
+    "the mean square of sigmoids": "forward (3)", "binary cross-entropy lacks": "forward (2)",
+    "the weights of binary cross-entropy": "forward (3)",
     "the normaliser's steps": "backward (2)", "out": "forward (out)", "mapped_backward": "backward (in)",
     "project_backward": "backward (in)", "the selector is made": "forward (in)", "x lacks": "backward (in)",
     "the output map's": "backward (out)", "the pad lacks": "backward (in)", "the maps of keys": "backward (in)",
@@ -50,7 +61,7 @@ WHERE = {                      # function, or the beginning of a sentence -> lin
 UNSEEN = {                     # no wrong number in float64, or not in a kernel, or shapes that disagree wherever asked
     "the halves of a window are swapped: offset 0 is the farthest key instead of the query's own",
     "1/sqrt(d) is a NumPy float64, which makes float32 scores float64", "q is scaled in the caller's array",
-    "the softmax does not subtract the maximum, so large scores overflow",
+    "the softmax does not subtract the maximum, so large scores overflow", "of equal logits more than k are chosen",
     "the softmax puts all results of one shape into the same array", "a score of exactly 0 is taken for a masked one",
     "an array of NumPy is mixed in, whatever the module of the others is",
     "LayerNorm's variance is E[x^2] - E[x]^2, which cancels when the mean is large",

@@ -9,7 +9,7 @@ from importlib.resources import files
 from itertools import combinations, product
 
 from .formulas import OPTIONS
-from .running import reduced, tiles, ways
+from .running import reduced, resolved, tiles, ways
 
 TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
 EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
@@ -196,14 +196,16 @@ class Changes:
             for letters in dict.fromkeys((*gone, gone)) if gone else ():
                 yield from self.rows("dot", text=text, letters=letters, size=" / n_".join(letters))
         elif call in MISTAKES:
-            running = x.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
-            letters = reduced(self.of, twin.args[0]) if x.startswith("sum(") else ""
-            inside, own = map(ast.unparse, node.args[0].args) if letters else ("", "")
+            made = resolved(self.of, self.names[x]).body if x in self.names else node.args[0]   # what x stands for
+            source = ast.unparse(made)
+            running = source.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
+            letters = reduced(self.of, made) if source.startswith("sum(") else ""
+            inside = [dict(zip(("inside", "own"), map(ast.unparse, made.args), strict=True))] if letters else []
             ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]],
-                      "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
-            peak = f"largest(exp({self.exponent}) * keep, (-1,))" if x.startswith("sum(x") else "0.0"
-            yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak, inside=inside, own=own,
-                                 h="h" if "h" in self.names else "x")
+                      "inside": inside, "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
+            peak = f"largest(exp({self.exponent}) * keep, (-1,))" if source.startswith("sum(x") else "0.0"
+            yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak,
+                                 rest=", ".join(map(ast.unparse, node.args[1:])), h="h" if "h" in self.names else "x")
 
     def _of_places(self, parts, node, twin):
         """A product in which one array, or the result, has the key's place in place of the query's, or the reverse."""
@@ -230,6 +232,7 @@ class Changes:
                         yield (int(n != 1), f"{other} over {axes} in place of {call} over {words}",
                                f"{other}({x}, {numbers})")
         kinds = {"reduction": True, "reduction over one": len(words) == 1, "total": call == "total",
+                 "total of weights": x == "weight",
                  "mean over one": call == "mean" and len(words) == 1,
                  "mean over heads": call == "mean" and "h" in words and self.of.code.startswith("bh"),
                  "sum of a softmax": self.line.part and (call, letters, words) == ("sum", self.of.code, letters[-1:])}

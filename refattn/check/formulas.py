@@ -21,7 +21,6 @@ from ..verification.cases import find
 
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
-OPERATIONS = [name for name in BLOCKS if name.startswith(("ops/", "losses/"))]
 PARTED = "-----\n"
 OPTIONS = "bias", "keep", "dropout"
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
@@ -74,7 +73,7 @@ def joined(text, fused) -> str:
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
     layer = find(of).layer if of.startswith("layers/") else None
-    found = _layer(find(of), fused) if layer else _operation(of, fused) if "/" in of else _page(of, fused)
+    found = _layer(find(of), fused) if layer else _operation(find(of), fused) if "/" in of else _page(of, fused)
     if found is None:
         return None
     text, inputs, code = found
@@ -85,16 +84,17 @@ def _formulas(of: str, fused) -> Formulas | None:
             tag, name, axes = head.split()
             lines.append(Line(part, tag, name, axes, body))
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(OPTIONS, code)
-    function = of.rpartition("/")[2].split()[0]
+    function = re.match(r"\w+", of.rpartition("/")[2])[0]
     words = (f"{function}.forward", f"{function}.backward") if layer else (function, f"{function}_backward")
     return Formulas(tuple(lines), letters, words, code, getattr(layer, "dilation", 2))
 
 
-def _operation(of, fused):
-    if (kind := of.partition(" in ")[0]) not in OPERATIONS:
+def _operation(case, fused):
+    if (kind := re.split(" in | over |, ", case.name)[0]) not in BLOCKS:
         return None
-    axes = find(of).axes
-    return joined(BLOCKS[kind], fused), {**axes, "do": axes["output"], "hit": "btv"}, "bhqk"
+    text = BLOCKS[kind].format(**dict(x.split("=") for x in case.settings.split(", ") if x))        # scale=0.5, say
+    hit = {"hit": "btv"} if "hit" in text else {}
+    return joined(text, fused), {**case.axes, "do": case.axes["output"], **hit}, "bhqk"
 
 
 def _page(of, fused):
@@ -132,11 +132,11 @@ def _layer(case, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
     layer, kind = case.layer, type(case.layer).__name__
     axes = {name: axes for name, axes, *_ in layout(layer.parameters())}
-    if case.name in BLOCKS or kind in ("LayerNorm", "FeedForward", "ContextNorm"):
-        text = BLOCKS["ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"]
+    if text := BLOCKS.get("ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"):
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.replace("{phi}", ahead).replace("{slope}", slope)
-        text = text.replace("{segments}", str(getattr(layer, "segments", 1)))
+        for name in "segments", "chosen":
+            text = text.replace(f"{{{name}}}", str(getattr(layer, name, "")))
         return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk"
     pads, of = "pad" in axes, None
     if kind == "MultiHead":
@@ -221,11 +221,10 @@ def start(of: Formulas, inputs) -> dict:
             n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - of.dilation * np.arange(width)
             env |= {"at": 1.0 * (n[..., None] == np.arange(size["k"])), "before": 1.0 * (n < 0),
                     "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
-    if "index" in inputs or "target" in inputs:
-        rows = inputs["table"].shape[0] if "table" in inputs else inputs["logits"].shape[-1]
-        env["hit"] = 1.0 * (np.asarray(inputs.get("index", inputs.get("target")))[..., None] == np.arange(rows))
-        env.setdefault("weight", np.ones(env["hit"].shape[:-1]))
-    if all(x in size for x in of.code):
-        for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0):
-            env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in of.code])
+    if "hit" in of.letters:
+        place = np.asarray(inputs.get("index", inputs.get("target")))
+        env["hit"] = 1.0 * (place[..., None] == np.arange(size["v"]))
+    for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0), ("weight", 1.0):
+        axes = of.letters.get(name, "")
+        env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in axes] if {*axes} <= size.keys() else ())
     return env | {f"n_{x}": n for x, n in size.items() if x != "1"}

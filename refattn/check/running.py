@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 
 from ..contract import contract
+from ..layers.mixture_of_experts import largest
 from ..xp import erf
 from .formulas import Formulas, start
 
@@ -153,6 +154,7 @@ NAMED = (np.exp, np.tanh, np.log, np.maximum, np.rint, along, folded, elsewhere,
 FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas and mistakes see
     "__builtins__": {"__import__": __import__},             # NumPy 2.0 imports its errors by it
     "abs": np.abs,
+    "best": largest,
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0),
     "dot": contract,
     "erf": erf_of,
@@ -208,7 +210,7 @@ class Runner:
         """Every value as it is where keep, or dropout, is ignored: what a mistaken second computation of it gives."""
         found = {}
         for option in ("keep", "dropout"):
-            values = self.run(env | {option: 0 * env[option] + 1.0}) if option in env else env
+            values = self.run(env | {option: 0 * env[option] + 1.0}) if np.ndim(env.get(option)) else {}
             found |= {f"{line.name}_no_{option}": values[line.name] for line in self.of.lines if line.name in values}
         return found
 

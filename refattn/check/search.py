@@ -23,7 +23,7 @@ class Search:
         seen = {p: call.seen(a.inputs) for p, a in self.asked.items()}
         self.starts = {p: start(of, inputs) for p, inputs in seen.items()}
         self.envs = {p: self.runner.run(env) | self.runner.shadows(env) for p, env in self.starts.items()}
-        self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.envs[order[0]] if n[:2] == "n_"}
+        self.sizes = {n[2:]: max(env[n] for env in self.envs.values()) for n in self.starts[order[0]] if n[:2] == "n_"}
         self.first, self.close = order[0], []
         # what the kernel's author calls its mask
         self.mask = "keep" if call.forms["keep"] or not (call.causal or "state" in of.letters) else "the causal mask"

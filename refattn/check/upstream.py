@@ -64,9 +64,8 @@ def foremost(runner, lines) -> list[int]:
 
 def batched(of, env) -> dict:
     """The values of the first sequence alone."""
-    first = {n: env[n][:1] for n, axes in of.letters.items() if n in env and axes[:1] == "b" and axes != "bias"}
-    code = {n: env[n][:1] for n in ("bias", "keep", "dropout") if n in env and np.ndim(env[n]) == 4}
-    return env | first | code
+    axes = {n: letters for n, letters in of.letters.items() if letters != "bias"}
+    return env | {n: x[:1] for n, x in env.items() if axes.get(n, "")[:1] == "b" and np.ndim(x)}
 
 
 def observed(of, env, theirs) -> list[str]:
