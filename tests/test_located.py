@@ -1,4 +1,4 @@
-"""Every planted bug in a page, an operation, a loss or a layer that is searched is located in the line where it was planted.
+"""Every planted bug in a page, an operation, a loss or a layer that is searched is located where it was planted.
 
 The line is read from the source: the tag of the changed line.  A function without tags belongs to the lines that call
 it: WHERE says which.  `python -m tests.test_located [FIRST EVERY]` prints what is said of each.

@@ -134,9 +134,7 @@ def _layer(case, fused):
     axes = {name: axes for name, axes, *_ in layout(layer.parameters())}
     if text := BLOCKS.get("ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"):
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
-        text = text.replace("{phi}", ahead).replace("{slope}", slope)
-        for name in "segments", "chosen":
-            text = text.replace(f"{{{name}}}", str(getattr(layer, name, "")))
+        text = text.format(phi=ahead, slope=slope, **vars(layer))               # of which are segments, and chosen
         return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk"
     pads, of = "pad" in axes, None
     if kind == "MultiHead":

@@ -18,9 +18,7 @@ from .formulas import Formulas, start
 
 def erf_of(x):
     """erf(x), of a complex step too."""
-    if np.iscomplexobj(x):
-        return erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2)
-    return erf(x)
+    return erf(x.real) + 2j / np.pi**0.5 * x.imag * np.exp(-x.real**2) if np.iscomplexobj(x) else erf(x)
 
 
 WHOLE = {                      # which entry of an axis of n is read in place of i; -1 is none
