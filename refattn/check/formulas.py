@@ -84,7 +84,7 @@ def _formulas(of: str, fused) -> Formulas | None:
             tag, name, axes = head.split()
             lines.append(Line(part, tag, name, axes, body))
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(OPTIONS, code)
-    function = re.match(r"\w+", of.rpartition("/")[2])[0]
+    function = re.split(r"\W", of.rpartition("/")[2])[0]
     words = (f"{function}.forward", f"{function}.backward") if layer else (function, f"{function}_backward")
     return Formulas(tuple(lines), letters, words, code, getattr(layer, "dilation", 2))
 

@@ -10,7 +10,7 @@ exp(s - logsumexp(s)), lose digits at scores near 1,000, which the row drew.  On
 in half precision, where a bias that is stretched over keys has a gradient of 0.
 
 Of the 208 mistakes 207 were seen, 194 located and 173 named, 7 of them in words that are not true, as judged by hand.
-Of the 14 that were not located 8 are in rows that are not searched (their line is "none").  Not seen is an epsilon of
+Of the 14 that were not located 8 are in rows that were not searched (their line was "none").  Not seen is an epsilon of
 1e-5 in HYLA's bfloat16.  Mistakes that showed in no answer (2) and changes that were more than one mistake (3) are left
 out.  Where no line had been written down, since a row's lines were not known, there is the one that is true; an exact
 equivalent that was judged to be as true stands beside it.

@@ -460,18 +460,18 @@ WRONG = [
     ("embedding", {}, [("of several uses of one row the last", "1b", (
         "for at in np.ndindex(*index.shape):\n        dtable[index[at]] += do[at]", "dtable[index] += do"))]),
     # rows whose lines are not searched
-    ("context norm 1", {}, [("the variance divided by the number, not one less", "none", ("ddof=1, ", ""))]),
+    ("context norm 1", {}, [("the variance divided by the number, not one less", "2", ("ddof=1, ", ""))]),
     ("experts, 2 of 5", {}, [
-        ("softmax before the choice", "none", (
+        ("softmax before the choice", "2", (
             "g = e / e.sum()", "g = e / np.exp(logits - logits[chosen].max()).sum()")),
-        ("the gate detached", "none", ("dl = g *", "dl = 0 * g *")),
+        ("the gate detached", "2b 1b 5b", ("dl = g *", "dl = 0 * g *")),
     ]),
-    ("bce", {}, [(BY_COUNT, "none", ("* w / w.sum() * do", "* w / w.size * do"))]),
-    ("mse", {}, [("the gradient lacks its 2", "none", ("2 * (y", "(y"))]),
-    ("mae", {}, [("the gradient of the sum", "none", (" / y.size * do", " * do"))]),
+    ("bce", {}, [(BY_COUNT, "3b 4b", ("* w / w.sum() * do", "* w / w.size * do"))]),
+    ("mse", {}, [("the gradient lacks its 2", "2b", ("2 * (y", "(y"))]),
+    ("mae", {}, [("the gradient of the sum", "3b", (" / y.size * do", " * do"))]),
     ("sigmoid mse", {}, [
-        ("the sigmoid's slope missing", "none", ("(p - target) * p * (1 - p)", "(p - target)")),
-        ("the gradient is not divided by the number of logits", "none", (" / p.shape[-1]", "")),
+        ("the sigmoid's slope missing", "1b", ("(p - target) * p * (1 - p)", "(p - target)")),
+        ("the gradient is not divided by the number of logits", "4b", (" / p.shape[-1]", "")),
     ]),
 ]
 

@@ -526,8 +526,8 @@ WRONG = {
         ("the sigmoid of u", "1 2", ("np.exp(-2 * u)", "np.exp(-u)")),
     ],
     "gelu by erf": [
-        ("the density of half the variance", "none", ("** 2 / 2)", "** 2)")),
-        ("the density lacks its factor", "none", (" / sqrt(2 * pi)", "")),
+        ("the density of half the variance", "2b", ("** 2 / 2)", "** 2)")),
+        ("the density lacks its factor", "2b", (" / sqrt(2 * pi)", "")),
     ],
     "silu by tanh": [
         ("the slope takes x (1 - g)", "2b", ("gate + y * (1 - gate)", "gate + x * (1 - gate)")),
@@ -562,8 +562,8 @@ WRONG = {
                                                                 "up(do)[0].reshape(-1, table.shape[1])")),
     ],
     "scores": [
-        ("the bias is scaled", "none", ("s = s + bias", "s = s + bias / root")),
-        ("dq lacks the scale", "none", ("do, k) / root", "do, k)")),
+        ("the bias is scaled", "1", ("s = s + bias", "s = s + bias / root")),
+        ("dq lacks the scale", "1b", ("do, k) / root", "do, k)")),
     ],
     "cross-entropy, log softmax": [
         ("a mean over all tokens", "3", ("total = w.sum()", "total = x.dtype.type(w.size)")),
@@ -574,19 +574,19 @@ WRONG = {
          ("np.take_along_axis(p, target[..., None], -1) - 1, -1)", "x.dtype.type(-1), -1)")),
     ],
     "binary cross-entropy": [
-        ("the target is added", "none", ("- t * x)", "+ t * x)")),
-        ("the gradient has weights not divided", "none", ("(p - t) * share", "(p - t) * w")),
+        ("the target is added", "2", ("- t * x)", "+ t * x)")),
+        ("the gradient has weights not divided", "3b 4b", ("(p - t) * share", "(p - t) * w")),
     ],
     "sigmoid mse": [
-        ("the sigmoid has no slope", "none", ("* p * (1 - p) /", "/")),
-        ("the gradient is not divided by v", "none", ("p * (1 - p) / x.shape[-1]", "p * (1 - p)")),
+        ("the sigmoid has no slope", "1b", ("* p * (1 - p) /", "/")),
+        ("the gradient is not divided by v", "4b", ("p * (1 - p) / x.shape[-1]", "p * (1 - p)")),
     ],
     "mse": [
-        ("the gradient lacks a 2", "none", ("do * 2 * error", "do * error")),
-        ("a mean over the batch alone", "none", ("error / error.size", "error / len(error)")),
+        ("the gradient lacks a 2", "2b", ("do * 2 * error", "do * error")),
+        ("a mean over the batch alone", "2b", ("error / error.size", "error / len(error)")),
     ],
     "mean absolute error": [
-        ("a sum", "none", ("np.abs(error).mean()", "np.abs(error).sum()")),
+        ("a sum", "3", ("np.abs(error).mean()", "np.abs(error).sum()")),
     ],
     "feed-forward, gelu": [
         ("db1 before the slope", "1b", ("SUMS[how](dhidden.T)", "SUMS[how]((dhidden / slope).T)")),
@@ -608,19 +608,19 @@ WRONG = {
         ("dgate lacks up", "2b", ("dgate = dhidden * rise *", "dgate = dhidden *")),
     ],
     "experts gathered, 2 of 5": [
-        ("the gate is a softmax over all experts", "none", ("weights = e / e.sum(-1, keepdims=True)",
+        ("the gate is a softmax over all experts", "2", ("weights = e / e.sum(-1, keepdims=True)",
          "weights = e / np.exp(logits - top[:, :1]).sum(-1, keepdims=True)")),
-        ("the least are chosen", "none", ("np.argsort(-logits,", "np.argsort(logits,")),
-        ("b2 is not weighted", "none", ("np.add.at(y, row, w * out)", "np.add.at(y, row, w * (out - b2[i]) + b2[i])")),
-        ("dgate lacks b2", "none", ("(g * out).sum(-1)", "(g * (out - b2[i])).sum(-1)")),
-        ("the gate's softmax has no delta", "none",
+        ("the least are chosen", "2", ("np.argsort(-logits,", "np.argsort(logits,")),
+        ("b2 is not weighted", "7", ("np.add.at(y, row, w * out)", "np.add.at(y, row, w * (out - b2[i]) + b2[i])")),
+        ("dgate lacks b2", "5b 7b", ("(g * out).sum(-1)", "(g * (out - b2[i])).sum(-1)")),
+        ("the gate's softmax has no delta", "2b",
          ("weights * (dweights - (weights * dweights).sum(-1, keepdims=True))",
                                                    "weights * dweights")),
-        ("dx lacks the gate", "none", ("dx += dlogits @ wg.T", "dx += 0")),
-        ("dw2 lacks the gate's weight", "none", ("dw2[i] = a.T @ gw", "dw2[i] = a.T @ g")),
-        ("db2 lacks the gate's weight", "none", ("db2[i] = gw.sum(0)", "db2[i] = g.sum(0)")),
-        ("the hidden layer's gradient lacks the gate", "none", ("dh = gw @", "dh = g @")),
-        ("answers of an expert are put, not added", "none", ("np.add.at(y, row, w * out)", "y[row] = w * out")),
+        ("dx lacks the gate", "1b", ("dx += dlogits @ wg.T", "dx += 0")),
+        ("dw2 lacks the gate's weight", "6b 5b", ("dw2[i] = a.T @ gw", "dw2[i] = a.T @ g")),
+        ("db2 lacks the gate's weight", "7b", ("db2[i] = gw.sum(0)", "db2[i] = g.sum(0)")),
+        ("the hidden layer's gradient lacks the gate", "5b", ("dh = gw @", "dh = g @")),
+        ("answers of an expert are put, not added", "6 7", ("np.add.at(y, row, w * out)", "y[row] = w * out")),
     ],
     "convolution, windows": [
         ("the kernel is flipped", "none", ("window @ flat", "window @ flat[::-1]")),
@@ -688,12 +688,13 @@ WRONG = {
         ("the selector has no bias", "in", ("(wv, bv), (ws, bs)))", "(wv, bv), (ws, None)))")),
     ],
     "generated weights": [
-        ("dcode lacks wo", "none", ("dcode = np.einsum(\"bqhe,bkhe->bhqk\", g_o, v)",
+        ("dcode lacks wo", "2b", ("dcode = np.einsum(\"bqhe,bkhe->bhqk\", g_o, v)",
                                     "dcode = np.einsum(\"bqhe,bkhe->bhqk\", o, v)")),
-        ("dwv is that of the first sequence", "none", ("\"bki,bkhe->ihe\", x, dv", "\"bki,bkhe->ihe\", x[:1], dv[:1]")),
+        ("dwv is that of the first sequence", "1b 2b 3b", (
+            "\"bki,bkhe->ihe\", x, dv", "\"bki,bkhe->ihe\", x[:1], dv[:1]")),
     ],
     "generated network": [
-        ("relu has no slope", "none", ("dz = np.einsum(\"bhqk,bqhe->bqke\", code, g_o) * on",
+        ("relu has no slope", "4b", ("dz = np.einsum(\"bhqk,bqhe->bqke\", code, g_o) * on",
                                        "dz = np.einsum(\"bhqk,bqhe->bqke\", code, g_o)")),
     ],
     "scan": [
@@ -702,10 +703,10 @@ WRONG = {
          ("\"bnm,bm->bn\", a[:, t], g", "\"bnm,bn->bm\", a[:, t], g")),
     ],
     "next token": [
-        ("dtable lacks the targets", "none", ("np.add.at(dtable, target, -do[..., None] * h)", "pass")),
-        ("dtable of a repeated target is put", "none",
+        ("dtable lacks the targets", "4b 1b", ("np.add.at(dtable, target, -do[..., None] * h)", "pass")),
+        ("dtable of a repeated target is put", "4b 1b",
          ("np.add.at(dtable, target, -do[..., None] * h)", "dtable[target] = -do[..., None] * h")),
-        ("the maximum is that of the first part in the loss", "none", ("(own - top)", "(own - parts[0].max(-1))")),
+        ("the maximum is that of the first part in the loss", "3 4", ("(own - top)", "(own - parts[0].max(-1))")),
     ],
     "learned table": [
         ("dtable starts at the first row", "none", ("dtable[start:start + n] =", "dtable[:n] =")),
