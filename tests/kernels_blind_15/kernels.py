@@ -677,8 +677,8 @@ def experts_loop(x, wg, w1, b1, w2, b2, do, k, act):
     m = x.shape[-1]
     rows, g = x.reshape(-1, m), do.reshape(-1, m)
     logits = rows @ wg
-    bar = np.sort(logits, 1)[:, -k]
-    chosen = logits >= bar[:, None]
+    rank = np.argsort(np.argsort(-logits, 1, kind="stable"), 1)
+    chosen = rank < k
     raised = np.exp(logits - logits.max(1, keepdims=True)) * chosen
     gate = raised / raised.sum(1, keepdims=True)
     y, dx, dgate = np.zeros_like(rows), np.zeros_like(rows), np.zeros_like(gate)
@@ -751,8 +751,9 @@ def experts_dispatched(x, wg, w1, b1, w2, b2, do, k, act):
     rows, g = x.reshape(-1, m), do.reshape(-1, m)
     capacity = len(rows)
     logits = rows @ wg
-    rank = (logits[:, None, :] > logits[:, :, None]).sum(-1)
-    chosen = rank < k
+    other, mine = logits[:, None, :], logits[:, :, None]
+    earlier = np.tri(logits.shape[1], k=-1, dtype=bool)
+    chosen = ((other > mine) | ((other == mine) & earlier)).sum(-1) < k
     e = np.where(chosen, np.exp(logits - logits.max(1, keepdims=True)), 0)
     gate = e / e.sum(1, keepdims=True)
     place = np.cumsum(chosen, 0) - 1
@@ -819,7 +820,7 @@ def experts_renormalised(x, wg, w1, b1, w2, b2, do, k, act):
     p = np.exp(logits - logits.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     chosen = np.zeros(p.shape, p.dtype)
-    chosen[np.arange(n)[:, None], np.argpartition(-p, k - 1, 1)[:, :k]] = 1
+    chosen[np.arange(n)[:, None], np.argsort(-logits, 1, kind="stable")[:, :k]] = 1
     some = (p * chosen).sum(1, keepdims=True)
     gate = p * chosen / some
     h = (rows @ w1.reshape(m, -1)).reshape(n, experts, f) + b1

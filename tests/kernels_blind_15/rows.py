@@ -9,9 +9,7 @@ EXPERTS = {f"{k} of {n}": (f"layers/MixtureOfExperts, {k} of {n}", {"k": k, "act
     (2, 5, "gelu"), (1, 3, "relu"), (4, 4, "gelu_exact"))}
 WEIGHTS, NETWORK = "attention/generated weights", "attention/generated nonlinear network"
 
-# name: page, function, arguments that are fixed, options
-RIGHT = {f"{page.partition('/')[2]}, {function.partition('_')[2].replace('_', ' ')}": (page, function, {}, {})
-         for page, functions in {
+FUNCTIONS = {                  # page: right kernels
     GELU: "gelu_plain gelu_with_slope gelu_entries gelu_tiles",
     SCORES: "scores_einsum scores_matmul scores_queries scores_features",
     DROP: "drop_product drop_where drop_rows drop_einsum",
@@ -22,15 +20,25 @@ RIGHT = {f"{page.partition('/')[2]}, {function.partition('_')[2].replace('_', ' 
     BCE: "bce_stable bce_logaddexp bce_logs bce_two_sides bce_entries bce_tiles",
     WEIGHTS: "weights_letters weights_heads weights_matmul weights_pairs",
     NETWORK: "network_letters network_factored network_queries network_pairs",
-         }.items() for function in functions.split()}
-RIGHT |= {f"next token, {which}, {function.partition('_')[2].replace('_', ' ')}": (page, function, fixed, {})
-          for which, (page, fixed) in TOKEN.items() for function in (
-    "token_log_softmax", "token_vocabulary", "token_tiles", "token_fused", "token_scatter", "token_by_token",
-    "token_base_2", "token_shards")}
-RIGHT |= {f"experts, {which}, {function.partition('_')[2]}": (page, function, fixed, {})
-          for which, (page, fixed) in EXPERTS.items() for function in (
-    "experts_dense", "experts_gathered", "experts_loop", "experts_sorted", "experts_dispatched", "experts_tokens",
-    "experts_renormalised")}
+}
+TOKEN_FUNCTIONS = ("token_log_softmax token_vocabulary token_tiles token_fused token_scatter token_by_token "
+                   "token_base_2 token_shards")
+EXPERTS_FUNCTIONS = ("experts_dense experts_gathered experts_loop experts_sorted experts_dispatched experts_tokens "
+                     "experts_renormalised")
+
+
+def named(prefix, page, functions, fixed):
+    """{name: (page, function, arguments that are fixed, options)}."""
+    return {f"{prefix}, {f.partition('_')[2].replace('_', ' ')}": (page, f, fixed, {}) for f in functions.split()}
+
+
+RIGHT = {}                     # name: page, function, arguments that are fixed, options
+for page, functions in FUNCTIONS.items():
+    RIGHT |= named(page.partition("/")[2], page, functions, {})
+for which, (page, fixed) in TOKEN.items():
+    RIGHT |= named(f"next token, {which}", page, TOKEN_FUNCTIONS, fixed)
+for which, (page, fixed) in EXPERTS.items():
+    RIGHT |= named(f"experts, {which}", page, EXPERTS_FUNCTIONS, fixed)
 
 # right kernel: (what, lines, *patches)
 WRONG = {
@@ -162,8 +170,7 @@ WRONG = {
     "mean_absolute_error, where": [
         ("what is behind has gradient 0", "2 3b", (" - np.where(behind, step, 0)", "")),
         ("signs are exchanged", "1 2 3b",
-         ("np.where(ahead, step, 0) - np.where(behind, step, 0)",
-          "np.where(behind, step, 0) - np.where(ahead, step, 0)")),
+         ("(ahead, step, 0) - np.where(behind, step", "(behind, step, 0) - np.where(ahead, step")),
         ("dy is divided by the last axis alone", "3b", ("do / y.dtype.type(y.size)", "do / y.dtype.type(y.shape[-1])")),
     ],
     "mean_absolute_error, sequences": [
@@ -289,9 +296,7 @@ WRONG = {
         ("do of the first tile goes for all", "4b", ("g[at, None]", "g[:len(z), None]")),
         ("the target is added", "4b", ("t[at]] -= 1", "t[at]] += 1")),
         ("the backward lacks the last tile", "1b 4b",
-         ("n, rows):\n        at = slice(start, start + rows)\n        z = x[at]"
-         " @ table.T\n        dz",
-          "n - rows, rows):\n        at = slice(start, start + rows)\n        z = x[at] @ table.T\n        dz")),
+         ("(table)\n    for start in range(0, n, rows)", "(table)\n    for start in range(0, n - rows, rows)")),
     ],
     "next token, 4, fused": [
         ("the maximum is not added again", "4", (" + z.max(1) - mine", " - mine")),
@@ -323,23 +328,23 @@ WRONG = {
         ("one more is chosen", "2", ("order[..., :k]", "order[..., :k + 1]")),
         ("a softmax over all is masked", "2",
          ("gate = gate / gate.sum(-1,", "gate = gate / np.exp(logits - masked.max(-1, keepdims=True)).sum(-1,")),
-        ("b2 is outside the gate", "7", ("xm->btm\", gate, b2)", "xm->btm\", chosen.astype(x.dtype), b2)")),
-        ("db2 lacks the gate", "7b", ("btm->xm\", gate, do)", "btm->xm\", chosen.astype(x.dtype), do)")),
-        ("dgate lacks what comes through b2", "5b", ("dgate = dgate + np.einsum(\"btm,xm->btx\", do, b2)", "pass")),
+        ("b2 is outside the gate", "7", ('xm->btm", gate, b2)', 'xm->btm", chosen.astype(x.dtype), b2)')),
+        ("db2 lacks the gate", "7b", ('btm->xm", gate, do)', 'btm->xm", chosen.astype(x.dtype), do)')),
+        ("dgate lacks what comes through b2", "5b", ('dgate = dgate + np.einsum("btm,xm->btx", do, b2)', "pass")),
         ("dgate lacks what comes through the experts", "5b", ("dgate = (dweighted * a).sum(-1)", "dgate = 0")),
         ("the gate is not differentiated", "2b 5b", ("dlogits = gate *", "dlogits = 0 * gate *")),
         ("the softmax's backward lacks the sum", "2b", ("(dgate - (gate * dgate).sum(-1, keepdims=True))", "dgate")),
-        ("dx lacks what comes through the gate", "1b", ("dx = dx + np.einsum(\"btx,mx->btm\", dlogits, wg)", "pass")),
+        ("dx lacks what comes through the gate", "1b", ('dx = dx + np.einsum("btx,mx->btm", dlogits, wg)', "pass")),
         ("da lacks the gate", "5b", ("dweighted * gate[..., None] * slope", "dweighted * slope")),
-        ("dw2 takes activations before the gate", "6b", ("xfm\", weighted, do)", "xfm\", a, do)")),
-        ("erf in place of tanh", "4 4b", ("PHI[act]", "PHI[\"gelu_exact\"]")),
+        ("dw2 takes activations before the gate", "6b", ('xfm", weighted, do)', 'xfm", a, do)')),
+        ("erf in place of tanh", "4 4b", ("PHI[act]", 'PHI["gelu_exact"]')),
         ("b1 is forgotten", "3", ("x, w1) + b1", "x, w1)")),
         ("the slope is taken at the activation", "4b",
          ("a, slope = PHI[act](h)", "a = PHI[act](h)[0]\n    slope = PHI[act](a)[1]")),
     ],
     "experts, 2 of 5, gathered": [
         ("db1 is that of an expert's last token", "3b", ("np.add.at(db1, pick, dh)", "db1[pick] = dh")),
-        ("dx is that of the first choice", "3b", ("nm\", dh, up[pick])", "nm\", dh[:, :1], up[pick[:, :1]])")),
+        ("dx is that of the first choice", "3b", ('nm", dh, up[pick])', 'nm", dh[:, :1], up[pick[:, :1]])')),
         ("the gates of the two are exchanged", "2",
          ("gate /= gate.sum(1, keepdims=True)", "gate = (gate / gate.sum(1, keepdims=True))[:, ::-1]")),
         ("the gradient of logits goes to the first experts", "2b",
@@ -369,7 +374,7 @@ WRONG = {
         ("relu is left out", "4 4b", ("PHI[act](h)", "h, np.ones_like(h)")),
         ("relu leaks a tenth", "4 4b",
          ("PHI[act](h)", "np.where(h > 0, h, h / 10), np.where(h > 0, 1, 0.1).astype(h.dtype)")),
-        ("gelu in place of relu", "4 4b", ("PHI[act]", "PHI[\"gelu\"]")),
+        ("gelu in place of relu", "4 4b", ("PHI[act]", 'PHI["gelu"]')),
         ("the slope of relu is forgotten", "4b", ("gate[..., None] * slope", "gate[..., None]")),
         ("the slope of relu asks the gradient", "4b", ("gate[..., None] * slope", "gate[..., None] * (dweighted > 0)")),
     ],
@@ -399,14 +404,14 @@ WRONG = {
         ("dx lacks what comes through the experts", "1b 3b", ("dx = dh @ w1.reshape(m, -1).T + ", "dx = ")),
     ],
     "experts, 1 of 3, tokens": [
-        ("db2 is that of an expert's last token", "7b", ("d[\"db2\"][e] += ", "d[\"db2\"][e] = ")),
+        ("db2 is that of an expert's last token", "7b", ('d["db2"][e] += ', 'd["db2"][e] = ')),
         ("w2 is transposed by a reshape in the backward", "6b",
          ("(w2[e] @ g)", "(w2[e].reshape(w2.shape[:0:-1]).T @ g)")),
     ],
     "experts, 4 of 4, dense": [
-        ("tanh in place of erf", "4 4b", ("PHI[act]", "PHI[\"gelu\"]")),
+        ("tanh in place of erf", "4 4b", ("PHI[act]", 'PHI["gelu"]')),
         ("the slope is that of tanh", "4b",
-         ("a, slope = PHI[act](h)", "a = PHI[act](h)[0]\n    slope = PHI[\"gelu\"](h)[1]")),
+         ("a, slope = PHI[act](h)", 'a = PHI[act](h)[0]\n    slope = PHI["gelu"](h)[1]')),
         ("gates are equal", "2", ("gate = gate / gate.sum(-1, keepdims=True)", "gate = chosen.astype(x.dtype) / k")),
         ("the least is left out", "2", ("order[..., :k]", "order[..., :k - 1]")),
         ("the gate is squared where it weighs", "5", ("a * gate[..., None]", "a * gate[..., None] ** 2")),
@@ -417,7 +422,7 @@ WRONG = {
         ("w2 is in the order of numbers, not of choice", "6", ("a, w2[pick]) + b2", "a, w2[np.sort(pick, 1)]) + b2")),
         ("the gradient of logits is in the order of choice", "2b",
          ("np.put_along_axis(dlogits, pick, dbest, 1)", "dlogits[:] = dbest")),
-        ("da lacks the gate", "5b", ("\"nkm,nkfm->nkf\", dout,", "\"nm,nkfm->nkf\", g,")),
+        ("da lacks the gate", "5b", ('"nkm,nkfm->nkf", dout,', '"nm,nkfm->nkf", g,')),
         ("db2 lacks the gate", "7b", ("np.add.at(db2, pick, dout)", "np.add.at(db2, pick, g[:, None] + 0 * dout)")),
     ],
     "experts, 4 of 4, loop": [
@@ -432,12 +437,12 @@ WRONG = {
     ],
     "experts, 4 of 4, renormalised": [
         ("dw2 takes activations before the gate", "6b", ("(weighted.T @ g)", "(a.reshape(n, -1).T @ g)")),
-        ("dgate lacks what comes through the experts", "5b", ("np.einsum(\"nxf,nxf->nx\", dweighted, a) + g", "g")),
+        ("dgate lacks what comes through the experts", "5b", ('np.einsum("nxf,nxf->nx", dweighted, a) + g', "g")),
         ("the gate is applied twice in the backward", "5b",
          ("(dweighted * gate[..., None] * slope)", "(dweighted * gate[..., None] ** 2 * slope)")),
     ],
     "experts, 4 of 4, tokens": [
-        ("dwg is that of the last token", "1b", ("d[\"dwg\"] += ", "d[\"dwg\"] = ")),
+        ("dwg is that of the last token", "1b", ('d["dwg"] += ', 'd["dwg"] = ')),
         ("the softmax's backward adds the sum", "2b", ("np.diag(gate) - np", "np.diag(gate) + np")),
         ("logits have a temperature of 2", "1", ("row @ wg", "row @ wg / 2")),
     ],
@@ -472,8 +477,8 @@ WRONG = {
         ("o is a mean over keys", "4", ("outer, r)", "outer, r) / r.dtype.type(x.shape[1])")),
         ("the slope of relu is forgotten", "4b", ("dr * (z > 0)", "dr")),
         ("the slope of relu asks the gradient", "4b", ("dr * (z > 0)", "dr * (dr > 0)")),
-        ("the outer layer's gradient takes what is before relu", "4b", ("bqkem\", r, do)", "bqkem\", z, do)")),
-        ("dcode lacks the inner layer", "1b", ("dcode = dcode + np.einsum(\"bqkie,ihe->bhqk\", dinner, wv)", "pass")),
+        ("the outer layer's gradient takes what is before relu", "4b", ('bqkem", r, do)', 'bqkem", z, do)')),
+        ("dcode lacks the inner layer", "1b", ('dcode = dcode + np.einsum("bqkie,ihe->bhqk", dinner, wv)', "pass")),
         ("dcode of the inner layer overwrites that of the outer", "1b 2b", ("dcode = dcode + np", "dcode = np")),
         ("dx lacks the slope of relu", "3b", ("inner, dz)", "inner, dr)")),
     ],
@@ -484,7 +489,7 @@ WRONG = {
          ("inner = np.tensordot(c.T", "inner = np.tensordot(code[b, :, 0].T")),
     ],
     "generated nonlinear network, pairs": [
-        ("the outer layer takes codes of other heads", "2", ("hem->em\", c, out)", "hem->em\", np.roll(c, 1), out)")),
+        ("the outer layer takes codes of other heads", "2", ('hem->em", c, out)', 'hem->em", np.roll(c, 1), out)')),
         ("dwv lacks the code", "1b",
          ("dwv += c[:, None] * np.outer(row, dz)[:, None]", "dwv += np.outer(row, dz)[:, None]")),
     ],
