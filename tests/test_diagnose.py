@@ -34,6 +34,7 @@ from .kernels_blind_8 import CASES as EIGHTH
 from .kernels_blind_10 import CASES as TENTH
 from .kernels_blind_13 import CASES as THIRTEENTH
 from .kernels_blind_13 import kernel as thirteenth
+from .kernels_blind_15 import CASES as FIFTEENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
@@ -1497,6 +1498,34 @@ def test_where_two_mistakes_meet_no_third_is_named_that_leaves_most_of_the_error
     assert found.lines == ("backward (2)",) and not found.named, found
     assert found.sentences[0].endswith("another ds would explain it, none of a line before it was found"), found
     assert "the term dot('bqke,bkhe->bhqk', dz, v) is missing" in str(check.diagnose(kernel, "hyla"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
+    for case in FIFTEENTH:
+        if not case.line:
+            report = check.compare(case.function, case.as_, dtype=dtype)
+            assert report.ok, f"{case.name}\n{report}"
+
+
+@pytest.mark.parametrize("name, words", [
+    ("next token, 4, fused: the maximum is not added again", "the largest is not added back"),
+    ("next token, all, log softmax: scores lack the scale", "the factor 0.5 is missing"),
+    ("next token, all, scatter: dh lacks the target's row", "the term hit is missing, for dh only"),
+    ("experts, 2 of 5, dense: the smallest are chosen", "the smallest are chosen"),
+    ("experts, 4 of 4, dense: the least is left out", "one less is chosen"),
+    ("experts, 1 of 3, renormalised: the gate is the probability among all experts", "every in place of e"),
+    ("experts, 2 of 5, dense: dgate lacks what comes through b2", "the term dgate_b is missing"),
+    ("binary_cross_entropy, logaddexp: the gradient is not divided by the sum of weights",
+     "the weights, where they are given, are not divided by their sum"),
+    ("sigmoid_mse, plain: the slope of the sigmoid is forgotten", "the factor p * (1 - p) is missing"),
+    ("scores over k, einsum: the bias is scaled too", "the factor scale is applied to both terms"),
+    ("gelu_exact, plain: tanh in place of erf", "GELU's tanh form in place of the exact one"),
+    ("generated nonlinear network, letters: dcode lacks the inner layer", "dinner, wv) is missing")])
+def test_mistakes_in_rows_that_are_no_pages_are_named(name, words):
+    case, = (c for c in FIFTEENTH if c.name == name)
+    found = check.diagnose(case.function, case.as_)
+    assert found.named and words in found.sentences[0] and any(line in case.line for line in found.lines), found
 
 
 def test_a_factor_is_named_where_no_lines_are_searched():
