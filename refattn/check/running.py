@@ -140,6 +140,20 @@ def placed(at, late=0, dilation=2, edge=None):
     return 1.0 * (n[..., None] == np.arange(k))
 
 
+def turned(x, pairing, sign=1, *, way=1, late=0, base=10000.0, power=1.0, times=1.0, pairs=None, other=False,
+           apart=False, side=None, exchanged=False):
+    """Rotary positions of (b, t, h, d), right or wrong: features times cosines, their partners times sines."""
+    d, half = x.shape[-1], (pairing == "half") != other
+    i = np.arange(d)
+    pair = i % (d // 2) if half != apart else i // 2            # whose angle is a feature's
+    speed = times * base ** (-2 * power * pair / d) * (pair < (pairs or d))
+    angle = (np.arange(x.shape[1]) + late)[:, None, None] * speed
+    cos, sin = (np.sin(angle), np.cos(angle)) if exchanged else (np.cos(angle), np.sin(angle))
+    first = i < d // 2 if half else i % 2 == 0
+    partner = x[..., (i + d // 2) % d if half else i ^ 1]
+    return x * cos + partner * (sign * way * (side or np.where(first, -1, 1)) * sin)
+
+
 def by_log(s, kept):
     """A softmax of the last axis as exp(s - lse), zero where nothing is kept: off by what a large lse is off."""
     top = np.where(kept > 0, s, -np.inf).max(-1, keepdims=True)
@@ -148,7 +162,7 @@ def by_log(s, kept):
 
 
 NAMED = (np.exp, np.tanh, np.log, np.maximum, np.rint, along, folded, elsewhere, lastof, firstof, tile_of_query,
-         tile_of_key, within, drift, placed, by_log)
+         tile_of_key, within, drift, placed, turned, by_log)
 FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas and mistakes see
     "__builtins__": {"__import__": __import__},             # NumPy 2.0 imports its errors by it
     "abs": np.abs,

@@ -157,7 +157,12 @@ def rows():
     yield op("ops/scatter_slice", lambda x: (x[:, 1:3] * 1, x.shape), lambda shape, dy: [ops.scatter_slice(
         dy, shape, slice(1, 3), axis=1)], lambda x: x[:, 1:3], "bqm", x="btm", independent="b", symmetric="bm")
     yield from loss_rows()
-    yield from (rotary(pairing) for pairing in ("interleaved", "half"))
+    for pairing in "interleaved", "half":
+        yield rotary(pairing)
+        yield op(f"positions/rotary of x, {pairing}", partial(turned, pairing=pairing), turned_backward,
+                 partial(naive_positions.rotary, pairing=pairing), "bthd", source="Su et al. 2024",
+                 file="layers/positions.py", x=("bthd", lambda rng, size: normal(rng, "bthd", size | {"d": 6})),
+                 independent="bh", symmetric="bh")
 
 
 def loss(name, symmetric, **inputs) -> Case:
@@ -179,6 +184,19 @@ def loss_rows():
     yield loss("binary_cross_entropy", "btv", logits="btv", target=("btv", uniform("btv")),
                weight=("btv", maybe(0.7, uniform("btv"))))
     yield loss("cross_entropy", "bt", logits="btv", target=("bt", tokens), weight=weight)
+
+
+def turned(x, pairing):
+    """x turned as queries are, and what the backward needs."""
+    layer = Rotary(pairing=pairing)
+    y, _, _, saved = layer.forward(None, x, x)
+    return y, (layer, saved)
+
+
+def turned_backward(saved, dy):
+    """dx of `turned`."""
+    layer, inner = saved
+    return layer.backward(None, inner, dy, dy, None, None)[:1]
 
 
 def rotary(pairing) -> Case:
