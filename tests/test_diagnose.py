@@ -35,6 +35,7 @@ from .kernels_blind_10 import CASES as TENTH
 from .kernels_blind_13 import CASES as THIRTEENTH
 from .kernels_blind_13 import kernel as thirteenth
 from .kernels_blind_15 import CASES as FIFTEENTH
+from .kernels_blind_16 import CASES as SIXTEENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
@@ -1502,7 +1503,7 @@ def test_where_two_mistakes_meet_no_third_is_named_that_leaves_most_of_the_error
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
-    for case in FIFTEENTH:
+    for case in FIFTEENTH + SIXTEENTH:
         if not case.line:
             report = check.compare(case.function, case.as_, dtype=dtype)
             assert report.ok, f"{case.name}\n{report}"
@@ -1521,9 +1522,13 @@ def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
     ("sigmoid_mse, plain: the slope of the sigmoid is forgotten", "the factor p * (1 - p) is missing"),
     ("scores over k, einsum: the bias is scaled too", "the factor scale is applied to both terms"),
     ("gelu_exact, plain: tanh in place of erf", "GELU's tanh form in place of the exact one"),
-    ("generated nonlinear network, letters: dcode lacks the inner layer", "dinner, wv) is missing")])
+    ("generated nonlinear network, letters: dcode lacks the inner layer", "dinner, wv) is missing"),
+    ("pairs, dense: the pairing is that of halves", "the pairs are those of the other pairing"),
+    ("halves, matrices: dx has the matrix of the forward", "turned the other way"),
+    ("halves, complex: the exponent is 2i over d - 2", "the exponent of pair i is 2 i / (d - 2), not 2 i / d"),
+    ("pairs, recurrence: positions start at 1", "positions begin at 1")])
 def test_mistakes_in_rows_that_are_no_pages_are_named(name, words):
-    case, = (c for c in FIFTEENTH if c.name == name)
+    case, = (c for c in FIFTEENTH + SIXTEENTH if c.name == name)
     found = check.diagnose(case.function, case.as_)
     assert found.named and words in found.sentences[0] and any(line in case.line for line in found.lines), found
 

@@ -161,7 +161,7 @@ def rows():
         yield rotary(pairing)
         yield op(f"positions/rotary of x, {pairing}", partial(turned, pairing=pairing), turned_backward,
                  partial(naive_positions.rotary, pairing=pairing), "bthd", source="Su et al. 2024",
-                 file="layers/positions.py", x=("bthd", lambda rng, size: normal(rng, "bthd", size | {"d": 6})),
+                 file="layers/positions.py", x=("bthd", lambda rng, size: normal(rng, "bthd", size | {"d": 8})),
                  independent="bh", symmetric="bh")
 
 
