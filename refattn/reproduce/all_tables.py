@@ -144,10 +144,10 @@ TABLE_2_OF_R = Table(
     "table-2", "Table 2 of R, PARITY with another probability of ones: accuracy",
     f"{PAPERS['R']}, table 2: average over 3 seeds", "regular_languages",
     (Column("trained lengths", "train", "accuracy"), Column("41 to 500", "longer", "accuracy")),
-    tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "ones": p},
+    tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "chunk": 2, "ones": p},
               tuple((figure, None) for figure in figures))
           for p, models in TABLE_2.items() for attention, figures in models.items()),
-    (), remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
+    ("regular_languages", "parity_probabilities"), remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
 
 
 def head_rows(width: int) -> tuple:
