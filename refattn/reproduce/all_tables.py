@@ -147,7 +147,8 @@ TABLE_2_OF_R = Table(
     tuple(Row(f"probability {p}: {attention}", {"language": "parity", "attention": attention, "chunk": 2, "ones": p},
               tuple((figure, None) for figure in figures))
           for p, models in TABLE_2.items() for attention, figures in models.items()),
-    ("regular_languages", "parity_probabilities"), remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
+    ("regular_languages", "parity_probabilities"),
+    remarks=("Here words of training and test have the probability; the paper does not say whether both had.",))
 
 
 def head_rows(width: int) -> tuple:
