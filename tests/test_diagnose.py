@@ -1134,9 +1134,9 @@ def test_less_precision_and_rows_without_lines_are_said():
     found = check.diagnose(lambda *x, **y: {n: g.astype("f") for n, g in right(*x, **y).items()}, "softmax",
                            dtype="float64")
     assert "entries are wrong, by 3e-08 of their size: less precision, or an approximation?" in str(found), found
-    right = own(Call(anything, "layers/MultiHead softmax rotary", "float32"))
-    found = check.diagnose(lambda **x: (y := right(**x)) | {"dx": 2 * y["dx"]}, "layers/MultiHead softmax rotary")
-    assert found.verdict.endswith("; lines of layers/MultiHead softmax rotary are not searched")
+    right = own(Call(anything, "layers/Conv of tiles", "float32"))
+    found = check.diagnose(lambda **x: (y := right(**x)) | {"dx": 2 * y["dx"]}, "layers/Conv of tiles")
+    assert found.verdict.endswith("; lines of layers/Conv of tiles are not searched")
 
 
 def test_a_gradient_that_should_be_zero_is_no_multiple_of_it():
@@ -1534,6 +1534,7 @@ def test_mistakes_in_rows_that_are_no_pages_are_named(name, words):
 
 
 def test_a_factor_is_named_where_no_lines_are_searched():
-    right = own(Call(anything, "positions/T5", "float32"))
-    found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "positions/T5")
-    assert found.named and not found.lines and found.sentences == ("dtable: 1/2 times what it should be",), found
+    right = own(Call(anything, "layers/LearnedTable", "float32"))
+    found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "layers/LearnedTable")
+    words = "dx and dtable: 1/2 times what they should be"
+    assert found.named and not found.lines and found.sentences == (words,), found

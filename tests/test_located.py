@@ -27,7 +27,11 @@ SUBJECTS = {                   # file -> what is diagnosed, until something is w
     "attention/sliding_dilated.py": ["sliding_dilated", "layers/SlidingDilated pad"],
     "attention/windows.py": ["sliding_dilated", "sliding_dilated_pad"],
     "attention/layer.py": ["layers/MultiHead hyla"],
-    "attention/projections.py": ["layers/MultiHead hyla", "layers/MultiHead softmax across"],
+    "attention/projections.py": ["layers/MultiHead hyla", "layers/MultiHead softmax across",
+                                 "layers/MultiHead softmax read"],
+    "layers/positions.py": ["positions/T5", "layers/MultiHead softmax rotary", "layers/MultiHead hyla rotary read"],
+    "layers/text_positions.py": ["layers/MultiHead softmax, ALiBi", "layers/MultiHead linear, ALiBi",
+                                 "layers/MultiHead softmax, Kerple log", "layers/MultiHead hyla, Kerple power"],
     "layers/feed_forward.py": ["layers/FeedForward gelu", "layers/SwiGLU"],
     "attention/as_hypernetwork.py": ["attention/generated weights", "attention/generated nonlinear network"],
     "layers/mixture_of_experts.py": ["layers/MixtureOfExperts, 2 of 5"],
@@ -56,6 +60,10 @@ WHERE = {                      # function, or the beginning of a sentence -> lin
     "the normaliser's steps": "backward (2)", "out": "forward (out)", "mapped_backward": "backward (in)",
     "project_backward": "backward (in)", "the selector is made": "forward (in)", "x lacks": "backward (in)",
     "the output map's": "backward (out)", "the pad lacks": "backward (in)", "the maps of keys": "backward (in)",
+    "T5's": "forward (1)", "of all pairs in a T5": "backward (1)", "rotary's backward": "backward (position)",
+    "rotary": "forward (position)", "heads beyond": "forward (position)", "biases by": "forward (position)",
+    "the bias by": "forward (position)", "KERPLE's a": "backward (position)", "KERPLE's power": "forward (position)",
+    "the queries' part": "backward (in)",
     "forward (1)": "forward (5)", "forward (2)": "forward (5)", "forward (3)": "forward (5)",   # of value_scores.py
     "backward (1)": "backward (5)", "backward (2)": "backward (5)", "backward (3)": "backward (5)"}
 UNSEEN = {                     # no wrong number in float64, or not in a kernel, or shapes that disagree wherever asked
@@ -72,7 +80,10 @@ UNSEEN = {                     # no wrong number in float64, or not in a kernel,
     "the state stops after the first piece",
     "an offset bias of exactly 0 is taken for a mask, as in the released code",
     "the selector is made from the context instead of the query's token",
-    "the queries' part of dx replaces that of keys and values, instead of being added"}
+    "T5's buckets tell keys after the query apart, which the released code does not",
+    "the table of the image tasks counts pairs of features instead of features",
+    "the language model's positions begin at 0 instead of 2",
+    "the learned table's gradient goes to its first rows, wherever the tokens stand"}
 BUGS = [bug for bug in planted.BUGS if bug.file in SUBJECTS and bug.sentence not in UNSEEN]
 
 
@@ -83,7 +94,7 @@ def place(bug) -> str:
     changed = source[source.rfind("\n", 0, at) + 1:source.find("\n", at + len(bug.old))]
     function = ["", *re.findall(r"^ *def (\w+)", source[:at], re.MULTILINE)][-1]
     tags = re.findall(r"# \((\d+)\)", changed)
-    if tags:
+    if tags and not bug.file.endswith("positions.py"):
         found = f"{'backward' if function.endswith('backward') else 'forward'} ({tags[-1]})"
         return WHERE[found] if bug.file.endswith("value_scores.py") else found
     words = [w for w in WHERE if bug.sentence.startswith(w) or w in (function, f"{bug.file} {function}")]

@@ -107,7 +107,8 @@ class Changes:
         kinds = {"line": True, "line of the code": line.letters == of.code, "line of scores": line.name == "s1",
                  "batch and heads": self.head_axis(line.letters), "line of heads": heads, "reshaped": heads,
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text, "square": True,
-                 "line of weights": line.part and "inverse(sum(" in line.text}
+                 "line of weights": line.part and "inverse(sum(" in line.text,
+                 "line of what is read": line.text.startswith("dot('bqm,qt->btm', dread")}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
         ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": one("cap", CAPS),
                   **self.squares(line.letters)}
@@ -138,7 +139,7 @@ class Changes:
 
     def _of_name(self, x):
         of, letters = self.of, self.of.letters.get(x)
-        kinds = {"epsilon": x == "eps", "at": x == "at", "hit": x == "hit"}
+        kinds = {"epsilon": x == "eps", "at": x == "at", "hit": x == "hit", "buckets": letters == "qkv"}
         yield from self.rows(kinds, {"n": one("n", "hmd")})
         if x == "scale" and letters is None:            # a page's 1/sqrt(d), not an array of LayerNorm's
             short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]

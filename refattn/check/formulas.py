@@ -6,7 +6,8 @@ the letters of the line.  Tests hold every block against its page.
 """
 
 import re
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from importlib.resources import files
 from itertools import pairwise
 from math import prod
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..attention.pages import PAGES, page
-from ..ops import unbroadcast
+from ..layers.positions import t5_buckets
+from ..ops import queries, queries_backward, unbroadcast
 from ..params import layout
 from ..verification.cases import find
 
@@ -41,7 +43,8 @@ class Formulas(NamedTuple):
     letters: dict              # name -> axes, of inputs too
     words: tuple               # names of the two functions
     code: str                  # letters of bias, keep and dropout
-    dilation: int
+    layer: Any                 # of a layer's own formulas, or None
+    read: slice | None         # the queries that it is asked for, where not all
 
 
 def formulas(of: str) -> list[Formulas]:
@@ -72,8 +75,9 @@ def joined(text, fused) -> str:
 
 @cache
 def _formulas(of: str, fused) -> Formulas | None:
-    layer = find(of).layer if of.startswith("layers/") else None
-    found = _layer(find(of), fused) if layer else _operation(find(of), fused) if "/" in of else _page(of, fused)
+    case = find(of) if "/" in of else None
+    layer = case and case.layer
+    found = _layer(case, fused) if layer else _operation(case, fused) if case else _page(of, fused)
     if found is None:
         return None
     text, inputs, code = found
@@ -86,7 +90,7 @@ def _formulas(of: str, fused) -> Formulas | None:
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(OPTIONS, code)
     function = re.split(r"\W", of.rpartition("/")[2])[0]
     words = (f"{function}.forward", f"{function}.backward") if layer else (function, f"{function}_backward")
-    return Formulas(tuple(lines), letters, words, code, getattr(layer, "dilation", 2))
+    return Formulas(tuple(lines), letters, words, code, layer, case.read if case else None)
 
 
 def _operation(case, fused):
@@ -131,11 +135,12 @@ def _page(of, fused):
 def _layer(case, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
     layer, kind = case.layer, type(case.layer).__name__
-    axes = {name: axes for name, axes, *_ in layout(layer.parameters())}
+    axes = {name.replace(".", "_"): axes for name, axes, *_ in layout(layer.parameters())}
     if text := BLOCKS.get("ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"):
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.format(phi=ahead, slope=slope, **vars(layer))               # of which are segments, and chosen
-        return joined(text, fused), {**case.axes, **axes, "do": "btm"}, "bhqk"
+        own = {"table": "hv", "hit": "qkv", "do": "hqk"} if kind == "T5" else {"do": "btm"}
+        return joined(text, fused), {**case.axes, **axes, **own}, "bhqk"
     pads, of = "pad" in axes, None
     if kind == "MultiHead":
         of = page(layer.variant).name
@@ -143,12 +148,16 @@ def _layer(case, fused):
         of = "sliding_dilated_pad" if pads else "sliding_dilated"
     elif kind == "Compositional":
         of = f"compositional_{layer.scoring}".removesuffix("_dot")
-    inner = _page(of, fused) if of and getattr(layer, "position", None) is None and "read" not in case.name else None
+    scheme = getattr(layer, "position", None)
+    position = scheme and BLOCKS.get(f"position {type(scheme).__name__} {getattr(scheme, 'kernel', '')}".strip())
+    inner = _page(of, fused) if of and (scheme is None or position) else None
     if inner is None:
         return None
     text, inputs, code = inner
     ahead, back = re.sub(r"\bx\b", "ex", re.sub(r"\b(d?)o\b", r"\1heads", text)).split(PARTED)
-    first, last = _maps(axes, "context" in case.axes)
+    first, last = _maps(axes, "context" in case.axes, case.read)
+    if position:
+        first, ahead, back = _positioned(position.format(**vars(scheme)), first, ahead, back)
     if pads:
         last += "in dpad m = dot('hd,mhd->m', dpad_k, wk) + dot('he,mhe->m', dpad_v, wv)\n"
     if "br" in axes and "dbr" not in text:
@@ -156,7 +165,18 @@ def _layer(case, fused):
     out, undo = _map("out", axes, w="o", h=axes["wo"][:2])
     text = first + ahead + out + PARTED + undo + back + last
     inputs = {n: x for n, x in inputs.items() if n not in (*"qkv", "selector", "pad_k", "pad_v")}
-    return text, inputs | axes | {"x": "bqm", "context": "bkm", "do": "bqm"}, code
+    inputs |= {"x": "bqm"} if case.read is None else {"x": "btm", "picked": "qt"}
+    return text, inputs | axes | {"context": "bkm", "do": "bqm"}, code
+
+
+def _positioned(position, first, ahead, back) -> tuple[str, str, str]:
+    """The lines of a position layer behind the maps of q and k, then called qm and km, and its bias r in the scores."""
+    turn, turn_back = position.split(PARTED)
+    for x in re.findall("^position ([qk]) ", turn, re.MULTILINE):
+        first, back = first.replace(f"in {x} ", f"in {x}m "), back.replace(f"1 d{x} ", f"1 d{x}m ")
+    if "position r " in turn:
+        ahead, back = (text.replace("* scale + bias", "* scale + bias + r") for text in (ahead, back))
+    return first + turn, ahead, back + turn_back
 
 
 def _map(kind, axes, w, **names) -> list[str]:
@@ -167,17 +187,23 @@ def _map(kind, axes, w, **names) -> list[str]:
     return text.split(PARTED)
 
 
-def _maps(axes, across) -> tuple[str, str]:
+def _maps(axes, across, read) -> tuple[str, str]:
     """The lines of the maps from x and the context, and of their gradients; a pad is projected like a token."""
-    first, last, dx = "", "", {"q": [], "k": []}
-    for n, x, p, w in ("q", "x", "q", "q"), ("selector", "x", "q", "s"), ("k", "context", "k", "k"), (
+    first, last, dx, asks = "", "", {"q": [], "k": []}, "x"
+    if read is not None:
+        first, asks = "in xq bqm = dot('btm,qt->bqm', x, picked)\n", "xq"
+    for n, x, p, w in ("q", asks, "q", "q"), ("selector", asks, "q", "s"), ("k", "context", "k", "k"), (
             "v", "context", "k", "v"):
         if f"w{w}" in axes:
             kind = "in, with a pad" if "pad" in axes and p == "k" else "in"
             ahead, back = _map(kind, axes, w, n=n, x=x, p=p, form=axes[f"w{w}"][1:])
             first, last = first + ahead, last + back
             dx[p].append(f"dx{w}")
-    ends = {"dx bqm": dx["q"], "dcontext bkm": dx["k"]} if across else {"dx bqm": dx["q"] + dx["k"]}
+    if read is not None:
+        last += f"in dread bqm = {' + '.join(dx['q'])}\n"
+        dx["q"] = ["dot('bqm,qt->btm', dread, picked)"]
+    x = "dx bqm" if read is None else "dx btm"
+    ends = {x: dx["q"], "dcontext bkm": dx["k"]} if across else {x: dx["q"] + dx["k"]}
     return first, last + "".join(f"in {name} = {' + '.join(terms)}\n" for name, terms in ends.items())
 
 
@@ -201,28 +227,53 @@ def _multi_head(knobs, of) -> str:
 
 def start(of: Formulas, inputs) -> dict:
     """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
-    env: dict[str, Any] = {"eps": 1e-6, **{n: np.asarray(x, float) for n, x in inputs.items()}}
+    env: dict[str, Any] = {"eps": 1e-6, **{n.replace(".", "_"): np.asarray(x, float) for n, x in inputs.items()}}
     if "x" in env and "context" in of.letters:
         env.setdefault("context", env["x"])
+    bias = env.get("bias", np.zeros(()))
+    if of.read is not None:
+        env |= {n: queries(env[n], of.read) for n in OPTIONS if n in env}
+        env["picked"] = np.eye(env["x"].shape[1])[of.read]
     size = {"1": 1}
     for name, axes in of.letters.items():
         if name in env and name not in OPTIONS:
             size |= dict(zip(axes, env[name].shape, strict=False))
-    if "q" in of.letters and "do" in inputs:
-        form = np.shape(inputs.get("bias", 0.0))
-        env |= {"scale": size["d"] ** -0.5, "fold": lambda ds: unbroadcast(ds, form),
+    if {"d", "q", "k"} <= size.keys():
+        form = np.shape(env.get("bias", 0.0))
+        env |= {"scale": size["d"] ** -0.5, "fold": lambda ds: queries_backward(unbroadcast(ds, form), bias, of.read),
                 "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
-        if "state" in env:
-            env["keep"] = np.tri(size["q"])
-        if of.code == "bhqw":
-            width = size["w"] = inputs["offset_bias"].shape[1]
-            n = np.arange(size["q"])[:, None] + size["k"] - size["q"] - of.dilation * np.arange(width)
-            env |= {"at": 1.0 * (n[..., None] == np.arange(size["k"])), "before": 1.0 * (n < 0),
-                    "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
-    if "hit" in of.letters:
-        place = np.asarray(inputs.get("index", inputs.get("target")))
-        env["hit"] = 1.0 * (place[..., None] == np.arange(size["v"]))
+    env |= _places(of, env, size)
     for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0), ("weight", 1.0):
         axes = of.letters.get(name, "")
         env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in axes] if {*axes} <= size.keys() else ())
     return env | {f"n_{x}": n for x, n in size.items() if x != "1"}
+
+
+def _places(of: Formulas, env, size) -> dict:
+    """Where queries and keys stand, as numbers; what an index, a window, a bucket picks, as ones among zeros."""
+    made: dict[str, Any] = {}
+    if "state" in env:
+        made["keep"] = np.tri(size["q"])
+    if {"q", "k"} <= size.keys():
+        keys = np.arange(size["k"])
+        at = np.arange(size["q"]) + size["k"] - size["q"] if of.read is None else keys[of.read]
+        made |= {"at_q": at[:, None], "at_k": keys}
+        if of.code == "bhqw":
+            width = size["w"] = env["offset_bias"].shape[1]
+            n = at[:, None] - getattr(of.layer, "dilation", 2) * np.arange(width)
+            made |= {"at": 1.0 * (n[..., None] == keys), "before": 1.0 * (n < 0),
+                     "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
+    if of.letters.get("hit") == "qkv":
+        made["bucketed"] = partial(_bucketed, of.layer, *env["do"].shape[1:])
+        made["hit"] = made["bucketed"]()
+    elif "hit" in of.letters:
+        made["hit"] = 1.0 * (env.get("index", env.get("target"))[..., None] == np.arange(size["v"]))
+    return made
+
+
+def _bucketed(t5, queries, keys, flip=False, start=0, times=1, **changed):
+    """The bucket of each pair (q, k) as a one among zeros, right or wrong."""
+    of = replace(t5, max_distance=times * t5.max_distance, **changed)
+    each = [(queries, keys), (keys, queries)][flip]
+    place = t5_buckets(*each, of.buckets, of.max_distance, of.bidirectional, start)
+    return 1.0 * ((place.T if flip else place)[..., None] == np.arange(t5.buckets))

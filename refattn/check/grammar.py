@@ -65,6 +65,7 @@ def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
         yield from moved(of, own, texts)
         yield from badly_scaled(of, own, texts)
         yield from interchanged(of, own, texts, sizes)
+        yield from turned_alike(of, own, texts)
     yield from misread(of, range(len(of.lines)) if part is None else own, texts, sizes, costs)
     yield from misread_tokens(of, own, texts, sizes, costs)
 
@@ -134,6 +135,15 @@ def badly_scaled(of, own, texts):
         names = " and ".join(of.lines[i].name for i in uses)
         for cost, words, new in rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": []}, head=of.code[1]):
             yield everywhere(of, uses, texts, {"scale": new}, f"{names}: {words}", cost)
+
+
+def turned_alike(of, own, texts):
+    """Queries and keys that are turned wrongly in the same way."""
+    uses = reading(own, texts, "turned")
+    calls = [ast.unparse(resolved(of, of.lines[i]).body)[7:-1].split(", ", 1) for i in uses if len(uses) > 1]
+    for each in zip(*(rows("turned", {}, x=x, rest=rest) for x, rest in calls), strict=True):
+        yield Mutant(of.lines[uses[0]], f"queries and keys: {each[0][1]}", each[0][0] + 1,
+                     {i: code_of(text) for i, (_, _, text) in zip(uses, each, strict=True)})
 
 
 def interchanged(of, own, texts, sizes):

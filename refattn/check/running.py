@@ -12,6 +12,7 @@ import numpy as np
 
 from ..contract import contract
 from ..layers.mixture_of_experts import largest
+from ..layers.text_positions import slopes
 from ..xp import erf
 from .formulas import Formulas, start
 
@@ -140,18 +141,25 @@ def placed(at, late=0, dilation=2, edge=None):
     return 1.0 * (n[..., None] == np.arange(k))
 
 
-def turned(x, pairing, sign=1, *, way=1, late=0, base=10000.0, power=1.0, times=1.0, pairs=None, other=False,
+def turned(x, pairing, sign=1, at=None, *, way=1, late=0, base=10000.0, power=1.0, times=1.0, pairs=None, other=False,
            apart=False, side=None, exchanged=False):
     """Rotary positions of (b, t, h, d), right or wrong: features times cosines, their partners times sines."""
     d, half = x.shape[-1], (pairing == "half") != other
     i = np.arange(d)
     pair = i % (d // 2) if half != apart else i // 2            # whose angle is a feature's
     speed = times * base ** (-2 * power * pair / d) * (pair < (pairs or d))
-    angle = (np.arange(x.shape[1]) + late)[:, None, None] * speed
+    places = np.arange(x.shape[1]) if at is None else at.reshape(-1)
+    angle = (places + late)[:, None, None] * speed
     cos, sin = (np.sin(angle), np.cos(angle)) if exchanged else (np.cos(angle), np.sin(angle))
     first = i < d // 2 if half else i % 2 == 0
     partner = x[..., (i + d // 2) % d if half else i ^ 1]
     return x * cos + partner * (sign * way * (side or np.where(first, -1, 1)) * sin)
+
+
+def sines(at, m):
+    """sin(p w_0), sin(p w_1), ..., cos(p w_0), ... of places p, on a last axis of m."""
+    angle = at[..., None] * 1e4 ** (-np.arange(0, m, 2) / m)
+    return np.concatenate([np.sin(angle), np.cos(angle)], -1)
 
 
 def by_log(s, kept):
@@ -162,7 +170,7 @@ def by_log(s, kept):
 
 
 NAMED = (np.exp, np.tanh, np.log, np.maximum, np.rint, along, folded, elsewhere, lastof, firstof, tile_of_query,
-         tile_of_key, within, drift, placed, turned, by_log)
+         tile_of_key, within, drift, placed, turned, sines, by_log)
 FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas and mistakes see
     "__builtins__": {"__import__": __import__},             # NumPy 2.0 imports its errors by it
     "abs": np.abs,
@@ -176,6 +184,7 @@ FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas 
     "parts": lambda x, n: x.reshape(x.shape[0], n, -1, x.shape[2]),         # (b, t, m) in equal parts of the positions
     "reach": lambda at: at.sum(-1),
     "relu": lambda x: x * (x > 0),
+    "slopes": lambda heads: slopes(heads)[:, None, None],
     "some": lambda keep: 1.0 * keep.any(-1, keepdims=True),
     "step": lambda x: 1.0 * (x > 0),
     "sum": lambda x, axes: x.sum(axes, keepdims=True),

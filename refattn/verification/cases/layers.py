@@ -78,7 +78,7 @@ def row(name, layer, file, make, naive, *, source="H, released code", read=None,
 
     forward, backward = pair(layer, **fixed)
     return Case(name, source, file, everything, forward, backward, loops, constants, independent=independent,
-                symmetric=symmetric, layer=layer, settings=told(layer, **fixed), views=views,
+                symmetric=symmetric, layer=layer, settings=told(layer, **fixed), views=views, read=read,
                 recomputed=pair(recompute(layer), **fixed), **facts)
 
 
