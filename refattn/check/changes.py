@@ -108,6 +108,7 @@ class Changes:
                  "batch and heads": self.head_axis(line.letters), "line of heads": heads, "reshaped": heads,
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text, "square": True,
                  "line of weights": line.part and "inverse(sum(" in line.text,
+                 "line of values": line.name == "v" and "qm" in self.names,
                  "line of what is read": line.text.startswith("dot('bqm,qt->btm', dread")}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
         ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": one("cap", CAPS),
