@@ -670,16 +670,16 @@ WRONG = {
          ("np.einsum(\"btm,bthd->mhd\", at, g)", "np.einsum(\"btm,bthd->mhd\", at[:1], g[:1])")),
     ],
     "layer, read": [
-        ("dx is at the first queries", "none",
+        ("dx is at the first queries", "in",
          ("found[\"dx\"][:, read] += mine", "found[\"dx\"][:, :mine.shape[1]] += mine")),
-        ("queries are the first", "none", ("rows = x if read is None else x[:, read]",
+        ("queries are the first", "in", ("rows = x if read is None else x[:, read]",
                                          "rows = x if read is None else x[:, :len(range(x.shape[1])[read])]")),
     ],
     "layer, ALiBi": [
-        ("distances have no absolute value", "none",
+        ("distances have no absolute value", "position",
          ("far = np.abs(np.arange(shape[2])[:, None] - np.arange(shape[3]))",
                                                       "far = np.arange(shape[2])[:, None] - np.arange(shape[3])")),
-        ("slopes are reversed", "none", ("np.asarray(slopes, x.dtype)", "np.asarray(slopes[::-1], x.dtype)")),
+        ("slopes are reversed", "position", ("np.asarray(slopes, x.dtype)", "np.asarray(slopes[::-1], x.dtype)")),
     ],
     "layer, compositional": [
         ("dx lacks the selector", "in", (", (dv, wv), (dsel, ws))", ", (dv, wv))")),
@@ -712,9 +712,9 @@ WRONG = {
         ("dtable starts at the first row", "none", ("dtable[start:start + n] =", "dtable[:n] =")),
     ],
     "T5": [
-        ("distances are exchanged", "none", ("np.arange(do.shape[1])[:, None] - np.arange(do.shape[2])",
+        ("distances are exchanged", "1", ("np.arange(do.shape[1])[:, None] - np.arange(do.shape[2])",
                                              "np.arange(do.shape[2]) - np.arange(do.shape[1])[:, None]")),
-        ("dtable of the first query", "none", ("\"qkw,hqk->hw\", hot, do)", "\"qkw,hqk->hw\", hot[:1], do[:, :1])")),
+        ("dtable of the first query", "1b", ("\"qkw,hqk->hw\", hot, do)", "\"qkw,hqk->hw\", hot[:1], do[:, :1])")),
     ],
 }
 # right kernel, in which half precision: as above
