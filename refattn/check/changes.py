@@ -108,7 +108,7 @@ class Changes:
                  "batch and heads": self.head_axis(line.letters), "line of heads": heads, "reshaped": heads,
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text, "square": True,
                  "line of weights": line.part and "inverse(sum(" in line.text,
-                 "line of values": line.name == "v" and "qm" in self.names,
+                 "line of values": line.name == "v" and "qm" in self.names,         # positions stand behind the maps
                  "line of what is read": line.text.startswith("dot('bqm,qt->btm', dread")}
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
         ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": one("cap", CAPS),
@@ -133,10 +133,10 @@ class Changes:
                 yield from self._of_root(node.left.left)
 
     def _of_root(self, mean):
-        a, square = ast.unparse(mean), mean.args[0] if isinstance(mean, ast.Call) else mean
+        """Of (mean(root ** 2, own) + eps) ** -0.5, or (root ** 2 + eps) ** -0.5."""
+        square, own = (mean.args[0], mean.args[1].value) if isinstance(mean, ast.Call) else (mean, ())
         root = square.left if isinstance(square, ast.BinOp) else square
-        own = mean.args[1].value if isinstance(mean, ast.Call) else ()
-        yield from self.rows("root", a=a, call="mean", root=ast.unparse(root), own=own)
+        yield from self.rows("root", a=ast.unparse(mean), call="mean", root=ast.unparse(root), own=own)
 
     def _of_name(self, x):
         of, letters = self.of, self.of.letters.get(x)
@@ -159,7 +159,7 @@ class Changes:
                              size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
             if y != x and self.axes(y) == self.axes(x):
-                yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y
+                yield 1 + (y in OPTIONS and x in OPTIONS), f"{y} in place of {x}", y        # other options come last
                 if code and self.line.part and y not in OPTIONS:
                     yield 1, f"{x} was multiplied by {y} before", f"({x} * {y})"
         yield from self.along("axis", letters, x=x)
@@ -200,6 +200,7 @@ class Changes:
         elif call in MISTAKES:
             made = resolved(self.of, self.names[x]).body if x in self.names else node.args[0]   # what x stands for
             source = ast.unparse(made)
+            # x is what formulas.txt calls exps
             running = source.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
             letters = reduced(self.of, made) if source.startswith("sum(") else ""
             inside = [dict(zip(("inside", "own"), map(ast.unparse, made.args), strict=True))] if letters else []

@@ -24,13 +24,14 @@ from .upstream import ABSURD
 
 __all__ = ["Diagnosis", "diagnose"]
 
-NEAR = 0.9999                  # a cosine beyond this is a known mistake of unknown size,
-LIKE = 0.5                     # and beyond this like one,
-MOST, OTHER = 0.5, "a mistake that is not known, or two that meet"      # unless it leaves more of the error than this
+NEAR = 0.9999                  # a cosine beyond this: a known mistake, of unknown size
+LIKE = 0.5                     # beyond this: one that resembles it
+MOST = 0.5                     # of the error; a hint that leaves more of it is not said, but:
+OTHER = "a mistake that is not known, or two that meet"
 SECOND = "the second answer to the same inputs is wrong, the first is right: a race, or a buffer that is not cleared?"
 KEPT = "right for the first inputs, wrong for others like them: is something kept from an earlier call, a cache say?"
 FRESH = 5                      # added to the seed for those
-SMALL = 0.01                   # unless it is a small part of it; errors below this part of the entries are said
+SMALL = 0.01                   # errors below this part of their array are said to be small; a hint's factor is above it
 CAUSAL = {"right if queries see no later key: causal=True": False,
           "right if query i sees keys 0 to i: its causal mask counts from the first key, that of causal=True from the "
           "last; with as many queries as keys they are the same": True}
@@ -138,7 +139,7 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen[0].name]
         return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
-    mistakes = lambda s: s.fits((0, 1)), lambda s: s.fits((2, 3)), Search.factors
+    mistakes = (lambda s: s.fits((0, 1))), (lambda s: s.fits((2, 3))), Search.factors
     return (explained(searches, worst, verdict, mistakes)
             or part and off_by_one_factor(searches, asked, names, worst, verdict)
             or explained(searches, worst, verdict, (Search.apart,))

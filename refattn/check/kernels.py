@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_switches
+from ..checks import check_choice, check_integer, check_switches
 from ..refusals import unknown
 from ..verification import rounding
 from .formulas import OPTIONS, formulas, with_log
@@ -181,36 +181,38 @@ class Call:
     def draw(self, sizes=None, seed=0, **forms) -> dict:
         """Inputs, without those options of a row that the kernel does not take."""
         inputs = drawn(self.of, self.dtype, self.forms | forms, sizes, seed)
-        return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], some=True)}
+        return {n: x for n, x in inputs.items() if n not in self.of.optional or self.takes([n], others=True)}
 
-    def takes(self, names, arrays=(), some=False, default=False) -> bool:
-        """Whether the kernel can be called with these keywords, or with these beside others, as far as it tells.
+    def takes(self, names, arrays=(), others=False) -> bool:
+        """Whether the kernel can be called with these arrays and keywords; with `others`, beside further arguments.
 
-        Or, if `default`, whether it names them and says what they are if they are not given.
+        False where it has no signature that can be read.
         """
         try:
             of = signature(self.theirs)
-            if default:
-                return all(n in of.parameters and of.parameters[n].default is not Parameter.empty for n in names)
-            return bool((of.bind_partial if some else of.bind)(*arrays, **dict.fromkeys(names)))
-        except (TypeError, ValueError):                         # it does not, or does not tell
+            (of.bind_partial if others else of.bind)(*arrays, **dict.fromkeys(names))
+        except (TypeError, ValueError):
             return False
+        return True
 
     def seeds(self, sizes, seed) -> list[int]:
         """The seed and further ones: whose draws show an option of a row that those before did not, or do without it.
 
         An option shows where it varies along its last axis; a kernel that has a default for one is asked without it.
         """
+        if self.of.arrays or not self.takes([], others=True):
+            return [seed]
+        default = {n for n, x in signature(self.theirs).parameters.items() if x.default is not Parameter.empty}
         found, seen = [], set()
-        for s in (seed, *(range(seed + 1, seed + FURTHER) if self.draw(sizes, seed) and not self.of.arrays else ())):
+        for s in range(check_integer("seed", seed, 0), seed + FURTHER):
             inputs = self.draw(sizes, s)
             shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
-            shown |= {f"no {n}" for n in self.of.optional - inputs.keys() if self.takes([n], default=True)}
+            shown |= {f"no {n}" for n in self.of.optional & default - inputs.keys()}
             if shown - seen and self.takes(self.hand(inputs)[1]):
                 found, seen = [*found, s], seen | shown
         return found or [seed]
 
-    def turned(self, name, x, here="bthd", there="bthd"):
+    def laid_out(self, name, x, here="bthd", there="bthd"):
         """x with its axes in another order, if it is an array that has a layout, or the gradient of one."""
         letters = self.of.letters.get(name.removeprefix("d"), "") if self.of.arrays else ""
         return x.transpose([here.index(n) for n in there]) if letters[1:2] in ("q", "k") and x.ndim == 4 else x
@@ -218,11 +220,11 @@ class Call:
     def hand(self, inputs) -> tuple[list, dict]:
         """Positional arguments and keywords, fresh copies in their layout and dtype."""
         storage = "float32" if self.dtype == "bfloat16" else self.dtype
-        handed = {n: np.array(self.turned(n, x, there=self.layout), storage if x.dtype.kind == "f" else None, order="C")
-                  for n, x in inputs.items()}
+        handed = {n: np.array(self.laid_out(n, x, there=self.layout), storage if x.dtype.kind == "f" else None,
+                              order="C") for n, x in inputs.items()}
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
-        alone = self.takes([], some=True) and not self.takes(handed.keys() - less.keys(), some=True)
+        alone = self.takes([], others=True) and not self.takes(handed.keys() - less.keys(), others=True)
         return arrays, less if alone else handed
 
     def __call__(self, inputs) -> tuple[dict, dict]:
@@ -240,7 +242,8 @@ class Call:
 
     def as_called(self, inputs, arrays, options) -> str:
         """The call in words."""
-        told = ", ".join([*self.of.arrays, *(f"{n}={n}" for n in options)])
+        named = [f"{n}={n}" for n in options] if all(map(str.isidentifier, options)) else ["**inputs"]
+        told = ", ".join([*self.of.arrays, *named])
         order = f", q being {self.layout} {arrays[0].shape}" if arrays else ""
         alone = "do" in inputs and "do" not in options and not self.takes([], arrays)
         return f"theirs({told}){', without do, which it does not take' if alone else ''}{order}"
@@ -269,7 +272,7 @@ class Call:
                 alone = "o alone, o and end," if "end" in names else "o alone,"
                 raise ValueError(f"theirs returned {len(results)} arrays; allowed: {alone} or {', '.join(names)}")
             results = dict(zip(names, results, strict=False))
-        return {n: self.turned(n, 1.0 * host(n, x), self.layout) for n, x in results.items()}
+        return {n: self.laid_out(n, 1.0 * host(n, x), self.layout) for n, x in results.items()}
 
     def given(self) -> tuple[dict, dict]:
         """Inputs and results from a mapping that has both."""
@@ -278,7 +281,7 @@ class Call:
         if not {*self.of.arrays, *ends} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
             raise ValueError(f"theirs has {', '.join(theirs)}; allowed: {', '.join((*self.of.arrays, *ends))} and at "
                              f"least one of o, dq, dk, dv")
-        arrays = {n: self.turned(n, host(n, x), self.layout) for n, x in theirs.items()}
+        arrays = {n: self.laid_out(n, host(n, x), self.layout) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
         low = arrays["bias"].max(-1, initial=-np.inf).min(initial=0) if "bias" in arrays else 0
         if low > -np.inf and low * min(self.unit, rounding.UNIT["float32"]) < -0.01:

@@ -26,7 +26,7 @@ def probes(call, sizes, seed) -> dict:
     found["no options"] = call.draw(sizes, seed + 2) | nothing
     found["small scores"] = {**found["no options"], "q": found["no options"]["q"] * 2.0**-9}
     found["positive"] = {**found["no options"], **{n: np.abs(found["no options"][n]) for n in "qkv"}}
-    if "b" in (call.forms["bias"] or "")[-4:-3]:
+    if (call.forms["bias"] or "").startswith("b"):
         found["stretched bias"] = call.draw(sizes, seed + 4, bias="1" + call.forms["bias"][1:])
     for name in given if len(given) > 1 else ():
         found[f"{name} alone"] = call.draw(sizes, seed + 3) | nothing | {name: full[name]}

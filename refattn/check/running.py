@@ -143,17 +143,20 @@ def placed(at, late=0, dilation=2, edge=None):
 
 def turned(x, pairing, sign=1, at=None, *, way=1, late=0, base=10000.0, power=1.0, times=1.0, pairs=None, other=False,
            apart=False, side=None, exchanged=False):
-    """Rotary positions of (b, t, h, d), right or wrong: features times cosines, their partners times sines."""
+    """Rotary positions of (b, t, h, d): y_i = x_i cos + s_i x_j sin, j being i's partner.
+
+    s_i is -1 for the first of a pair, else 1; the angle is the place, 0, 1, ... unless `at` has them, times the speed
+    base^(-2 pair / d).  Sign -1 turns back; the keywords are ways to do it wrongly.
+    """
     d, half = x.shape[-1], (pairing == "half") != other
     i = np.arange(d)
+    first, partner = (i < d // 2, (i + d // 2) % d) if half else (i % 2 == 0, i ^ 1)
     pair = i % (d // 2) if half != apart else i // 2            # whose angle is a feature's
     speed = times * base ** (-2 * power * pair / d) * (pair < (pairs or d))
     places = np.arange(x.shape[1]) if at is None else at.reshape(-1)
     angle = (places + late)[:, None, None] * speed
     cos, sin = (np.sin(angle), np.cos(angle)) if exchanged else (np.cos(angle), np.sin(angle))
-    first = i < d // 2 if half else i % 2 == 0
-    partner = x[..., (i + d // 2) % d if half else i ^ 1]
-    return x * cos + partner * (sign * way * (side or np.where(first, -1, 1)) * sin)
+    return x * cos + sign * way * (side or np.where(first, -1, 1)) * sin * x[..., partner]
 
 
 def sines(at, m):

@@ -131,9 +131,9 @@ class Search:
         return self.explaining(chain(*found))
 
     def apart(self):
-        """(rms, largest, mistake) of those in a pass of its own for the gradients that are wrong: dk and dv, say.
+        """(rms, largest, mistake) of mistakes in a pass that makes the wrong gradients alone, dk and dv say.
 
-        What is read wrongly there is so in the weights that the pass makes again, too.
+        What such a pass misreads is misread in the weights that it makes again, too.
         """
         only = tuple(n for n in self.names if any(n in a.wrong for a in self.asked.values()))
         lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) > {*only}]

@@ -19,9 +19,10 @@ VALUE = code_of("VALUE")
 
 
 def first_lines(runner, part, env, theirs, bars) -> tuple:
-    """The first lines of a part that explain what a kernel gave, `theirs`, to within `bars`, and what only they enter.
+    """The first lines of a part of which another value would make what a kernel gave, `theirs`, to within `bars`.
 
-    And whether that says something: not where only lines that could explain anything are left.
+    With the only readers of these; and whether the first of them is sure, which it is not where each could explain
+    anything.
 
     `env` has the values of the right page.  Of results that are sums over sequences no more is asked than that a line
     leads to those that are wrong.  Empty where nothing is wrong beyond these bars, or values are too large.
@@ -40,13 +41,9 @@ def first_lines(runner, part, env, theirs, bars) -> tuple:
                  and env[of.lines[i].name].size <= LARGEST]
         kinds = {i: kind for i in small if (kind := explained(runner, i, part, env, known))}
         left = [i for i, kind in kinds.items() if kind == "surely"]
-        found = foremost(runner, left) or [*kinds][::-1 if part else 1]
+        found = foremost(runner, left) or [*kinds][::-1 if part else 1]     # if none is sure all, the last first
         if left and source == part:                             # a value that one line reads may be misread there
-            for i in found:                                     # which grows
-                name = of.lines[i].name
-                users = [j for j, uses in enumerate(runner.uses) if name in uses and of.lines[j].part == part]
-                if len(users) == 1 and users[0] not in found:
-                    found.append(users[0])
+            found = [*dict.fromkeys([*found, *(j for i in found for j in sole_readers(runner, i, part))])]
         if found:
             break
     return [of.lines[i] for i in found], bool(left)
@@ -60,6 +57,13 @@ def apart(x, expected, bar) -> bool:
 def foremost(runner, lines) -> list[int]:
     """Those of the lines, in order, on whose values no line before them among these has an influence."""
     return [i for i in lines if not any(j < i and runner.reached(j, [runner.of.lines[i].name]) for j in lines)]
+
+
+def sole_readers(runner, i, part) -> list[int]:
+    """The only line of a part that reads line i's value, where there is one, the only one that reads its, and so on."""
+    readers = [j for j, uses in enumerate(runner.uses)
+               if runner.of.lines[i].name in uses and runner.of.lines[j].part == part]
+    return [*readers, *sole_readers(runner, readers[0], part)] if len(readers) == 1 else []
 
 
 def batched(of, env) -> dict:

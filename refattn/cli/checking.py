@@ -28,7 +28,7 @@ def defined(where: str) -> dict:
     found, error = attempt(runpy.run_path if file else importlib.import_module, where)
     if error is not None:
         what = f"{where} cannot be run" if file else f"module {where!r} cannot be imported"
-        raise Usage(f"{what} ({type(error).__name__}: {error})")
+        raise Usage(f"{what} ({type(error).__name__}: {error}); allowed: a module found from here, or a file that runs")
     return found if file else vars(found)
 
 

@@ -117,7 +117,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     errors, allowed = {}, {}
     for name, x in asked.items():
         _need(name in gradients,
-              f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}")
+              f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}; allowed: one "
+              "for each float input that is no constant")
         g, allowed[name] = to_host(gradients[name]), 0.0
         if g.shape != x.shape:
             errors[name] = Deviation(np.inf, f"d{name} has shape {g.shape}, {name} has {x.shape}")
@@ -248,11 +249,11 @@ class _Slopes:
         moved, scale = np.abs(to_host(self.inputs[name])[step != 0]), self.scale[name]
         far = zip(*(self.outputs(name, x * FIRST * step) for x in (-scale, scale)), self.first, strict=True)
         rounding = self.rounding * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
-        h = (moved.max() or scale) * NEAR
-        sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])           # (3, 2, outputs)
+        near = (moved.max() or scale) * NEAR
+        sides = np.array([self.sides(name, step, near / n) for n in (1, 4, 16)])        # (3, 2, outputs)
         gaps = np.abs(np.diff(sides, axis=1)).sum((1, 2))
-        if gaps.max() < 2 * gaps.min() > 2 * max(1e-9 * np.abs(sides).max(), 100 * rounding / h):
-            low, high = (f(sides[-1], axis=0).sum() + r * 1e-4 * gaps[-1] for f, r in ((np.min, -1), (np.max, 1)))
+        if gaps.max() < 2 * gaps.min() and gaps.min() > max(1e-9 * np.abs(sides).max(), 100 * rounding / near):
+            low, high = sides[-1].min(0).sum() - 1e-4 * gaps[-1], sides[-1].max(0).sum() + 1e-4 * gaps[-1]
             return np.clip(claimed, low, high), 0.0 if moved.size == 1 else np.inf      # many kinks tell little
         least = moved[moved > 0].min(initial=scale if moved.max() else 1e-10 * min(scale, 1.0))
         h = scale * FIRST * 0.25 ** np.arange(RUNGS + np.log2(scale / least) // 2)
@@ -262,7 +263,7 @@ class _Slopes:
         best, off = np.nan, np.inf
         for x, its in zip(found[1:-1], np.maximum(change[1:], change[:-1]) + noise[1:-1], strict=True):
             same, settled = abs(x - best) <= OFF * (its + off), OFF * its <= SETTLED * np.fmax(abs(x), abs(best))
-            if its < np.inf and (off == np.inf or its < off and same or settled and not same):
+            if its < np.inf and (off == np.inf or (its < off if same else settled)):
                 best, off = x, its
         return best, off
 
@@ -270,7 +271,8 @@ class _Slopes:
     def coarse(self) -> float:
         """The rounding of a forward that computes in lower precision than it answers, else 0.
 
-        Less than it changes few of the outputs that float64 would show changed, as a hundredth of all inputs does.
+        A change of the inputs that is smaller than this leaves most outputs bit for bit as they are, though float64
+        would show it.  Which outputs feel the inputs is read off a change of a hundredth.
         """
         floats = {n: x for n, x in self.inputs.items() if is_float(x)}
         moves = {n: np.abs(to_host(x)) * self.rng.standard_normal(x.shape) for n, x in floats.items()}
