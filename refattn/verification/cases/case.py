@@ -30,8 +30,8 @@ class Case:
     views: Callable | None = None       # flat parameters -> them by name
     recomputed: tuple | None = None     # (forward, backward) of the same layer under `recompute`
     xp: Any = np               # the array module that the checks run it on
-    read: slice | None = None  # the queries that a layer is asked for, where not all
     settings: str = ""         # what it is called with, or made of, beside its inputs
+    read: slice | None = None  # the queries that a layer is asked for, where not all
 
     def on(self, xp) -> "Case":
         """The same case on another array module."""
