@@ -135,6 +135,23 @@ def test_a_run_whose_text_is_not_there_is_stopped_and_not_damaged(tmp_path, caps
     assert "1 run: 1 stopped" in said and f"text is {str(text)!r}; allowed:" in " ".join(said.split()), said
 
 
+def test_the_curves_of_a_finished_run_need_no_text(tmp_path, capsys):
+    """How many bits chance takes, a line in the figure, is counted in the text; the run is whole without it."""
+    pytest.importorskip("matplotlib")
+    text, out = tmp_path / "text.txt", tmp_path / "runs"
+    text.write_text("a line of letters\n" * 200)
+    made = recipe("text", text=str(text), unit="characters", steps=2, layers=1, width=8, heads=1, length=8, batch=1,
+                  evaluation=2, probe=2)
+    fit(made, out / made.name, progress=False)
+    text.unlink()
+    corpus.cache_clear()
+    said = show(capsys, out, "--plot", tmp_path / "curves.png")
+    assert "1 run: 1 finished" in said and (tmp_path / "curves.png").exists(), said
+    (out / made.name / "curves.png").unlink()
+    assert cli.main(["train", "--resume", str(out)]) == 0
+    assert (out / made.name / "curves.png").exists()
+
+
 def test_runs_of_several_settings_are_several_tables(comparison, tmp_path, capsys):
     shutil.copytree(comparison, tmp_path / "narrow")
     fit(tiny(width=16), tmp_path / "wide" / "hyla-seed0", progress=False)

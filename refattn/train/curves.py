@@ -83,13 +83,13 @@ def panel(left, right, curves, theirs=None) -> None:
             figure, _ = theirs.figures[value]
             right.axhline(figure, color=colour, linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
     if len(curves) == 1:
-        others = [x for x in recipe.SPLITS if x != split]
-        for other, line in zip(others, ("--", ":", "-."), strict=False):
+        for other, line in zip((x for x in recipe.SPLITS if x != split), ("--", ":", "-."), strict=False):
             if values := probes(curves[0], other, metric):
                 right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line,
                            label=other.replace("_", " "))
-    if recipe.chance() is not None and metric == recipe.TABLE[0][2]:
-        right.axhline(recipe.chance(), color="black", linewidth=0.8, label=f"chance: {recipe.chance():.3g}")
+    with suppress(ValueError):                              # of a text that is not there any more
+        if metric == recipe.TABLE[0][2] and (chance := recipe.chance()) is not None:
+            right.axhline(chance, color="black", linewidth=0.8, label=f"chance: {chance:.3g}")
     described(left, right, curves, heading, metric)
 
 
