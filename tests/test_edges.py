@@ -919,6 +919,25 @@ def test_a_recomputed_layer_stands_in_the_network_of_contextual_retrieval(read):
     assert network.parameters()["own"]["wo"].fan_out == 6
 
 
+@pytest.mark.parametrize("wrapped", ["attention", "block"])
+def test_a_recomputed_layer_stands_at_every_dilation(wrapped):
+    """Of RegularGPT each level is the same layers with another dilation, which `dataclasses.replace` did not find."""
+    layer, feed_forward, x = SlidingDilated(6, 2, 3, 2, out_of_range="mask"), FeedForward(6, 5), np.array([[0, 2, 1]])
+    found = []
+    for wrap in lambda layer: layer, recompute, lambda layer: recompute(recompute(layer)):
+        block = Block(wrap(layer) if wrapped == "attention" else layer, feed_forward, epsilon=1e-5)
+        stack = Stack(wrap(block) if wrapped == "block" else block, 2)
+        for model in Language(Embedding(6, vocabulary=3), stack), RegularGPT(block.attention, feed_forward, 3, 3):
+            (flat, p), (grad, g) = (params.allocate(model.parameters(), np.float64) for _ in range(2))
+            params.initialise(flat, model.parameters(), np.random.default_rng(0), "random")
+            y, saved = model.forward(p, x)
+            model.backward(p, saved, np.cos(y), g)
+            found.append([y, grad])
+    for plain, again in zip(found[:2] * 2, found[2:], strict=True):
+        for one, other in zip(plain, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_a_second_value_map_is_of_the_dtype_of_the_queries():
     q, k, v = np.ones((3, 1, 2, 2, 3), np.float32)
     with pytest.raises(TypeError, match="wv2"):

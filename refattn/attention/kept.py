@@ -87,8 +87,7 @@ class Keeping(AttentionLayer):
     def project_context(self, p, context) -> Kept:
         """The keys and values of a context (b, k, m), for `attend`."""
         check_tokens(self.width, context=context)
-        _, of_keys = self.maps()
-        return Kept(mapped(p, context, of_keys), context.shape[1])
+        return Kept(mapped(p, context, self.maps()[1]), context.shape[1])
 
     def attend(self, p, x, kept, *, bias=None, keep=None):
         """y (b, q, m) of tokens x (b, q, m) that all see the whole context that is kept, but for `keep`.

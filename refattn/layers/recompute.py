@@ -4,7 +4,7 @@ Memory of one layer instead of all, for one more forward; bitwise the same gradi
 Source: Chen et al. 2016 (gradient checkpointing).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 __all__ = ["Recompute", "recompute"]
@@ -36,3 +36,8 @@ class Recompute:
 
 
 recompute = Recompute
+
+
+def replaced(layer, **changes):
+    """The layer with other settings; a recomputed one is again one."""
+    return Recompute(replaced(layer.layer, **changes)) if isinstance(layer, Recompute) else replace(layer, **changes)

@@ -112,8 +112,7 @@ class Stack:
         """h (b, n, m) after all blocks of n further tokens, and what is now kept; options go to every block."""
         if len(kept) != self.layers:
             raise ValueError(f"kept has {len(kept)} entries; allowed: {self.layers}, one for each application")
-        h, now, _ = self.grow(p, h, self.applications(), kept, **options)
-        return h, now
+        return self.grow(p, h, self.applications(), kept, **options)[:2]
 
     def grow(self, p, h, schedule, kept=(), before=None, **options):
         """As `extend`, for a schedule that may be longer than what is kept; also returns h of all tokens, unnormalised.

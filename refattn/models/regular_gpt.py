@@ -14,13 +14,14 @@ never occurs: vocabulary V + 1 counts its parameters.  Switches: norm "post" wit
 last norm (text: "GPT-2"); embeddings times sqrt(D) (code) or not.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..attention.sliding_dilated import SlidingDilated
 from ..checks import check_choice, check_integer, check_integers, check_switches
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
+from ..layers.recompute import replaced
 from ..layers.stack import Stack
 from ..params import check_views
 from .transformer import Saved
@@ -44,10 +45,9 @@ def levels(length: int, chunk: int) -> int:
 def schedule(stack: Stack, length: int, tree: bool = False, read=None, number=None):
     """(block, sub-layer, read) of each application, in order: the dilation goes by level, the weights by sub-layer."""
     chunk, n = stack.block.attention.chunk, length
-    number = levels(length, chunk) if number is None else number
-    check_integer("levels", number)
+    number = levels(length, chunk) if number is None else check_integer("levels", number)
     for level in range(number):
-        block = replace(stack.block, attention=replace(stack.block.attention, dilation=1 if tree else chunk ** level))
+        block = replaced(stack.block, attention=replaced(stack.block.attention, dilation=1 if tree else chunk**level))
         at = read if level == number - 1 else None
         if tree:
             at = slice((n - 1) % chunk if level < number - 1 else n - 1, None, chunk)       # the last one included

@@ -74,9 +74,9 @@ ROWS = (
     (PAGE, "grads.pad += found[0][0]", "grads.pad += found[0][0] * (w is p.wk)",
      "the pad lacks its gradient through the values"),
     (PAGE, "            dw += found[1]\n", "", "the maps of keys and values lack the pad's part of their gradient"),
-    (MODEL, "1 if tree else chunk ** level", "1 if tree else chunk * level or 1",
+    (MODEL, "1 if tree else chunk**level", "1 if tree else chunk * level or 1",
      "the dilation grows linearly with the level instead of as a power"),
-    (MODEL, "yield block, k,", "yield replace(block, attention=replace(block.attention, dilation=1 if tree else "
+    (MODEL, "yield block, k,", "yield replaced(block, attention=replaced(block.attention, dilation=1 if tree else "
      "chunk ** (level * stack.layers + k))), k,",
      "the dilation goes by sub-layer instead of by level"),
     (MODEL, "    while reach < length:", "    while reach <= length:",
