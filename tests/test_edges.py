@@ -938,6 +938,18 @@ def test_a_recomputed_layer_stands_at_every_dilation(wrapped):
             np.testing.assert_array_equal(one, other)
 
 
+def test_a_decoder_that_slides_looks_back_without_a_mask():
+    """A causal mask of pairs was taken for one of offsets where there are as many of both, and refused elsewhere."""
+    block = Block(SlidingDilated(4, 2, 2, 3), FeedForward(4, 5), cross=MultiHead(4, 2, 2), epsilon=1e-5)
+    model = EncoderDecoder(Embedding(4, vocabulary=5), stack_of(), Embedding(4, vocabulary=5), Stack(block, 2),
+                           Readout(4, 5))
+    p, source, target = filled(model), np.array([[1, 2, 0, 4]]), np.array([[3, 1, 0, 2, 4]])
+    for many in range(1, 6):
+        whole, _ = model.forward(p, source, target=target[:, :many])
+        piece, _ = model.extend(p, target[:, :many], model.begin(p, source))
+        np.testing.assert_allclose(whole, piece, rtol=1e-12, atol=1e-12)
+
+
 def test_a_second_value_map_is_of_the_dtype_of_the_queries():
     q, k, v = np.ones((3, 1, 2, 2, 3), np.float32)
     with pytest.raises(TypeError, match="wv2"):

@@ -60,7 +60,7 @@ class EncoderDecoder:
         encoder, decoder : dropout, residual and hidden of each stack, as it takes them, in a dict
         """
         context, source, encoder = self.encode(p, source, source_keep, source_dropout, **encoder or {})      # (1)
-        keep = masks.causal(target.shape[1], xp=array_module(context))
+        keep = None if self.decoder.block.slides else masks.causal(target.shape[1], xp=array_module(context))
         h, target = self.target.forward(p.target, target, dropout=target_dropout)                       # (2)
         h, saved = self.decoder.forward(p.decoder, h, context=context, keep=keep, context_keep=source_keep, read=read,
                                         **decoder or {})                                        # (3)
