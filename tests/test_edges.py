@@ -40,6 +40,7 @@ from refattn.layers.text_positions import ALiBi
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.encoder_decoder import EncoderDecoder
+from refattn.models.esbn import RelationNetwork
 from refattn.models.language import Language
 from refattn.models.recurrent import Recurrent, linear_scan
 from refattn.models.regular_gpt import RegularGPT, levels
@@ -295,6 +296,8 @@ def test_a_state_has_no_key_to_leave_out():
     (lambda: MultiHead(8, 4, 2, position=T5(4, 8, 16)),
      "position is T5(heads=4, buckets=8, max_distance=16, bidirectional=False); allowed: what takes q and k, as "
      "Rotary (T5 is a block's)"),
+    (lambda: MultiHead(8, 4, 3, position=Rotary()),
+     "head_width is 3; allowed with Rotary: even numbers, to turn pairs"),
     (lambda: MultiHead(8, 4, 2, position="rotary"),
      "position is rotary; allowed: what takes q and k, as Rotary (T5 is a block's)"),
     (lambda: T5(2, 1, 16), "buckets is 1; allowed: whole numbers of at least 2"),
@@ -469,6 +472,7 @@ LOOKING = stack_of(cross=MultiHead(4, 2, 2))
                             Readout(4, 5)), "width of encoder is 6; allowed: 4"),
     (lambda: EncoderDecoder(Embedding(4, vocabulary=5), LOOKING, Embedding(4, vocabulary=5), LOOKING, Readout(4, 5)),
      "cross of the encoder's block is MultiHead("),
+    (lambda: RelationNetwork(MultiHead(5, 2, 2), 2), "width is 5; allowed: even numbers, since sines and cosines come"),
     (lambda: Language(Embedding(4, vocabulary=5), LOOKING), "cross of the stack's block is MultiHead("),
     (lambda: ClassToken(Conv(1, 4, 2, 2), LOOKING, 3), "cross of the stack's block is MultiHead("),
     (lambda: TaskTokens(2, 1, LOOKING, 2, 3), "cross of the stack's block is MultiHead("),

@@ -45,6 +45,8 @@ class MultiHead(Keeping):
         for name in "heads", "head_width":
             if (theirs := getattr(self.position, name, None)) not in (None, own := getattr(self, name)):
                 raise ValueError(f"{name} of position is {theirs}, but of the layer {own}; allowed: the same")
+        if isinstance(self.position, Rotary) and self.head_width % 2:
+            raise ValueError(f"head_width is {self.head_width}; allowed with Rotary: even numbers, to turn pairs")
         variant(self.variant)
 
     def maps(self) -> tuple:

@@ -57,11 +57,10 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     if not isinstance(max_distance, Real) or not max_distance > buckets // least:
         raise ValueError(f"max_distance is {max_distance}; allowed: numbers above {buckets // least}, the exact part")
     n = start + np.arange(queries)[:, None] - np.arange(keys)
-    offset = np.zeros_like(n)
+    offset = 0
     if bidirectional:
         buckets //= 2
-        offset[n < 0] = buckets
-        n = np.abs(n)
+        offset, n = np.where(n < 0, buckets, 0), np.abs(n)
     n = np.maximum(n, 0)
     m = buckets // 2
     far = m + np.floor((buckets - m) * np.log(np.maximum(n, m) / m + 1.19e-7) / log(max_distance / m)).astype(int)

@@ -16,7 +16,7 @@ from ..contract import agree
 from ..layers.block import Block
 from ..layers.context_norm import ContextNorm
 from ..layers.convolution import Conv
-from ..layers.embedding import add_positions
+from ..layers.embedding import Embedding, add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from ..xp import array_module, fitted
@@ -57,6 +57,7 @@ class RelationNetwork:
         check_integers(vars(self), "answers", "segments", "hidden", "features", "channels", "size")
         if self.size % 8:
             raise ValueError(f"size is {self.size}; allowed: multiples of 8: each of three convolutions halves it")
+        Embedding(self.attention.width, 1, table="interleaved")             # knows which widths have positions
 
     @property
     def _parts(self):

@@ -49,9 +49,8 @@ class Recurrent:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
         check_views(p)
         check_read(read)
-        xp = array_module(p.wi)
         z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
-        h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)
+        h = array_module(z).zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)
         for t in range(len(z)):
             h[t + 1] = ops.relu(z[t] + h[t] @ p.wh)                     # (2)
         seen = h[1:].transpose(1, 0, 2)
@@ -113,8 +112,7 @@ def linear_scan(a, u) -> tuple[Any, ScanSaved]:
 
 def linear_scan_backward(saved, dh) -> tuple:
     """da, du from dh (b, t, n): du_t = dh_t + du_{t+1} A_{t+1}^T, a scan from the other end; da_t = h_{t-1}^T du_t."""
-    a, h = saved
-    xp = array_module(a, h)
+    (a, h), xp = saved, array_module(*saved)
     turned = xp.zeros_like(a)
     turned[:, 1:] = a[:, :0:-1].swapaxes(2, 3)
     du = linear_scan(turned, dh[:, ::-1])[0][:, ::-1]
