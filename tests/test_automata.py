@@ -187,7 +187,8 @@ def test_maps_and_lengths_that_cannot_be_are_refused(make, message):
     ("(01|10)*1?", "01"), ("(0|1(01*0)*1)*", "01"), ("a{2,3}[^a]+", "abc"), (".*abab", "ab"), ("", "a"),
     ("a+b?c*", "cab"), ("^(ab)*$", "ab"), ("(a|^b|b$)*", "ab"), ("a^b|b$a", "ab"), (r"(a|\b|\.\B)*", "ab."),
     (r"\B", "a"), (r"(?a:\w)é?|(?i:É)", "aé"), (r"(?x) a \d +  # a comment", "a1٣"), ("(a|(|b)*){2}", "ab"),
-    ("a{,3}|[]b]+", "ab]"), (r"a\-b|[]a]\u0061", "ab-]")])
+    ("a{,3}|[]b]+", "ab]"), (r"a\-b|[]a]\u0061", "ab-]"),
+    (r"(^|\b){2}a*(\b){3}(){0,4}", "a.")])
 def test_regular_expressions_accept_what_pythons_accept(expression, alphabet):
     automaton, python = from_regex(expression, alphabet), re.compile(expression)
     assert automaton.symbols == tuple(alphabet)
@@ -197,6 +198,15 @@ def test_regular_expressions_accept_what_pythons_accept(expression, alphabet):
         for word in product(alphabet, repeat=n):
             word = "".join(word)
             assert automaton.outputs(automaton.encode(word))[-1] == bool(python.fullmatch(word)), word
+
+
+@pytest.mark.parametrize(("often", "once"), [
+    ("(){4294967294}a", "a"), (r"(\b|){9,4294967294}a*", "a*"), ("((^){99999}){0,99999}a", "a"), (r"a(\b){9}", r"a\b")])
+def test_what_reads_nothing_takes_no_time_however_often_it_stands_there(often, once):
+    """It was written out: hours for an empty group, and more than the 20,000 characters allowed for a condition."""
+    many, one = from_regex(often, "a."), from_regex(once, "a.")
+    np.testing.assert_array_equal(many.transition, one.transition)
+    np.testing.assert_array_equal(many.output, one.output)
 
 
 @pytest.mark.parametrize(("expression", "alphabet", "message"), [

@@ -81,9 +81,8 @@ def passes(machine, longest: int) -> list:
 
 def walked(machine, rng, count: int, longest: int) -> list:
     """Words for `errors`, so many of every length up to `longest`, that visit all states: one array for each pass."""
-    machine, lengths = as_compiled(machine), [0]
-    lengths += [length for _, length in passes(machine, longest)]
-    return walks.words(machine.automaton, rng, count, [(last + 1, length) for last, length in pairwise(lengths)])
+    spans = pairwise([0, *(length for _, length in passes(machine, longest))])
+    return walks.words(as_compiled(machine).automaton, rng, count, [(last + 1, length) for last, length in spans])
 
 
 def positions(machine, longest: int) -> int:

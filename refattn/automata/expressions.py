@@ -90,7 +90,8 @@ class Places:
                     self.jumps[self.add(inner, start, flags)].append((None, end))
             elif name in ("MAX_REPEAT", "MIN_REPEAT"):
                 least, most, inner = argument
-                end = self.repeat(least, most, inner, start, flags)
+                some = most if inner.getwidth()[1] else 1               # what reads nothing need not be read again
+                end = self.repeat(min(least, some), min(most, some), inner, start, flags)
             else:
                 raise ValueError(f"it has {REFUSED.get(name, name)}, which no automaton is made of here")
             start = end
