@@ -2,7 +2,7 @@
 
     contract("bqhd,bkhd->bhqk", q, k)[b, h, q, k] = sum_d q[b, q, h, d] k[b, k, h, d]
 
-The backward of a contraction is the same letters rearranged, which is why nearly every line of this library is one.
+The backward of a contraction is the same letters rearranged, so that a page's backward reads like its forward.
 `einsum` reads the same, but on NumPy before 2.4 and on CuPy it costs many times a matrix product (numpy #22604,
 cupy #2904); two operands lowered to transposes and one `matmul` cost the product alone on both.
 """
@@ -154,7 +154,7 @@ def laid_out_like(x, a):
     """
     axes = sorted(range(x.ndim), key=a.strides[a.ndim - x.ndim:].__getitem__, reverse=True)
     back = sorted(range(x.ndim), key=axes.__getitem__)
-    xp, x = array_module(x), x.transpose(axes)              # not a's: a device would be handed x without a word
+    xp, x = array_module(x), x.transpose(axes)              # x's own: mixed devices are refused, not converted
     if x.size < STRIPED or x.flags.c_contiguous or type(x) is not np.ndarray:
         return xp.asarray(x, order="C").transpose(back)
     y = np.empty(x.shape, dtype=x.dtype)

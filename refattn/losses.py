@@ -1,4 +1,4 @@
-"""Losses: the value and its gradient together, since no loss is ever needed twice.
+"""Losses: the value and its gradient together, since every step needs both.
 
 The value is a 0-d array on the device of its arguments, in NumPy a scalar: nothing here waits.  Value and gradient have
 the dtype of the first argument, whatever that of targets and weights.  In float16 `mse`, `mean_absolute_error` and
@@ -104,7 +104,7 @@ def cross_entropy(logits, target, weight=None):
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)
     total = p.sum(axis=-1, keepdims=True)
-    loss = xp.log(total[..., 0]) - xp.where(hit, shifted, 0).sum(axis=-1)
+    loss = xp.log(total[..., 0]) - xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
     p /= total
     dlogits = p - hit
     if weight is None:

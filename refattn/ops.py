@@ -70,16 +70,15 @@ def unbroadcast(dx, shape):
 # ------------------------------------------------------------------------------------------------- linear and tables
 
 
-def check_features(x, **weights):
-    """The array module of x (..., m) and of a named array (m, ...), behind which may stand its bias (...), or None.
+def check_features(x, w, b=None, name: str = "w"):
+    """The array module of x (..., m), a weight (m, ...) called `name` and, where given, its bias b (...).
 
     Raises ValueError where their axes differ, TypeError where their dtypes or array modules do.
     """
-    xp, (w, *biases) = check_alike(x=x, **weights), weights.values()
+    xp = check_alike(x=x, b=b, **{name: w})
     if x.shape[-1:] != w.shape[:1]:
         raise ValueError(f"x has shape {x.shape}; allowed: (..., m) with m = {w.shape[0]}")
-    for name, b in zip(list(weights)[1:], biases, strict=True):
-        fitted(b, name, w.shape[1:])
+    fitted(b, "b", w.shape[1:])
     return xp
 
 
@@ -99,7 +98,7 @@ def linear(x, w, b=None):
 
     Raises ValueError for x of another width or b of another shape, TypeError for several dtypes or array modules.
     """
-    check_features(x, w=w, b=b)
+    check_features(x, w, b)
     y = rows_of(x) @ as_matrix(w)
     if b is not None:
         y += b.reshape(-1)
@@ -118,7 +117,7 @@ def linear_backward(x, w, dy):
 
 def linears(x, *maps):
     """[linear(x, w, b) for w, b in maps] as one product of the joined weights; a b of None is zero."""
-    xp, *_ = [check_features(x, w=w, b=b) for w, b in maps]
+    xp, *_ = [check_features(x, w, b) for w, b in maps]
     y, ys = rows_of(x) @ xp.concatenate([as_matrix(w) for w, _ in maps], axis=1), []
     for at, (w, b) in zip(columns_of([w for w, _ in maps]), maps, strict=True):
         if b is not None:
@@ -160,9 +159,9 @@ def embedding_backward(table, index, dy):
     if n <= 64:                                             # few rows: a product with one-hot rows is quicker
         hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1) % n
         return hit.astype(dy.dtype) @ rows_of(dy)
-    dtable = xp.zeros_like(table)
-    xp.add.at(dtable, index.reshape(-1), rows_of(dy))
-    return dtable
+    flat, m = xp.zeros(table.size, dtype=table.dtype), table.shape[1]   # NumPy adds numbers quicker than rows
+    xp.add.at(flat, (index.reshape(-1, 1) * np.int64(m) + xp.arange(m)).reshape(-1), dy.reshape(-1))
+    return flat.reshape(table.shape)
 
 
 # ------------------------------------------------------------------------------------------------------ nonlinearities
@@ -243,9 +242,8 @@ def sigmoid(x):
 
     Written with exp(-|x|): it cannot overflow, and keeps its digits at large negative x.
     """
-    xp, negative = array_module(x), x.real < 0
-    e = xp.exp(xp.where(negative, x, -x))
-    return xp.where(negative, e, 1) / (1 + e)
+    xp, down = array_module(x), -relu(-x)
+    return xp.exp(down) / (1 + xp.exp(down - relu(x)))
 
 
 def silu(x):
@@ -269,7 +267,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.  Squares are of x's dtype: in float16 deviations
     above 255 are infinite squared, and n is 0; in float32 above 1.8e19.
     """
-    xp = check_features(x, scale=scale)
+    xp = check_features(x, scale, name="scale")
     check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))
     if not x.shape[-1]:
         raise ValueError(f"x has shape {x.shape}; allowed: at least one feature to be the mean of")
@@ -352,6 +350,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
 
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
     Squares are of s's dtype: in float16 one score of 256 gives a = 0, in float32 those whose squares sum to 3.4e38.
+    With epsilon 0 scores whose squares vanish (float32: below 3e-23) stay as they are.
     """
     xp = array_module(s)
     checks.check_number("epsilon", epsilon)
@@ -415,7 +414,7 @@ def drop(a, dropout=None, *, out=None):
 
 
 def dropped_to_zero(s, keep=None):
-    """r[T] = keep[T] * s[T].  Its own derivative."""
+    """r[T] = keep[T] * s[T].  Its own derivative.  A mask for a code without softmax, not dropout."""
     return s if keep is None else s * laid_out_like(keep, s)
 
 

@@ -85,7 +85,7 @@ for rule, feature in zip(CHOSEN, features.transpose(2, 0, 1).tolist(), strict=Tr
 
 # %% [markdown]
 # Then the features of each **column** are shuffled: one permutation for a column, the same in its three rows, another
-# one for the next column. Also the third column is shuffled, so that the answer has to be given in its order.
+# one for the next column. The third column is shuffled too, so that the answer has to be given in its order.
 
 # %%
 permutation = np.array([[2, 0, 3, 1], [0, 3, 1, 2], [1, 2, 0, 3]])

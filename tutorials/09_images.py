@@ -289,7 +289,7 @@ print(f"in one search the scores of 'shape' are at least {apart:.2f} from those 
 assert apart > 0.3 and 0.45 < right < 0.8
 
 # %% [markdown]
-# Questions after the shape and questions after the place take different retrievals (C's Figure 14 has them by type
+# Questions about the shape and questions about the place take different retrievals (C's Figure 14 has them by type
 # of question, for trained networks). So the kind of question acts on the choice, in this one run. Does the network know
 # *where* to look, too?
 

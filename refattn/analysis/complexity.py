@@ -4,8 +4,8 @@
     compositional    parameters ~ 2 s + r      work ~ s (1 + r) N^2
 
 Source: C, appendix B.6, which assumes one width everywhere and N so long that N^2 decides.  It leaves out the output
-map, which both have, and all that the selector costs: its own map, the key map, and N s (e c + 2 r e) products for
-logits and mixture, which `lines` counts.
+map, which both have, and what the selector costs: its own map and, for each token and search, e c products of the key
+map and 2 r e of value logits and instantiation; `lines` counts them.
 """
 
 from math import prod

@@ -6,9 +6,10 @@
     ask        an answer about a picture of one's own, with its maps; `figure` lays them over the picture
 
 Source: C, appendix C.2, C.3.  Differs: of the last application only the token that is read is computed, here too; means
-are over tokens first, then over applications, so that it weighs as much as the others.
+are over tokens first, then over applications, so that the last one weighs as much as the others.
 """
 
+from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,9 +56,9 @@ def pairing(recipe, model, p, split: str = "test", samples: int = 1_000) -> np.n
 def maps(saved, sample: int = 0, token: int = 0) -> np.ndarray:
     """(l, s, rows, columns): search scores, or attention, of a learned token over the patches of one image."""
     pages = [block.attention.attention for block in saved.stack.blocks]
-    scores = [to_host(getattr(page, "search_scores", getattr(page, "code", None)))[sample, :, token] for page in pages]
-    side = int((scores[0].shape[-1] - 1) ** 0.5)
-    return np.stack(scores)[..., -side * side:].reshape(len(pages), -1, side, side)
+    codes = [to_host(getattr(page, "search_scores", getattr(page, "code", None))) for page in pages]
+    side = isqrt(codes[-1].shape[-1] - codes[-1].shape[-2])             # keys less learned tokens, which alone ask last
+    return np.stack([x[sample, :, token, -side * side:] for x in codes]).reshape(len(pages), -1, side, side)
 
 
 class Answer(NamedTuple):

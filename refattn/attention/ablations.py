@@ -19,12 +19,12 @@ from .shapes import check_inputs
 
 __all__ = ["Knobs", "Saved", "ablation", "ablation_backward"]
 
-NORMALISERS = {             # name -> (steps in order, the axis that the first of them reduces)
+NORMALISERS = {             # name -> (steps in order, the axis of the first sum)
     "softmax": (("softmax",), "k"),
-    "none": (("none",), None),
-    "rms_head": (("rms_head",), "h"),
+    "none": (("mask",), None),
+    "rms_head": (("mask", "rms_head"), "h"),
     "softmax_rms_head": (("softmax", "rms_head"), "k"),
-    "rms_head_softmax": (("rms_head", "softmax"), "h"),
+    "rms_head_softmax": (("mask", "rms_head", "softmax"), "h"),
 }
 PHI = {"identity": (lambda x: x, lambda x, dy: dy), "relu": (ops.relu, ops.relu_backward)}
 
@@ -59,9 +59,8 @@ class Saved(NamedTuple):
 
 STEPS = {                   # (s, keep) -> what is kept, the code first;   (*kept, da, keep) -> ds
     "softmax": (lambda s, keep: (ops.softmax(s, keep),), lambda a, da, keep: ops.softmax_backward(a, da)),
-    "none": (lambda s, keep: (ops.dropped_to_zero(s, keep),), lambda a, da, keep: ops.dropped_to_zero(da, keep)),
-    "rms_head": (lambda s, keep: ops.rms_head(ops.dropped_to_zero(s, keep)),
-                 lambda a, rho, da, keep: ops.dropped_to_zero(ops.rms_head_backward(a, rho, da), keep)),
+    "mask": (lambda s, keep: (ops.dropped_to_zero(s, keep),), lambda a, da, keep: ops.dropped_to_zero(da, keep)),
+    "rms_head": (lambda s, keep: ops.rms_head(s), lambda a, rho, da, keep: ops.rms_head_backward(a, rho, da)),
 }
 
 

@@ -43,7 +43,7 @@ class Saved(NamedTuple):
 
 
 def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None, dropout=None):
-    """o[b, q, s, e] = sum_r g_qsr sum_k a_sqk v_rk, a a softmax over keys, g one over retrievals.  Returns o and Saved.
+    """o[b, q, s, e] = sum_r g_qsr sum_k a_sqk v_rk, a being a softmax over k, g over r.  Returns o and Saved.
 
     Shapes
     ------
@@ -110,7 +110,8 @@ class Compositional(Keeping):
     (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).
     Keys and values come from a context where given, queries and selectors always from x.
     `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and
-    of the retrieval key, which SCAN keeps alone.  The bias `br` of the latter exists to be counted: its gradient is 0.
+    the retrieval key; SCAN has only these.  `br`, the retrieval key's, is there so that parameters count as in the
+    paper: its gradient is 0.
     """
     width: int
     searches: int
@@ -154,7 +155,7 @@ class Compositional(Keeping):
         return "qs", "kv"
 
     def page(self, p, arrays, at, bias, keep, dropout):
-        """o (b, q, s, e) from q, s the selector, k, v, and what the page saves; where queries stand is no matter."""
+        """o (b, q, s, e) from q, s the selector, k, v, and what the page saves; `at` is not used."""
         q, selector, k, v = (arrays[name] for name in "qskv")
         score = [p[name] for name in row(self.scoring).names]
         o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep, dropout=dropout)

@@ -2,7 +2,7 @@
 
     k = [kept k, x W^key + b],  v = [kept v, x W^value + b];    y = attention(x W^query + b; k, v), nothing later seen
 
-Which is the causal layer, piece by piece: `extend` gives y[:, start:] of a forward over all tokens so far.  For
+This is the causal layer, piece by piece: `extend` gives y[:, start:] of a forward over all tokens so far.  For
 cross-attention the context is projected once, by `project_context`, and `attend` asks it as often as needed.
 Source: common to all decoders; Shazeer 2019 names its cost.  No gradients: training sees whole sequences.
 """
@@ -19,7 +19,7 @@ from .shapes import check_pairs
 class Kept(NamedTuple):
     arrays: dict               # "k" (b, room, h, d), "v" and whatever else the variant makes of keys: tokens, then room
     length: int                # tokens
-    written: Any = ()          # [tokens that are in the arrays], one list of all who share them
+    written: Any = ()          # [number of tokens in the arrays], one list shared by every Kept of these
 
     def seen(self) -> dict:
         """The arrays without the room behind the tokens; keys as they are before any position layer."""
@@ -45,6 +45,7 @@ def appended(kept, new: dict) -> Kept:
         return Kept(new, new["k"].shape[1])
     check_kept(kept, Kept)
     stop, arrays = kept.length + new["k"].shape[1], {}
+    # empty where the arrays are full, or hold other tokens: then they are copied
     written = kept.written if kept.written == [kept.length] and stop <= kept.arrays["k"].shape[1] else []
     for name, x in new.items():
         old = kept.arrays[name]
@@ -62,7 +63,7 @@ def appended(kept, new: dict) -> Kept:
 
 
 class Keeping(AttentionLayer):
-    """An attention layer in which every query may see every key: what it keeps is all keys."""
+    """An attention layer with a KV cache: every key may be needed again, so all are kept."""
 
     def extend(self, p, x, kept=None, *, bias=None, keep=None):
         """y (b, n, m) of n further tokens x (b, n, m), and the Kept that includes them; `kept` is None at the start.

@@ -32,7 +32,7 @@ class MultiHead(Keeping):
     head_width: int
     value_width: int | None = None
     variant: str | Knobs = "softmax"
-    position: Any = None       # a position layer, which changes q and k (Rotary) or adds a bias too (TransformerXL)
+    position: Any = None       # turns q and k (Rotary), adds a bias (ALiBi, Kerple), or both (TransformerXL)
     biases: bool = True
 
     def __post_init__(self):
@@ -110,6 +110,7 @@ class MultiHead(Keeping):
         before, start = kept or (None, 0)
         stop = start + x.shape[1]
         if self.position is not None:
+            # a key is turned as a query is, by its own position: hence as a query, beside no keys
             q, k = (self.position.forward(None, each, k[:, :0], range(start, stop))[0] for each in (q, k))
         o, state, _ = linear_state(q, k, v, before)
         return out(p, o), KeptState(state, stop)

@@ -92,7 +92,7 @@ def out_backward(p, o, dy, grads):
 
 
 class Saved(NamedTuple):
-    x: Any                     # the whole input, also where only `read` of it asks
+    x: Any                     # the whole input, even if only its positions `read` are queries
     context: Any
     bias: Any
     read: slice | None
@@ -102,7 +102,7 @@ class Saved(NamedTuple):
 
 
 class AttentionLayer:
-    """What every attention layer is, but for its parameters and its page, which it brings in two members of its own:
+    """What attention layers have in common.  Each adds `parameters` and two methods around its page:
 
     page(p, arrays, at, bias, keep, dropout)    o, what the position layer saves, what the page saves; `arrays` are
                                                 those of `maps` by name, the queries stand at the range `at`

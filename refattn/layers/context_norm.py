@@ -46,7 +46,7 @@ class ContextNorm:
         Raises ValueError for other axes than (b, t, m) and for positions that do not divide into such segments.
         """
         check_tokens(self.width, p=p, x=x)
-        ops.check_features(x, scale=p.scale)
+        ops.check_features(x, p.scale, name="scale")
         b, t, m = x.shape
         if t % self.segments or t < 2 * self.segments:
             raise ValueError(f"x has {t} positions; allowed: multiples of segments, {self.segments}, two in each")

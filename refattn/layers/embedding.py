@@ -113,7 +113,7 @@ class Readout:
     """y = h w + b; or, `tied`, y = h E^T m^-1/2 + b with the table E of an embedding.
 
     scale : the factor m^-1/2 of a tied one (H); without it 1
-    bias  : there unless said otherwise; for a tied one only where said (H and C's language model: none; SCAN: b)
+    bias  : by default where not tied; tied: none in H and C's language model, b in SCAN
     """
     width: int
     outputs: int

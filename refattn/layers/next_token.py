@@ -23,11 +23,11 @@ __all__ = ["next_token", "next_token_backward"]
 
 
 class Saved(NamedTuple):
-    h: Any                     # (n, m), the tokens in a row
+    h: Any                     # (n, m), the tokens of all texts, one a row
     table: Any                 # (v, m)
     target: Any                # (n)
-    top: Any                   # (n), the greatest z, and
-    total: Any                 # (n), sum_v exp(z - top): ln of the whole sum would have fewer digits than exp needs
+    top: Any                   # (n), max over v of z
+    total: Any                 # (n), sum_v exp(z - top); exp(z - ln of the whole sum) would lose digits
     hit: Any                   # bool, like the targets: whether the target has the greatest score
     scale: float
     rows: int
@@ -61,7 +61,7 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
     xp, (v, n) = check_alike(h=h, table=table), (table.shape[0], prod(h.shape[:-1]))
     fitted(h, "h", (*h.shape[:-1], table.shape[1]))
     check_classes(target, h.shape[:-1], v, xp)
-    rows = check_integer("rows", max(128, (1 << 21) // v) if rows is None else rows)
+    rows = check_integer("rows", max(128, (1 << 21) // max(1, v)) if rows is None else rows)
     saved = Saved(rows_of(h), table, target.reshape(-1).astype(np.int64, copy=False), xp.empty(n, dtype=h.dtype),
                   xp.empty(n, dtype=h.dtype), xp.empty(target.shape, dtype=bool), scale, rows)
     y = xp.empty(target.shape, dtype=h.dtype)
@@ -79,7 +79,7 @@ def next_token_backward(saved, dy) -> tuple:
     """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
     h, table, target, top, total, hit, scale, rows = saved
     xp, dy = array_module(h, dy), fitted(dy, "dy", hit.shape).reshape(-1, 1)
-    dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // table.shape[1])
+    dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // max(1, table.shape[1]))
     for tile, z, at in _tiles(saved):                                           # (1) again
         z -= top[tile, None]
         xp.exp(z, out=z)                                                        # (3)

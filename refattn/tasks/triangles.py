@@ -1,7 +1,7 @@
 """Equilateral triangles: three clusters of dots, whose centres make an equilateral triangle or lie anywhere.
 
     equilateral   P3 = P1 + (P2 - P1) turned by 60 degrees, both coordinates truncated towards 0; drawn again until it
-                  lies inside
+                  lies inside; P1 = P2 = P3 is not excluded
     anywhere      P3 uniform like P1 and P2: by chance it can be equilateral too, or P1 = P2
 
 A cluster is four pairs of dots: one at most a pixel from the centre in x and y, and its mirror image through it.

@@ -40,7 +40,7 @@ class Saved(NamedTuple):
 
 
 def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None, dropout=None):
-    """o[b, q, s, e] = sum_r g_qsr sum_k a_sqk v_rk, a a softmax over keys, g one over retrievals.  Returns o and Saved.
+    """o[b, q, s, e] = sum_r g_qsr sum_k a_sqk v_rk, a being a softmax over k, g over r.  Returns o and Saved.
 
     Shapes
     ------

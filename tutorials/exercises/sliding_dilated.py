@@ -56,7 +56,7 @@ def sliding_dilated(q, k, v, offset_bias, pad_k=None, pad_v=None, *, dilation=1,
     nothing gets exactly zero.  `dilation` counts tokens.  Raises ValueError or TypeError for what does not fit.
     """
     xp, read = check(q, k, v, offset_bias, pad_k, pad_v, dilation, out_of_range, read, bias, keep, dropout)
-    chunk, dilation = offset_bias.shape[1], max(1, min(dilation, k.shape[1]))   # farther than the first is as far
+    chunk, dilation = offset_bias.shape[1], max(1, min(dilation, k.shape[1]))   # a greater one reaches no key either
     at = windows(read, chunk, dilation)
     if out_of_range == "mask" and (there := present(read, chunk, dilation, xp)) is not None:
         keep = there if keep is None else keep & there

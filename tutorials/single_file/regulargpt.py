@@ -128,7 +128,7 @@ SUB_LAYERS = (("attention", attention, attention_backward, ("wq", "wk", "wv", "o
 
 
 def forward(p, words):
-    """y (b, v), the scores of odd and even, and what the backward needs."""
+    """y (b, v), the scores of even and odd, and what the backward needs."""
     x, tape = p["embed.table"][words] * WIDTH**0.5, []                                          # (1)
     while x.shape[1] > 1 or not tape:                                                           # one level each
         for name, layer, _, arrays in SUB_LAYERS:
