@@ -36,6 +36,7 @@ from .kernels_blind_13 import CASES as THIRTEENTH
 from .kernels_blind_13 import kernel as thirteenth
 from .kernels_blind_15 import CASES as FIFTEENTH
 from .kernels_blind_16 import CASES as SIXTEENTH
+from .kernels_blind_17 import CASES as SEVENTEENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
@@ -1504,7 +1505,7 @@ def test_where_two_mistakes_meet_no_third_is_named_that_leaves_most_of_the_error
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
-    for case in FIFTEENTH + SIXTEENTH:
+    for case in FIFTEENTH + SIXTEENTH + SEVENTEENTH:
         if not case.line:
             report = check.compare(case.function, case.as_, dtype=dtype)
             assert report.ok, f"{case.name}\n{report}"
@@ -1527,9 +1528,18 @@ def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
     ("pairs, dense: the pairing is that of halves", "the pairs are those of the other pairing"),
     ("halves, matrices: dx has the matrix of the forward", "turned the other way"),
     ("halves, complex: the exponent is 2i over d - 2", "the exponent of pair i is 2 i / (d - 2), not 2 i / d"),
-    ("pairs, recurrence: positions start at 1", "positions begin at 1")])
+    ("pairs, recurrence: positions start at 1", "positions begin at 1"),
+    ("rotary, fused: the exponent is i / d", "queries and keys: the base is 100, or the exponent of pair i is i / d"),
+    ("rotary, heads: values are turned too", "v is turned too"),
+    ("hyla rotary read, letters: queries are turned as if the first that is read stood at 0",
+     "queries stand at the first positions"),
+    ("alibi, online: the penalty is squared in the distance", "the factor n is applied twice"),
+    ("kerple log, distances: a and p are exchanged", "position_a and position_p are exchanged"),
+    ("kerple power, letters: dx of the queries overwrites what is there", "what is read replaces the rest"),
+    ("t5, scattered: the gradient is set, not added", "of several uses of one row only the last is kept"),
+    ("t5 both, scattered: the halves are exchanged", "keys before the query are taken for those after it")])
 def test_mistakes_in_rows_that_are_no_pages_are_named(name, words):
-    case, = (c for c in FIFTEENTH + SIXTEENTH if c.name == name)
+    case, = (c for c in FIFTEENTH + SIXTEENTH + SEVENTEENTH if c.name == name)
     found = check.diagnose(case.function, case.as_)
     assert found.named and words in found.sentences[0] and any(line in case.line for line in found.lines), found
 

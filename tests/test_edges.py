@@ -505,6 +505,13 @@ def test_no_tokens_have_no_loss_and_a_gradient_of_zero():
     assert dh.shape == (2, 0, 4) and not dtable.any()
 
 
+@pytest.mark.parametrize("b, t, v, m", [(0, 3, 0, 2), (2, 2, 3, 0), (0, 0, 0, 0)])
+def test_a_table_without_rows_or_columns(b, t, v, m):
+    loss, saved = next_token(np.zeros((b, t, m)), np.zeros((v, m)), np.zeros((b, t), int))
+    assert np.allclose(loss, np.log(v or 1)) and loss.shape == (b, t)
+    assert [g.shape for g in next_token_backward(saved, loss)] == [(b, t, m), (v, m)]
+
+
 def test_logits_of_a_scoring_network_are_no_map_into_the_residual_stream():
     block = Block(Compositional(4, 2, 2, 2, 2, 2, scoring="nonlinear"), FeedForward(4, 8), epsilon=1e-5)
     own = Stack(block, 8).parameters()["blocks"][0]

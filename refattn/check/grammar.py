@@ -13,6 +13,7 @@ from .changes import Changes, one, rows
 from .formulas import OPTIONS, Formulas
 from .running import code_of, resolved, ways
 
+PAIRED = "q", "k", "v", "do", "selector", "position_a", "position_p"        # of which two may be exchanged
 ORDINALS = "first", "second", "third", "fourth", "fifth", "sixth"
 
 
@@ -149,7 +150,7 @@ def turned_alike(of, own, texts):
 def interchanged(of, own, texts, sizes):
     """Two inputs of one shape that are taken for one another in every line."""
     axes = Changes(of, of.lines[0], (), sizes).axes
-    for x, y in combinations([n for n in ("q", "k", "v", "do", "selector") if n in of.letters], 2):
+    for x, y in combinations([n for n in PAIRED if n in of.letters], 2):
         uses = reading(own, texts, x, y)
         if uses and axes(x) == axes(y):
             yield everywhere(of, uses, texts, {x: y, y: x}, f"{x} and {y} are exchanged", 1)

@@ -115,9 +115,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
 
     One query (number 1), or sequence 1 of a row's x, whose mean is near 0, is a hundred times smaller than the others:
     there an epsilon shows.  The kernel is called twice, and both answers are judged.  A row draws its options by
-    chance, so it is called with further draws that show those left out, as far as it takes them, and do without those
-    that it has a default for.  The error bar of each entry is measured (`verification.rounding`); the report's last
-    line says how.
+    chance, so it is called with further draws that show those left out along every axis, as far as it takes them, and
+    do without those that it has a default for.  The error bar of each entry is measured (`verification.rounding`); the
+    report's last line says how.
 
     Raises ValueError for unknown names, options, sizes or a seed beside a mapping, results that are not as described,
     and a kernel that raises, changes its inputs or answers differently when asked again; TypeError for a keep that is
@@ -198,7 +198,7 @@ class Call:
     def seeds(self, sizes, seed) -> list[int]:
         """The seed and further ones: whose draws show an option of a row that those before did not, or do without it.
 
-        An option shows where it varies along its last axis; a kernel that has a default for one is asked without it.
+        An option shows along each axis on which it varies; a kernel that has a default for one is asked without it.
         """
         if self.of.arrays or not self.takes([], others=True):
             return [seed]
@@ -206,7 +206,7 @@ class Call:
         found, seen = [], set()
         for s in range(check_integer("seed", seed, 0), seed + FURTHER):
             inputs = self.draw(sizes, s)
-            shown = {n for n, x in inputs.items() if x.ndim and (x != x[..., :1]).any()}
+            shown = {(n, i) for n, x in inputs.items() for i in range(x.ndim) if (x != x.take([0], ~i)).any()}
             shown |= {f"no {n}" for n in self.of.optional & default - inputs.keys()}
             if shown - seen and self.takes(self.hand(inputs)[1]):
                 found, seen = [*found, s], seen | shown
