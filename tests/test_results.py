@@ -814,6 +814,20 @@ def test_words_on_images_are_those_of_the_runs():
     assert all(0.5 < run["metrics"]["test"]["triangles"] < 0.7 for run in found)
 
 
+def test_words_on_parity_with_other_probabilities_are_those_of_the_runs():
+    words, runs = " ".join(RESULTS.split()), records.load("parity_probabilities")["runs"]
+    wrong = {(x["fields"]["attention"], x["fields"]["ones"], x["fields"]["seed"]):
+             [x["metrics"][split]["accuracy"] for split in ("longer", "far")] for x in runs
+             if min(x["metrics"][split]["worst"] for split in ("train", "longer", "far")) < 1}
+    (key, (longer, far)), = (each for each in wrong.items() if each[0][0] != "transformer_xl")
+    assert key[:2] == ("rnn", 0.9)
+    assert f"one seed at 0.9 does not ({longer:.4f} of the longer words, {far:.3f} of those of 5,000)." in words
+    count = Counter((x["fields"]["attention"], x["fields"]["ones"]) for x in runs)
+    assert all(count["rnn", p] == 3 for p in (0.1, 0.3, 0.7, 0.9))
+    assert {p: n for (name, p), n in count.items() if name == "sliding_dilated"} == {0.1: 1, 0.3: 1}
+    assert "RegularGPT has no error in its runs at 0.1 and 0.3, one seed each." in words
+
+
 def test_words_on_longer_texts_are_those_of_the_runs():
     words = " ".join(RESULTS.split())
     lines = {(row["words"], row.get("measured")): row for row in judged()}
