@@ -826,6 +826,10 @@ def test_words_on_parity_with_other_probabilities_are_those_of_the_runs():
     assert all(count["rnn", p] == 3 for p in (0.1, 0.3, 0.7, 0.9))
     assert {p: n for (name, p), n in count.items() if name == "sliding_dilated"} == {0.1: 1, 0.3: 1}
     assert "RegularGPT has no error in its runs at 0.1 and 0.3, one seed each." in words
+    theirs = [{x["fields"]["ones"]: x["metrics"][split]["accuracy"] for x in runs if x["fields"]["attention"] ==
+               "transformer_xl"} for split in ("train", "longer")]
+    assert ("one seed each at 0.1 and 0.3, has {:.3f} and {:.3f} of the trained lengths and {:.3f} and {:.3f} of the "
+            "longer words;").format(*(each[p] for each in theirs for p in (0.1, 0.3))) in words
 
 
 def test_words_on_longer_texts_are_those_of_the_runs():
