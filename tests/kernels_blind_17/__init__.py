@@ -13,10 +13,11 @@ draws.  Each mistake changes an answer there by more than 1e-3 of its largest en
 needs, such as a bias that is not the same for all keys.
 Right kernels are asked in float64 and float32, mistakes in float32.
 
-The search for these rows was written at the same time, unseen, and does not look for lines of the learned table, blocks
-and convolutions (109 mistakes).  In the first run, of 221 others 219 were seen, 206 located and 157 named, 13 of them in
-lines that had not been written down and are true; of 57 right kernels none was called wrong.  The two that were not seen misread a mask along the queries:
-since then rows are asked along every axis of a mask.  A first attempt at KERPLE's rows had raised an error.
+The search for these rows was written at the same time, unseen, and does not look for lines of the learned table,
+blocks and convolutions (109 mistakes).  In the first run, of 221 others 219 were seen, 206 located and 157 named, 13
+of them in lines that had not been written down and are true; of 57 right kernels none was called wrong.  The two that
+were not seen misread a mask along the queries: since then rows are asked along every axis of a mask.  A first attempt
+at KERPLE's rows had raised an error.
 `tests/bench/diagnoses.json` has what is found by now.
 """
 
