@@ -75,7 +75,7 @@ def check_features(x, w, b=None, name: str = "w"):
 
     Raises ValueError where their axes differ, TypeError where their dtypes or array modules do.
     """
-    xp = check_alike(x=x, b=b, **{name: w})
+    xp = check_alike(x=x, **{name: w}, b=b)
     if x.shape[-1:] != w.shape[:1]:
         raise ValueError(f"x has shape {x.shape}; allowed: (..., m) with m = {w.shape[0]}")
     fitted(b, "b", w.shape[1:])

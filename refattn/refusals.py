@@ -11,7 +11,7 @@ def guess(given, allowed) -> str:
     """
     low, whole = str(given).lower(), {name.lower(): name for name in allowed}
     begun = [name for name in allowed if low and name.lower().startswith(low)][:3]
-    names = {name[:len(low)]: whole[name] for name in reversed(whole)} | whole
+    names = {name[:len(low) or 1]: whole[name] for name in reversed(whole)} | whole
     near = whole.get(low) or " or ".join(begun or [names[x] for x in get_close_matches(low, names, n=1, cutoff=0.7)])
     return f", did you mean {near}?" if near else ";"
 
