@@ -206,7 +206,7 @@ class Call:
         found, seen = [], set()
         for s in range(check_integer("seed", seed, 0), seed + FURTHER):
             inputs = self.draw(sizes, s)
-            shown = {(n, i) for n, x in inputs.items() for i in range(x.ndim) if (x != x.take([0], ~i)).any()}
+            shown: set = {(n, i) for n, x in inputs.items() for i in range(x.ndim) if (x != x.take([0], ~i)).any()}
             shown |= {f"no {n}" for n in self.of.optional & default - inputs.keys()}
             if shown - seen and self.takes(self.hand(inputs)[1]):
                 found, seen = [*found, s], seen | shown
