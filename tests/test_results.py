@@ -627,21 +627,22 @@ def test_words_on_figure_2c_are_those_of_the_runs():
         return "{:.3f} to {:.3f}".format(*row["interval_95"])
 
     assert {len(row["differences"]) for row in (examples, falls, softmax, linear)} == {8}
-    assert (f"+{examples['effect']:.3f} for each doubling ({interval(examples)}, n = 8, mean of the three models), "
-            f"{examples['verdict']}.") in words
-    assert f"falls by {falls['effect']:.3f} ({interval(falls)}, n = 8) a step" in words
+    assert (f"Each doubling of the examples adds {examples['effect']:.3f} ({interval(examples)}, n = 8, mean of the "
+            f"three models): {examples['verdict']}.") in words
+    assert f"held out costs {falls['effect']:.3f} ({interval(falls)}, n = 8), nearly all of it the second" in words
     first, second = (sum(pair["effect"] for pair in falls["pairs"][n::2]) for n in (0, 1))
     assert falls["verdict"] == "suggested" and second > 20 * first
     theirs, hyla = softmax["pairs"]
     low, high = hyla["interval_95"]
     assert (f"softmax attention loses {theirs['effect']:.3f}, linear attention "
-            f"{linear['pairs'][0]['effect']:.3f} and HYLA {hyla['effect']:.3f} ({low:.3f} to {high:.3f})" in words)
-    assert f"by {softmax['effect']:.3f} ({interval(softmax)}), is {softmax['verdict']};" in words
+            f"{linear['pairs'][0]['effect']:.3f}, HYLA {hyla['effect']:.3f} ({low:.3f} to {high:.3f})" in words)
+    assert (f"loses {softmax['effect']:.3f} less than softmax attention ({interval(softmax)}): {softmax['verdict']}."
+            ) in words
     found = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["held_out"]["r2_per_task"]
              for run in records.load("fuzzy_logic_grid")["runs"] if run["fields"]["held_out"] == 0.3}
     behind = mean([found["softmax", seed] - found["hyla", seed] for seed in range(8)])
     assert "by {:.3f} ({:.3f} to {:.3f}; this one was not".format(behind.mean, *student(behind)) in words
-    assert f"by {linear['effect']:.3f} ({interval(linear)}), is not" in words
+    assert f"loses {linear['effect']:.3f} less than linear attention ({interval(linear)}): not told apart." in words
     assert linear["verdict"] == "not supported at this scale"
 
 
