@@ -213,8 +213,9 @@ def test_words_on_table_a1_once_more_are_those_of_the_runs():
 def test_words_on_table_a1_are_those_of_the_runs():
     apart, words = [], " ".join(RESULTS.split())
     for row in published.TABLE_A1.values():
-        ours, (theirs, error) = held_out("fuzzy_logic_paper", row.attention).values(), row.fuzzy_logic
-        found = mean(ours)
+        (theirs, error), found = row.fuzzy_logic, mean(
+            run["metrics"]["held_out"]["r2_per_task"] for run in records.load("fuzzy_logic_paper")["runs"]
+            if (run["fields"]["attention"], bool(run["fields"].get("experts"))) == (row.attention, bool(row.experts)))
         apart.append(abs(found.mean - theirs) / math.hypot(found.standard_error, error))
     seeds = Counter((run["fields"]["attention"], run["fields"].get("experts"))
                     for run in records.load("fuzzy_logic_paper")["runs"])

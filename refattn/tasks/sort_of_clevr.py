@@ -135,7 +135,7 @@ class Asked(NamedTuple):
     shape: np.ndarray          # (n, 6)
     first: np.ndarray          # (n)
     second: np.ndarray         # (n)
-    own: float                 # squared distance of an object from itself, about the nearest object
+    own: float                 # squared distance of an object from itself, for the question about the nearest
 
     def of(self, x, which):
         """(n, ...): the entry of x (n, 6, ...) at one colour for each question."""
