@@ -205,7 +205,8 @@ class Changes:
             letters = reduced(self.of, made) if source.startswith("sum(") else ""
             inside = [dict(zip(("inside", "own"), map(ast.unparse, made.args), strict=True))] if letters else []
             ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]],
-                      "inside": inside, "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
+                      "inside": inside, "how": one("how", ways(self.sizes.get("h", 1))),
+                      "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
             peak = f"largest(exp({self.exponent}) * keep, (-1,))" if source.startswith("sum(x") else "0.0"
             yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak,
                                  rest=", ".join(map(ast.unparse, node.args[1:])), h="h" if "h" in self.names else "x")

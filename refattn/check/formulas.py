@@ -264,8 +264,7 @@ def _places(of: Formulas, env, size) -> dict:
             made |= {"at": 1.0 * (n[..., None] == keys), "before": 1.0 * (n < 0),
                      "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
     if of.letters.get("hit") == "qkv":
-        made["bucketed"] = partial(_bucketed, of.layer, *env["do"].shape[1:])
-        made["hit"] = made["bucketed"]()
+        made |= {"bucketed": (f := partial(_bucketed, of.layer, *env["do"].shape[1:])), "hit": f()}
     elif "hit" in of.letters:
         made["hit"] = 1.0 * (env.get("index", env.get("target"))[..., None] == np.arange(size["v"]))
     return made
