@@ -36,11 +36,6 @@ def check_number(name, value, below=np.inf):
         raise ValueError(f"{name} is {value!r}; allowed: numbers {allowed}")
 
 
-def check_fraction(name, value):
-    """Nothing, or a ValueError unless value is a number with 0 <= value < 1."""
-    check_number(name, value, 1)
-
-
 def check_switch(name, value):
     """Nothing, or a ValueError unless value is True or False."""
     if not isinstance(value, (bool, np.bool_)):
@@ -59,27 +54,11 @@ def check_choice(name, value, allowed, how="allowed"):
         raise ValueError(f"{name} is {value!r}; {how}: {', '.join(map(str, allowed))}")
 
 
-def check_released(task, **settings):
-    """Nothing, or a ValueError where released splits are asked for with a setting that they were not made for."""
-    for name, allowed in settings.items() if task.released else ():
-        check_choice(name, getattr(task, name), allowed, "allowed with released splits")
-
-
 def check_numbers(name, x, size):
     """Nothing, or a ValueError for numbers outside 0 .. size - 1: negative ones would count from the end."""
     x = np.asarray(x)
     if x.size and not 0 <= x.min() <= x.max() < size:
         raise ValueError(f"{name} has {x.min()} to {x.max()}; allowed: 0 to {size - 1}")
-
-
-def check_inputs(name, x, shape):
-    """x in float32, or a ValueError unless it has that shape and lies in [0, 1]."""
-    x = np.asarray(x, dtype=np.float32)
-    if x.shape != shape:
-        raise ValueError(f"{name} has the shape {x.shape}; allowed: {shape}")
-    if not ((x >= 0) & (x <= 1)).all():
-        raise ValueError(f"{name} has entries from {x.min()} to {x.max()}; allowed: entries from 0 to 1")
-    return x
 
 
 def check_read(read) -> None:

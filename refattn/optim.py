@@ -7,7 +7,7 @@ device.
 from math import cos, pi
 from typing import Any, NamedTuple
 
-from .checks import check_choice, check_fraction, check_integer, check_number
+from .checks import check_choice, check_integer, check_number
 from .xp import array_module, check_alike, fitted
 
 __all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
@@ -39,8 +39,8 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     check_integer("step", step)
     for name, value in ("rate", rate), ("decay", decay), ("epsilon", epsilon):              # before anything is changed
         check_number(name, value)
-    check_fraction("beta1", beta1)
-    check_fraction("beta2", beta2)
+    check_number("beta1", beta1, below=1)
+    check_number("beta2", beta2, below=1)
     first, second = state
     xp = check_alike(flat=flat, grads=grads, first=first, second=second)
     if flat.dtype.itemsize < 4:

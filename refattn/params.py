@@ -90,9 +90,7 @@ def count(parameters) -> int:
 
 def view(flat, parameters) -> Views:
     """Views into an existing flat array.  Raises ValueError when its size does not fit the list."""
-    if flat.shape != (count(parameters),):
-        raise ValueError(f"the flat array has shape {flat.shape}; allowed: ({count(parameters)},)")
-    position = 0
+    position, flat = 0, fitted(flat, "the flat array", (count(parameters),))
 
     def build(node):
         nonlocal position

@@ -423,6 +423,24 @@ def test_further_tokens_are_of_as_many_rows_as_are_kept(rows, more):
         layer.extend(p, np.ones((more, 1, 4)), kept)
 
 
+def test_a_schedule_says_what_is_read():
+    stack = stack_of()
+    with pytest.raises(ValueError, match=r"read beside a schedule is slice\(1, None, None\); allowed: None"):
+        stack.forward(filled(stack), np.ones((1, 6, 4)), read=slice(1, None), schedule=stack.applications())
+
+
+def test_an_encoder_that_slides_takes_no_mask_of_the_source():
+    """Its masks are of offsets; with as many tokens as offsets the mask would fit, and mean something else."""
+    sliding = Stack(Block(SlidingDilated(4, 2, 2, 3), FeedForward(4, 5), epsilon=1e-5), 2)
+    ids = np.array([[1, 2, 0]])
+    model = EncoderDecoder(Embedding(4, vocabulary=5), sliding, Embedding(4, vocabulary=5), LOOKING, Readout(4, 5))
+    assert model.forward(filled(model), ids, target=ids)[0].shape == (1, 3, 5)
+    for call in (lambda keep: model.forward(filled(model), ids, target=ids, source_keep=keep),
+                 lambda keep: model.begin(filled(model), ids, keep)):
+        with pytest.raises(ValueError, match="source_keep for an encoder that slides is True; allowed: False"):
+            call(ids[:, None, None] > 0)
+
+
 @pytest.mark.parametrize("dropout", [np.ones((3, 1, 2, 6, 6)), [None], [None] * 3])
 def test_a_stack_takes_as_many_dropouts_as_it_applies_its_block(dropout):
     stack = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5), 2)

@@ -36,7 +36,7 @@ def test_a_task_that_does_not_vary():
 
 @pytest.mark.parametrize("metric", (r2.r2_per_task, r2.r2_pooled))
 def test_a_column_of_predictions_is_refused(metric):
-    with pytest.raises(ValueError, match=r"prediction has the shape \(3, 1\); allowed: \(3,\)"):
+    with pytest.raises(ValueError, match=r"prediction has shape \(3, 1\); allowed: \(3,\)"):
         metric(np.zeros((3, 1)), np.zeros((3, 4)))
 
 
@@ -78,7 +78,7 @@ def test_a_cover_that_is_not_found_is_an_error():
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"split": "test"}, "split is 'test'; allowed: train, held_out, unseen_terms"),
     ({"batch": 0}, "batch is 0; allowed: whole numbers of at least 1"),
-    ({"context": np.zeros((32, 4))}, "context has the shape (32, 4); allowed: (31, 4)"),
+    ({"context": np.zeros((32, 4))}, "context has shape (32, 4); allowed: (31, 4)"),
     ({"query": np.full(4, 1.5)}, "query has entries from 1.5 to 1.5; allowed: entries from 0 to 1"),
     ({"query": np.full(4, np.nan)}, "query has entries from nan to nan"),
 ])

@@ -9,6 +9,7 @@ import pytest
 
 from refattn import cli
 from refattn.automata.finite import Automaton
+from refattn.cli import options, training
 from refattn.recipes import recipe
 from refattn.recipes.regular_languages import ATTENTIONS
 from refattn.reproduce.published import figures_for
@@ -103,10 +104,13 @@ def test_lengths_are_uniform_in_tomita_3_and_4_and_stop_in_tomita_5_and_6():
         assert np.abs(counts - expected)[9:].max() < 6 * math.sqrt(expected.max()) and not counts[:9].any()
 
 
-def test_too_few_strings_and_other_languages_are_refused():
+def test_too_few_strings_and_other_languages_are_refused(tmp_path):
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="9 strings are asked for, but 101,000 tries found 2 of Tomita 5 with 2 to 3"):
         strings(rng, "tomita5", 9, 2, 3)
+    words = "tomita5 --protocol per_position --train-length 4 --out"
+    with pytest.raises(options.Usage, match="10,500 strings are asked for, but"):         # before a run begins
+        training.plan([*words.split(), str(tmp_path / "run")])
     with pytest.raises(ValueError, match="language is 'parity'; allowed: d2, d3, d4, d12, tomita3"):
         strings(rng, "parity", 9, 2, 10)
     with pytest.raises(ValueError, match="longest is 3; allowed: whole numbers of at least 4"):

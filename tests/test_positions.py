@@ -93,7 +93,7 @@ def test_reading_is_slicing_whatever_the_lengths(position):
                 y = layer.forward(p, x, read=read, **options)[0]
                 np.testing.assert_allclose(y, layer.forward(p, x, **options)[0][:, read], rtol=1e-10)
             else:
-                with pytest.raises(ValueError, match=f"queries are read in steps of {read.step}; allowed: neighbours"):
+                with pytest.raises(ValueError, match=f"step of the queries is {read.step}; allowed: 1"):
                     layer.forward(p, x, read=read, **options)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_integers, check_switches
+from ..checks import check_choice, check_integers, check_switches
 from ..contract import agree, contract
 from ..params import Parameter
 from ..xp import check_alike
@@ -97,8 +97,7 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
                      **dict(zip(each.names, score, strict=True)))
     size = agree(q=(q, "bqsd"), k=(k, "bksd"), v=(v, "bkre"), selector=(selector, "bqsc"),
                  **{name: (x, axes) for name, x, axes in zip(each.names, score, each.axes, strict=True)})
-    if size.get("1", 1) != 1:
-        raise ValueError(f"{each.names[-1]} of scoring {scoring!r} has {size['1']} entries; allowed: 1")
+    check_choice(f"entries of {each.names[-1]}, scoring {scoring!r},", size.get("1", 1), (1,))
     check_pairs(xp, size, "bsqk", bias, keep, dropout)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..checks import check_integers
+from ..checks import check_choice, check_integers
 from ..contract import contract
 from ..layers.positions import check_at, room
 from ..params import Parameter
@@ -76,8 +76,7 @@ class TransformerXL:
     def forward(self, p, q, k, at=None) -> tuple:
         """q + u, k as it is, the bias (b, h, q, k), and Saved; the queries stand at the range `at`, in steps of 1."""
         (xp, at), queries, keys = check_at(q, k, at), q.shape[1], k.shape[1]
-        if at.step != 1:
-            raise ValueError(f"queries are read in steps of {at.step}; allowed: neighbours, steps of 1")
+        check_choice("step of the queries", at.step, (1,))
         rows = max(1, queries) + keys           # distances at.stop - 1, ..., at.stop - rows, of most - 1, ..., -most
         most = room(max(at.stop, rows - at.stop))
         table = _table(xp, most, self.width, q.dtype.char.lower())[most - at.stop:][:rows]

@@ -9,7 +9,7 @@ C's code does: no halting and no code for the step.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..checks import check_integers, check_switches
+from ..checks import check_choice, check_integers, check_switches
 from ..params import check_views
 from ..xp import array_module
 from .block import Block
@@ -72,10 +72,11 @@ class Stack:
         `dropout`, `context_dropout`, `residual` and `hidden` have one entry for each application, None where it has
         none: they are lists, or arrays whose first axis counts the applications, never one array for all of these.
         `read`, a slice of positions, gives h[:, read], and of the last application nothing else is computed; other
-        options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`.  Raises ValueError
-        for another number of entries.
+        options (context, keep, context_keep) go to every block.  `schedule` replaces `applications`, and `read` with
+        it.  Raises ValueError for both of them, and for another number of entries.
         """
         check_views(p)
+        check_choice("read beside a schedule", None if schedule is None else read, (None,))
         schedule, blocks = tuple(self.applications(read) if schedule is None else schedule), []
         each = {"dropout": dropout, "context_dropout": context_dropout, "residual": residual, "hidden": hidden}
         if not self.shared and len(p.blocks) != self.layers:

@@ -69,6 +69,7 @@ class EncoderDecoder:
 
     def encode(self, p, source, keep=None, source_dropout=None, **options):
         """The context (b, s, m), and what embedding and encoder save."""
+        check_choice("source_keep for an encoder that slides", keep is not None and self.encoder.block.slides, (False,))
         h, embedding = self.source.forward(p.source, source, dropout=source_dropout)
         h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)
         return h, embedding, saved

@@ -75,7 +75,6 @@ class Recurrent:
         grads.bh += dbh
         grads.bi += dbh                                                 # (1)
         grads.wi += ops.embedding_backward(p.wi, x.T, dz)               # (1)
-        return None
 
 
 class ScanSaved(NamedTuple):

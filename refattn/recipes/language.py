@@ -11,6 +11,7 @@ from ..attention import VARIANTS
 from ..attention.compositional import Compositional
 from ..attention.layer import MultiHead
 from ..attention.sliding_dilated import SlidingDilated
+from ..checks import check_choice
 from ..layers.block import Block
 from ..layers.embedding import TABLES, Embedding
 from ..layers.feed_forward import ACTIVATIONS, FeedForward, SwiGLU
@@ -62,9 +63,9 @@ class LanguageRecipe(Recipe):
         if self.width % self.heads or self.attention == "compositional" and self.width % self.memories:
             raise ValueError(f"width is {self.width}; allowed: multiples of heads, {self.heads}, and of retrievals, "
                              f"{self.memories}")
-        if self.attention == "compositional" and self.position in IN_HEADS:
-            raise ValueError(f"position is {self.position!r}; allowed with compositional: "
-                             f"{', '.join(x for x in POSITIONS if x not in IN_HEADS)}")
+        if self.attention == "compositional":
+            outside = [name for name in POSITIONS if name not in IN_HEADS]
+            check_choice("position", self.position, outside, "allowed with compositional")
 
     @property
     def memories(self) -> int:

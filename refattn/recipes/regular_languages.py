@@ -128,6 +128,11 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         square = self.layers * self.batch * self.heads * self.train_length**2
         return super().least_bytes() + 4 * kept.get(self.attention, square)
 
+    def data_read(self, resuming=True):
+        """None; too few strings of per_position are refused here, before a run begins."""
+        if resuming and self.protocol == "per_position":
+            _ = self.by_protocol.corpora
+
     def chance(self):
         """Of a random answer, where there is one for each word and no length at which all have the same."""
         return 1 / self.data().classes if self.protocol == "released" and self.data().row.has_members(3) else None

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from ..checks import check_fraction, check_integer
+from ..checks import check_integer, check_number
 
 ROUNDING = 1e-12               # values nearer to one another than this part of them are the same
 
@@ -52,7 +52,7 @@ def quantile(probability: float, freedom: int) -> float:
     >>> round(quantile(0.95, 7), 4)
     2.3646
     """
-    check_fraction("probability", probability)
+    check_number("probability", probability, below=1)
     check_integer("freedom", freedom)
     low, high = 0.0, 1.0
     while student_t(high, freedom) < probability:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_fraction, check_inputs, check_integer, check_released, check_switch
-from .released_splits import FUZZY_LOGIC as RELEASED
+from ..checks import check_choice, check_integer, check_number, check_switch
+from .released_splits import FUZZY_LOGIC, check_released
 from .splits import hold_out, read_only, subsets
 
 SPLITS = "train", "held_out", "unseen_terms"
@@ -74,7 +74,7 @@ class FuzzyLogic:
         vars(self)["terms"] = check_integer("terms", self.terms, 1, min(self.known_terms, 16))
         vars(self)["length"] = check_integer("length", self.length, 2, 65_536)
         vars(self)["seed"] = check_integer("seed", self.seed, 0)
-        check_fraction("held_out", self.held_out)
+        check_number("held_out", self.held_out, below=1)
         check_switch("cover_terms", self.cover_terms)
         check_switch("released", self.released)
         count = math.comb(self.known_terms, self.terms)
@@ -85,7 +85,7 @@ class FuzzyLogic:
         if self.cover_terms and train * self.terms < self.known_terms:
             raise ValueError(f"held_out is {self.held_out}, which leaves {train} combinations to train on; allowed "
                              f"with cover_terms: fractions that leave enough for {self.known_terms} known terms")
-        check_released(self, variables=(4,), terms=(2,), seed=RELEASED, cover_terms=(False,))
+        check_released(self, variables=(4,), terms=(2,), seed=FUZZY_LOGIC, cover_terms=(False,))
 
     @property
     def known_terms(self):
@@ -137,13 +137,23 @@ class FuzzyLogic:
         x = rng.random((batch, self.length, self.variables), dtype=np.float32)
         terms = tasks[rng.integers(len(tasks), size=batch)]
         if context is not None:
-            x[:, :-1] = check_inputs("context", context, (self.length - 1, self.variables))
+            x[:, :-1] = given("context", context, (self.length - 1, self.variables))
         if query is not None:
-            x[:, -1] = check_inputs("query", query, (self.variables,))
+            x[:, -1] = given("query", query, (self.variables,))
         values = truth(x, terms)
         tokens = np.concatenate([x, values[..., None]], axis=-1)
         tokens[:, -1, -1] = 0.0
         return Batch(tokens, values[:, -1].copy(), terms, values)
+
+
+def given(name, x, shape):
+    """x in float32, or a ValueError unless it has that shape and lies in [0, 1]."""
+    x = np.asarray(x, dtype=np.float32)
+    if x.shape != shape:
+        raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
+    if not ((x >= 0) & (x <= 1)).all():
+        raise ValueError(f"{name} has entries from {x.min()} to {x.max()}; allowed: entries from 0 to 1")
+    return x
 
 
 def truth(x, terms):
@@ -169,7 +179,7 @@ def truth(x, terms):
 def divide(task):
     """{split: its combinations}: the n K-subsets of the known terms permuted, the first floor(n held_out) held out."""
     if task.released:
-        permuted = RELEASED[task.seed]
+        permuted = FUZZY_LOGIC[task.seed]
         held_out, train = np.split(permuted, [int(len(permuted) * task.held_out)])
     else:
         known = subsets(range(task.known_terms), task.terms)

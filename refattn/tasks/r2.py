@@ -54,5 +54,5 @@ def same_tasks(prediction, values):
     """prediction in float64, or a ValueError unless it has one number for each task."""
     prediction = np.asarray(prediction, dtype=np.float64)
     if prediction.shape != values.shape[:1]:
-        raise ValueError(f"prediction has the shape {prediction.shape}; allowed: {values.shape[:1]}")
+        raise ValueError(f"prediction has shape {prediction.shape}; allowed: {values.shape[:1]}")
     return prediction

@@ -13,6 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checks import check_choice
+
 FUZZY_LOGIC, SRAVEN = (             # in the file a hexadecimal digit for each term or rule
     {int(seed): np.array([[int(digit, 16) for digit in row] for row in rows.split()]) for seed, rows in splits.items()}
     for splits in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).values())
+
+
+def check_released(task, **settings):
+    """Nothing, or a ValueError where released splits are asked for with a setting that they were not made for."""
+    for name, allowed in settings.items() if task.released else ():
+        check_choice(name, getattr(task, name), allowed, "allowed with released splits")

@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_fraction, check_integer, check_numbers, check_released, check_switch
+from ..checks import check_choice, check_integer, check_number, check_numbers, check_switch
 from .accuracies import feature_accuracy, panel_accuracy
-from .released_splits import SRAVEN as RELEASED
+from .released_splits import SRAVEN, check_released
 from .splits import hold_out, read_only
 
 RULES = ("constant", "progression +1", "progression +2", "progression -1", "progression -2", "addition", "subtraction",
@@ -89,9 +89,9 @@ class Sraven:
         reason = '"distribute three" takes 3 different ones'
         vars(self)["symbols"] = check_integer("symbols", self.symbols, 3, 1024, reason)
         vars(self)["seed"] = check_integer("seed", self.seed, 0)
-        check_fraction("held_out", self.held_out)
+        check_number("held_out", self.held_out, below=1)
         check_switch("released", self.released)
-        check_released(self, features=(4,), held_out=(0.25,), seed=RELEASED)
+        check_released(self, features=(4,), held_out=(0.25,), seed=SRAVEN)
 
     def combinations(self, split):
         """The rule combinations of a split, (n, M) integers, each row non-decreasing; read-only.
@@ -188,7 +188,7 @@ def divide(task):
     """{split: its combinations}: all n of them permuted, the first floor(n held_out) held out."""
     every = np.array(list(itertools.combinations_with_replacement(range(len(RULES)), task.features)), dtype=np.int64)
     if task.released:
-        held_out = RELEASED[task.seed]
+        held_out = SRAVEN[task.seed]
         train = every[~(every[:, None] == held_out).all(axis=-1).any(axis=-1)]
     else:
         held_out, train = hold_out(every, task.held_out, task.seed)

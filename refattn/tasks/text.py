@@ -213,8 +213,8 @@ def _tokens(text, test):
 def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) -> Corpus:
     """The tokens of a text, and of another one as its test split if `test` names one, whose files the text then lacks.
 
-    `vocabulary` is the greatest number of words, 0 for all.  Raises ValueError for what is not there, empty, not UTF-8,
-    or an unknown unit.
+    `vocabulary` is the greatest number of words, 0 for all.  A process reads a text once.  Raises ValueError for what
+    is not there, empty, not UTF-8, or an unknown unit.
 
     >>> made = corpus("documentation", "characters")
     >>> made.decode(made.encode("The for statement")), min(map(len, made.ids.values())) > 1000
