@@ -1,5 +1,6 @@
 """What README and docs/ say is run: Python, commands, tables of files, numbers of planted bugs and of theorems."""
 
+import hashlib
 import inspect
 import json
 import os
@@ -181,3 +182,9 @@ def test_what_the_readme_says_of_hyla_is_what_was_measured():
     said = (f"R² is {r2[0]} for HYLA, {r2[1]} for softmax and {r2[2]} for linear attention ({len(hyla)} seeds), "
             f"differences of {' and '.join(more)}")
     assert said in " ".join(README.split())
+
+
+def test_the_picture_is_of_the_page_as_it_is():
+    """`python docs/picture.py DIR` makes it anew."""
+    checksum = hashlib.sha256((ROOT / "refattn/attention/hyla.py").read_bytes()).hexdigest()
+    assert b"tEXtsource\0" + checksum.encode() in (ROOT / "docs/hyla.png").read_bytes()
