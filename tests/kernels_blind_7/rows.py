@@ -338,7 +338,7 @@ WRONG = [
     ("multi-head, softmax", "dropout ignored", "forward (3)", ("dropout=dropout)", "dropout=None)")),
     ("block", "residual of the second half forgotten in the backward", "none", ("dx1 = dx1 + do", "pass")),
     ("block", "second norm of the first's input", "none", ('norm(x1, "norm2")', 'norm(x, "norm2")')),
-    ("multi-head, rotary", "rotated forward in the backward", "none",
+    ("multi-head, rotary", "rotated forward in the backward", "backward (position)",
      ("dq, dk = rot(dq, -S), rot(dk, -S)", "dq, dk = rot(dq), rot(dk)")),
     ("compositional layer", "part of the selector missing in dx", "backward (in)", (", (dsel, ws)))", "))")),
     ("sliding layer", "part of values missing in dpad", "backward (in)", (' + einsum("mhe,he->m", wv, dpv)', "")),
