@@ -1264,8 +1264,8 @@ def mha(bug):
 add("b48", mha("dx_no_q"), "layers/MultiHead softmax", "(in) bwd: dx lacks the queries' part")
 add("b49", mha("bo_per_head"), "layers/MultiHead softmax", "(out) both: bo added once for each head")
 add("b50", mha("dbo_batch"), "layers/MultiHead softmax", "(out) bwd: dbo mean over batch")
-add("b51", mha("rot_bwd"), "layers/MultiHead softmax rotary", "(rotary) bwd: turned the wrong way")
-add("b52", mha("rot_half"), "layers/MultiHead softmax rotary", "(rotary) both: half pairing for interleaved")
+add("b51", mha("rot_bwd"), "layers/MultiHead softmax rotary", "(position) bwd: turned the wrong way")
+add("b52", mha("rot_half"), "layers/MultiHead softmax rotary", "(position) both: half pairing for interleaved")
 
 
 def ff(bug):
@@ -1313,7 +1313,7 @@ def ce_mean(logits, target, do, weight=None):
     return [o.detach(), *torch.autograd.grad(o, (L,), ndt(do))]
 
 
-add("b58", ce_mean, "losses/cross_entropy", "both: divided by the count, not the weights")
+add("b58", ce_mean, "losses/cross_entropy", "3 both: divided by the count, not the weights")
 
 
 def comp_layer(bug):
@@ -1483,7 +1483,7 @@ def moe_bug(bug):
 
 
 add("b74", moe_bug("soft_all"), "layers/MixtureOfExperts, 2 of 5", "2 both: not normalised over the chosen")
-add("b75", moe_bug("b2_ungated"), "layers/MixtureOfExperts, 2 of 5", "6 both: b2 ungated")
+add("b75", moe_bug("b2_ungated"), "layers/MixtureOfExperts, 2 of 5", "7 both: b2 ungated")
 
 
 def half_right(q, k, v, do, bias):
