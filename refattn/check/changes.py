@@ -36,6 +36,11 @@ def factors(letters) -> list:
         {"w": words.format(n), "f": f"n_{n} ** {power}"} for n in letters for words, power in POWERS]
 
 
+def several(axes) -> list:
+    """Every choice of two or more of them."""
+    return [chosen for n in range(2, len(axes) + 1) for chosen in combinations(axes, n)]
+
+
 def one(name, values) -> list:
     """Values of one field."""
     return [{name: x} for x in values]
@@ -59,8 +64,8 @@ class Changes:
     """What may stand in one line of a page."""
     def __init__(self, of, line, scope, sizes):
         self.of, self.line, self.scope, self.sizes, keys = of, line, scope, sizes, tiles(sizes.get(of.code[-1], 1))
-        exps = [each.text.partition("(")[2].partition(")")[0] for each in of.lines if each.text.startswith("exp(")]
-        self.exponent = exps[0] if exps else None
+        exps = [(x.name, x.text.partition("(")[2].partition(")")[0]) for x in of.lines if x.text.startswith("exp(")]
+        self.exps, self.exponent = exps[0] if exps else (None, None)
         self.names = {each.name: each for each in of.lines}
         same: dict = {}                                     # of axes of one size one letter
         self.alike = str.maketrans({x: same.setdefault(n, x) for x, n in sizes.items()})
@@ -75,7 +80,8 @@ class Changes:
         """`rows` with what the page gives; none that speak of an option which is not there."""
         if fields.get("Y") in {*OPTIONS} - {*self.scope}:
             return ()
-        return rows(kinds, self.ranges | (ranges or {}), exponent=self.exponent, last=self.of.code[-1], **fields)
+        return rows(kinds, self.ranges | (ranges or {}), exps=self.exps, exponent=self.exponent,
+                    last=self.of.code[-1], **fields)
 
     def axes(self, x) -> str:
         """The letters of a value, one for all axes of one size."""
@@ -152,6 +158,7 @@ class Changes:
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
         code = letters == of.code and x not in OPTIONS
         kinds = {"made": x in self.names, "square": True, "keep": x == "keep", "weights": weights,
+                 "code of a softmax": code and self.exps in self.scope,
                  "operand": code or x not in (*self.names, *OPTIONS, "do"), "heads": letters in HEADS, "code": code,
                  "reshaped": letters in HEADS, "batch and heads": self.head_axis(letters),
                  "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:]}
@@ -197,6 +204,10 @@ class Changes:
             gone = "".join(x for x in dict.fromkeys(ahead.replace(",", "")) if x not in behind)
             for letters in dict.fromkeys((*gone, gone)) if gone else ():
                 yield from self.rows("dot", text=text, letters=letters, size=" / n_".join(letters))
+            for letters in several(gone):
+                last = (f"ends({ast.unparse(y)}, {[i for i, x in enumerate(part) if x in letters]})"
+                        for y, part in zip(node.args[1:], ahead.split(","), strict=True))
+                yield from self.rows("several", letters=" and ".join(letters), text=f"dot({x}, {', '.join(last)})")
         elif call in MISTAKES:
             made = resolved(self.of, self.names[x]).body if x in self.names else node.args[0]   # what x stands for
             source = ast.unparse(made)
@@ -235,6 +246,9 @@ class Changes:
                     if (other, numbers) != (call, own):
                         yield (int(n != 1), f"{other} over {axes} in place of {call} over {words}",
                                f"{other}({x}, {numbers})")
+        for numbers in several(own) if call == "total" else ():
+            yield from self.rows("several", letters=" and ".join(letters[i] for i in numbers),
+                                 text=f"total(ends({x}, {numbers}), {own})")
         kinds = {"reduction": True, "reduction over one": len(words) == 1, "total": call == "total",
                  "total of weights": x == "weight",
                  "mean over one": call == "mean" and len(words) == 1,

@@ -180,6 +180,7 @@ FUNCTIONS = {f.__name__: f for f in NAMED} | {              # all that formulas 
     "best": largest,
     "alive": lambda keep, axis=-1: np.where(keep.any(axis, keepdims=True), keep, 1.0),
     "dot": contract,
+    "ends": lambda x, axes: x[tuple(slice(-1 if i in axes else 0, None) for i in range(x.ndim))],
     "erf": erf_of,
     "inverse": lambda x: 1 / np.where(x == 0, 1, x),        # 1 where nothing is kept, for a normaliser to divide by
     "largest": lambda x, axes: x.max(axes, keepdims=True),
