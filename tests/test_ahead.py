@@ -39,6 +39,11 @@ def test_who_stops_early_makes_at_most_one_batch_too_many():
     assert made in ([5, 6, 7], [5, 6, 7, 8]) and list(ahead(made.append, 3, 3)) == []
 
 
+def test_who_goes_to_the_end_makes_none_too_many():
+    made = []
+    assert len(list(ahead(made.append, 5, 8))) == 3 and made == [5, 6, 7]
+
+
 def test_the_thread_has_the_error_state_of_the_caller():
     with warnings.catch_warnings(), np.errstate(divide="ignore"):
         warnings.simplefilter("error")

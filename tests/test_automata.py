@@ -35,6 +35,11 @@ def test_running_is_one_step_after_the_other(seed):
     np.testing.assert_array_equal(automaton.outputs(words), automaton.output[states])
 
 
+@pytest.mark.parametrize(("output", "classes"), [([0, 0], 2), ([0, 1], 2), ([2, 0], 3)])
+def test_there_are_as_many_classes_as_outputs_and_at_least_two(output, classes):
+    assert Automaton([[0], [1]], output).classes == classes
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_maps_of_words_compose_with_the_earlier_word_first(seed):
     automaton, rng = some(seed)
@@ -176,6 +181,7 @@ def test_unknown_symbols_are_refused():
     (lambda: compose(np.zeros((3, 2), int), np.zeros((2, 2), int)), "arg 1 with shape (3, 2)"),
     (lambda: reached(from_table(PARITY), -1), "longest is -1; allowed: whole numbers of at least 0"),
     (lambda: words(from_table(PARITY), np.random.default_rng(0), 2, [(3, 2)]), "longest is 2; allowed: whole"),
+    (lambda: words(from_table(PARITY), np.random.default_rng(0), 2, [(-1, 2)]), "shortest is -1; allowed: whole"),
 ])
 def test_maps_and_lengths_that_cannot_be_are_refused(make, message):
     refused(message, make)
@@ -265,6 +271,13 @@ def test_walks_visit_every_state_that_words_of_their_lengths_reach(seed):
     assert tokens.shape == (automaton.states, 40)
     visited = automaton.run(tokens)[:, 19:]
     assert set(visited.ravel()) == set(np.flatnonzero(there[20:].any(axis=0)))
+
+
+def test_walks_that_cannot_leave_a_state_are_shared_out_evenly():
+    """The first symbol is remembered for good, so that every word has a state of its own to visit."""
+    automaton = Automaton([list(range(1, 7))] + [[state] * 6 for state in range(1, 7)], [0] * 7)
+    (tokens,) = words(automaton, np.random.default_rng(0), 6, [(1, 5)])
+    assert sorted(automaton.run(tokens)[:, -1]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_walk_is_as_often_inside_the_language_as_a_random_word_is_not():

@@ -1037,12 +1037,15 @@ def test_help_is_words_where_python_leaves_docstrings_out():
 
 
 def test_freed_memory_is_kept_for_the_process():
-    """Arrays of 32 MiB, one after the other: one behind the first needs next to none of 8,192 new pages."""
+    """Arrays of 1 MiB, one after the other: one behind the first needs next to none of 256 new pages.
+
+    Below 4 MiB NumPy asks for no huge pages, of which there are so few that none would seem to be new.
+    """
     code = ("import numpy as np; from resource import RUSAGE_SELF, getrusage\n"
             "from refattn.xp import keep_freed_memory\n"
             "print(keep_freed_memory())\n"
             "for _ in range(4):\n"
-            "    before = getrusage(RUSAGE_SELF).ru_minflt; np.ones(1 << 22)\n"
+            "    before = getrusage(RUSAGE_SELF).ru_minflt; np.ones(1 << 17)\n"
             "    print(getrusage(RUSAGE_SELF).ru_minflt - before)")
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     taken, _, *faults = done.stdout.split()

@@ -61,6 +61,15 @@ def test_parameters_of_table_6(scale, heads):
     assert params.count(built.parameters()) == CELLS[scale][heads]
 
 
+@pytest.mark.parametrize(("held_out", "split", "drawn"), [
+    (True, "train", "train"), (False, "train", "all"), (True, "held_out", "held_out"), (False, "held_out", "held_out")])
+def test_training_sees_all_tuples_where_none_is_held_out(held_out, split, drawn):
+    chosen = recipe("contextual_retrieval", "paper", held_out=held_out)
+    found = chosen.sample(np.random.default_rng(0), split, 9)
+    expected = chosen.data().sample(np.random.default_rng(0), 9, drawn)
+    assert all(np.array_equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
 def test_the_two_conventions_of_retrieval_width():
     def count(retrievals, retrieval_width):
         layer = Compositional(64, 4, retrievals, 16, retrieval_width, 8)

@@ -821,6 +821,9 @@ def test_a_root_is_of_no_negative_number(epsilon):
         ContextNorm(4, epsilon=epsilon)
     with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers of at least 0"):
         LayerNorm(4, epsilon).forward(filled(LayerNorm(4)), np.ones((2, 4)))
+    for norm, others in (ops.layer_norm, (np.ones(4), np.ones(4))), (ops.rms_head, (1,)):
+        with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers of at least 0"):
+            norm(np.ones((2, 4)), *others, epsilon)
 
 
 def test_the_order_of_a_single_number():

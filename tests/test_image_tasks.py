@@ -18,6 +18,12 @@ def answer(kind, first, second=None, nearest="released", scene=SCENE):
     return clevr.ANSWERS[clevr.answers(scene, questions, nearest)[0, 0]]
 
 
+def test_objects_have_the_published_colours():
+    image, = clevr.render(clevr.Scenes(np.array([[[x, 10] for x in range(5, 75, 12)]]), SCENE.shape))
+    assert image[10, 5::12].tolist() == [
+        [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 156, 0], [128, 128, 128], [255, 255, 0]]
+
+
 @pytest.mark.parametrize(("question", "expected"), [
     (("shape", "red"), "rectangle"), (("shape", "yellow"), "circle"), (("left", "blue"), "yes"),
     (("left", "green"), "no"), (("upper", "yellow"), "no"), (("upper", "gray"), "yes"),

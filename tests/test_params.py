@@ -56,10 +56,12 @@ def test_initial_values_are_the_same_for_every_dtype():
     assert np.array_equal(arrays[0], arrays[1].astype("float32"))
 
 
-def test_scales_begin_at_one_and_tables_are_normal():
+@pytest.mark.parametrize("scheme", ["lecun_normal", "pytorch", "haiku", "gpt2"])
+def test_scales_begin_at_one_shifts_at_zero_and_tables_are_drawn(scheme):
     flat, p = params.allocate(LIST, "float64")
-    params.initialise(flat, LIST, np.random.default_rng(0))
+    params.initialise(flat, LIST, np.random.default_rng(0), scheme)
     assert (p.blocks[0].norm1.scale == 1).all() and p.blocks[0].position.table.std() > 0
+    assert (p.blocks[0].norm1.shift == 0).all()
 
 
 @pytest.mark.parametrize(("width", "heads", "head_width"), [(128, 8, 2), (128, 16, 4), (64, 4, 8)])
@@ -117,9 +119,14 @@ def test_a_checkpoint_that_is_cut_off_or_foreign_is_refused_in_one_line(tmp_path
     np.savez(path, header=np.array('{"format": "other"}'))
     with pytest.raises(ValueError, match="its format is 'other', not 'refattn-1'"):
         params.load(path)
-    path.write_bytes(whole)
-    with pytest.raises(ValueError, match="was written for other parameters: it has .*; allowed: "):
-        params.load(path, MultiHead(8, 4, 2).parameters())
+    for parts in '"layout": {}, "meta": {}', '"layout": [], "meta": []':
+        np.savez(path, header=np.array(f'{{"format": "refattn-1", {parts}}}'))
+        with pytest.raises(ValueError, match="its layout is no list, or its meta no object"):
+            params.load(path)
+    for data, said in ("text 'a'", ", trained on text 'a',"), (None, ""):
+        params.save(path, LIST, {"flat": np.zeros(params.count(LIST))}, data=data)
+        with pytest.raises(ValueError, match=rf"a\.npz{said} was written for other parameters: it has .*; allowed: "):
+            params.load(path, MultiHead(8, 4, 2).parameters())
     with pytest.raises(FileNotFoundError):
         params.load(tmp_path / "none.npz")
 

@@ -20,6 +20,7 @@ from refattn.contract import contract
 from refattn.layers import positions
 from refattn.layers.context_norm import ContextNorm
 from refattn.models.recurrent import Recurrent
+from refattn.models.transformer import universal
 from refattn.recipes import RECIPES as ALL
 from refattn.recipes import base, recipe
 from refattn.reproduce.published import figures_for
@@ -48,7 +49,8 @@ DEFAULTS = [
     (latent_code.probe, {"penalty": 1.0, "steps": 10}), (latent_code.conjugate_gradient, {"tolerance": 1e-5}),
     (latent_code.embed, {"perplexity": 30.0}), (latent_code.binned, {"bins": 16}), (Scan, {"cutoff": 26}),
     (SortOfClevr, {"test": 200, "validation": 200, "train": 9_800, "questions": 10, "nearest": "released"}),
-    (Triangles, {"size": 64}), (drawn, {"temperature": 1.0, "top_k": 0}),
+    (Triangles, {"size": 64}), (universal, {"norm": "pre", "table": "none", "final_norm": False}),
+    (drawn, {"temperature": 1.0, "top_k": 0}),
 ]
 DECODER = {"batch": 128, "rate": 1e-3, "decay": 0.1, "decay_rule": "released", "schedule_length": "released", "clip": 0,
            "initialise": "lecun_normal", "width": 128, "hidden": 256, "attention_dropout": 0.1, "experts": 0}

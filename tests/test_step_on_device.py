@@ -3,10 +3,14 @@
 In a step nothing waits for the device, nothing is copied to or from it but the batch, and no float64 appears.
 """
 
+import re
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from refattn import losses, optim, params, xp
+from refattn import losses, ops, optim, params, xp
 from refattn.attention import VARIANTS
 from refattn.attention.layer import MultiHead
 from refattn.models.transformer import decoder
@@ -79,6 +83,34 @@ def agree_on(module, tolerance):
 
 def test_three_steps_agree_with_numpy():
     agree_on(strict_cupy, 1e-5)
+
+
+@pytest.mark.parametrize(("module", "rows"), [(np, [1, 1, 1]), (strict_cupy, [3])])
+def test_rows_are_tiled_on_the_host_alone(module, rows):
+    x, found = module.zeros((3, 1 << 16), dtype=np.float32), []
+    ops.in_tiles(lambda piece, out: found.append(len(piece)), x, outs=(x,))
+    assert found == rows
+
+
+def test_a_device_that_multiplies_rightly_is_taken(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
+    assert xp.device("gpu") is strict_cupy and xp.device("cpu") is np
+
+
+@pytest.mark.parametrize("product, said", [
+    (RuntimeError("old\ndriver"), "device is 'gpu', which does not answer (old); allowed: cpu, or a driver"),
+    (MemoryError(), "does not answer (MemoryError)"), (np.zeros((2, 2)), "(a 2 x 2 product came out wrong)"),
+    (ImportError("no cupy"), "CuPy is missing (no cupy); allowed: cpu, or gpu after pip install"),
+])
+def test_why_a_device_does_not_answer_is_said(monkeypatch, product, said):
+    def ones(shape, dtype):
+        if isinstance(product, Exception):
+            raise product
+        return product
+
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ones=ones))
+    with pytest.raises(RuntimeError, match=re.escape(said)):
+        xp.device("gpu")
 
 
 @pytest.mark.gpu

@@ -322,6 +322,8 @@ def test_a_device_that_is_not_asked_at_every_step_names_the_step_that_was_bad(at
     monkeypatch.setattr(train, "find_device", lambda name: strict_cupy)
     with pytest.raises(NonFinite, match=rf"step {step}: the gradient of embed\.w is not finite"):
         fit(disturbed(poison(at)), tmp_path / "run", device="gpu", progress=False)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5]              # no line of a bad number
 
 
 def test_a_step_on_a_device_does_not_wait(monkeypatch, tmp_path):
