@@ -367,8 +367,10 @@ def test_fresh_runs_of_each_comparison_are_those_that_it_is_made_of(changes):
 def test_rows_of_the_picture_can_be_told_apart():
     pytest.importorskip("matplotlib")
     table = Claims()
-    labels = [label.get_text() for label in table.plot(table.sheet(table.recorded())).axes[0].get_yticklabels()]
+    axes = table.plot(table.sheet(table.recorded())).axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
     assert len(labels) > 20 and len(set(labels)) == len(labels)
+    assert axes.get_ylim() == (len(labels) - 0.5, -0.5)                     # every row is seen, the first one on top
 
 
 def test_pairs_of_two_splits_say_which_and_those_that_are_taken_off_say_so():

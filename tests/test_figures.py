@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refattn import cli
-from refattn.analysis import latent_code, latent_code_figures, searches
+from refattn.analysis import latent_code, latent_code_figures, regular, searches
 from refattn.analysis.text import receptive_field
 from refattn.recipes import recipe
 from refattn.reproduce import codes, drawing, pictures
@@ -269,6 +269,12 @@ def test_rows_of_several_units_have_panels_of_their_own():
     assert list(drawn) == [x for label, x in ours.items() if label.startswith("words")]
 
 
+@plots
+def test_a_receptive_field_is_drawn_beside_that_of_equal_shares():
+    axes, = drawing.field(np.array([0.5, 0.75, 1.0, 1.0]), "a").axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[0.5, 0.75, 1, 1], [0.25, 0.5, 0.75, 1]]
+
+
 # --- codes of networks that have other things to read than latent codes ----------------------------------------------
 
 SMALL = {"steps": 2, "batch": 8, "evaluation": 2, "probe": 2, "checkpoint_every": 1}
@@ -281,12 +287,14 @@ def test_untrained_networks_are_those_that_training_began_with(tmp_path, monkeyp
     one = recipe("parity", "quick", width=8, heads=2, max_length=60, far=50, stride=20, **SMALL)
     fit(one, tmp_path / "run", progress=False)
     found = codes.read_codes(tmp_path / "run")
-    run, model, _ = load(tmp_path / "run")
+    run, model, p = load(tmp_path / "run")
     assert set(found) == {"layer outputs", "receptive field", "probability"}
     assert {name for name in found["layer outputs"] if not name.startswith("untrained ")} == {"purity", "count",
                                                                                             "most frequent"}
     share = found["receptive field"]
-    assert 0 < share["first half"] < 1 and share["one half"] == 0.5
+    drawn = run.sample(stream(0, "evaluation", 1_000_000), "longer", 4, 40)
+    back = regular.receptive_field(model, p, drawn.tokens, drawn.target)        # of 1, 2 ... tokens before the end
+    assert 0 < share["first half"] == 1 - back[19] < 1 and share["one half"] == 0.5
     begun = codes.regular_codes(run, model, codes.initial(run, model))
     assert begun["receptive field"]["first half"] == share["untrained first half"] != share["first half"]
     assert begun["layer outputs"]["purity"] == found["layer outputs"]["untrained purity"]

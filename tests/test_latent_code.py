@@ -249,6 +249,7 @@ def test_figures_show_what_they_are_given():
     assert np.array_equal(drawn[0].to_rgba(first)[1:], drawn[1].to_rgba(second)[:2])
     made = latent_code_figures.by_label(code, few, list("abcdef"), sample=10)
     maps = [axes.images[0] for axes in made.axes[:3]]
+    assert [axes.get_label() for axes in made.axes] == [""] * 3 + ["<colorbar>"] * 3
     assert np.array_equal(maps[0].get_array(), code[:10])
     means = np.stack([code[few == 0].mean(axis=0), code[few == 5].mean(axis=0)])
     np.testing.assert_allclose(maps[1].get_array(), means)

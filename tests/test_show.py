@@ -224,6 +224,15 @@ def test_runs_that_have_just_begun_are_seen_and_named():
     assert [line.get_marker() for line in left.lines] == [".", "."]         # a line of one point has no length
 
 
+def test_one_run_is_drawn_with_all_splits_that_were_probed():
+    pytest.importorskip("matplotlib")
+    probed = {"held_out": {"r2_per_task": 0.5}, "train": {"r2_per_task": 0.75}}
+    lines = [{"step": step, "loss": 1.0, "rate": 1e-3, **probed} for step in (5, 10)]
+    _, right = figure({"run": [Curve(tiny(), lines, {})]}).subfigs[0].axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in right.lines}
+    assert drawn["train"] == [0.75, 0.75] and "unseen terms" not in drawn
+
+
 def test_panels_of_unfinished_runs_are_as_wide_as_of_finished_ones_and_diamonds_stand_at_the_end():
     pytest.importorskip("matplotlib")
     widths = []
