@@ -188,9 +188,11 @@ def test_fresh_runs_are_trained_reused_and_put_beside_the_paper(tmp_path, capsys
     assert "steps is 7, but a resumed run" in says(capsys, *[w if w != "6" else "7" for w in words], status=2).err
 
 
-def test_runs_that_are_not_complete_are_said(tmp_path, capsys):
-    said = says(capsys, *WORDS, "--out", str(tmp_path), "--max-seconds", "0.000001")
-    assert "never run" not in said.out and "4 of 4 are not complete, the same command goes on" in said.err
+def test_runs_that_are_not_complete_are_said_with_their_place(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = says(capsys, *WORDS, "--max-seconds", "0.000001")
+    assert "never run" not in said.out
+    assert f"{Path('runs', 'table-6-quick')}; 4 of 4 are not complete, the same command goes on" in said.err
 
 
 @pytest.mark.parametrize("name", ["figure-a9", "table-6"])
