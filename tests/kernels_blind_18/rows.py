@@ -4,6 +4,13 @@ ALL = {"bias": "bhqk", "keep": "bhqk", "dropout": "bhqk"}
 FIRST = {**ALL, "layout": "bhtd"}
 HEADS = {"bias": "hqk", "keep": "bhqk", "dropout": "bhqk"}
 STRETCHED = {"bias": "b1qk", "keep": "b1qk", "dropout": "hqk"}
+OFFSETS = {"bias": "bhqw", "keep": "bhqw", "dropout": "bhqw"}
+OFFSETS_FIRST = {**OFFSETS, "layout": "bhtd"}
+OFFSETS_STRETCHED = {"bias": "b1qw", "keep": "b1qw", "dropout": "hqw"}
+SCORER, PAD = "compositional_nonlinear", "sliding_dilated_pad"
+LAYER, HYLA = "layers/MultiHead softmax", "layers/MultiHead hyla"
+SEARCHES, PADDED = "layers/Compositional dot", "layers/SlidingDilated pad"
+BIASED = "layers/SlidingDilated mask, biases"
 NO_RMS, RMS, SOFT = "hyla_no_rms_head", "linear_rms_head", "hyla_softmax_for_rms_head"
 
 RIGHT = {                      # name: page, function, arguments that are fixed, options
@@ -42,6 +49,46 @@ RIGHT = {                      # name: page, function, arguments that are fixed,
     "deep, tiles": ("hyla_deep", "deep_tiles", {}, FIRST),
     "deep, generated": ("hyla_deep", "deep_generated", {}, HEADS),
     "deep, rows": ("hyla_deep", "deep_rows", {}, ALL),
+    "compositional, loops": ("compositional", "comp_loops", {}, ALL),
+    "compositional, merged": ("compositional", "comp_merged", {}, HEADS),
+    "compositional, online": ("compositional", "comp_online", {}, FIRST),
+    "compositional, tiles of queries": ("compositional", "comp_query_tiles", {}, ALL),
+    "compositional, Jacobians": ("compositional", "comp_jacobians", {}, STRETCHED),
+    "scorer, loops": (SCORER, "scorer_loops", {}, ALL),
+    "scorer, concatenated": (SCORER, "scorer_concatenated", {}, HEADS),
+    "scorer, rows": (SCORER, "scorer_rows", {}, ALL),
+    "scorer, online": (SCORER, "scorer_online", {}, FIRST),
+    "scorer, tiles of queries": (SCORER, "scorer_query_tiles", {}, STRETCHED),
+    "sliding, gathered": ("sliding_dilated", "sliding_gathered", {}, OFFSETS),
+    "sliding, matrix": ("sliding_dilated", "sliding_matrix", {}, OFFSETS),
+    "sliding, loops": ("sliding_dilated", "sliding_loops", {}, OFFSETS_STRETCHED),
+    "sliding, padded": ("sliding_dilated", "sliding_padded", {}, OFFSETS),
+    "sliding, online": ("sliding_dilated", "sliding_online", {}, OFFSETS_FIRST),
+    "pads, in front": (PAD, "pads_in_front", {}, OFFSETS),
+    "pads, behind": (PAD, "pads_behind", {}, OFFSETS_FIRST),
+    "pads, loops": (PAD, "pads_loops", {}, OFFSETS),
+    "pads, by offset": (PAD, "pads_by_offset", {}, OFFSETS_STRETCHED),
+    "pads, matrix": (PAD, "pads_matrix", {}, OFFSETS),
+    "layer, joined": (LAYER, "layer_joined", {}, {}),
+    "layer, by head": (LAYER, "layer_by_head", {}, {}),
+    "layer, absorbed": (LAYER, "layer_absorbed", {}, {}),
+    "layer, recomputed": (LAYER, "layer_recomputed", {}, {}),
+    "layer, double": (LAYER, "layer_double", {}, {}),
+    "hyla layer, joined": (HYLA, "hyla_layer_joined", {}, {}),
+    "hyla layer, generated": (HYLA, "hyla_layer_generated", {}, {}),
+    "hyla layer, query by query": (HYLA, "hyla_layer_query_by_query", {}, {}),
+    "hyla layer, tiles": (HYLA, "hyla_layer_tiles", {}, {}),
+    "hyla layer, double": (HYLA, "hyla_layer_double", {}, {}),
+    "searches, letters": (SEARCHES, "searches_letters", {}, {}),
+    "searches, loop": (SEARCHES, "searches_loop", {}, {}),
+    "searches, merged": (SEARCHES, "searches_merged", {}, {}),
+    "searches, tiles": (SEARCHES, "searches_tiles", {}, {}),
+    "searches, double": (SEARCHES, "searches_double", {}, {}),
+    "pad layer, as a token": (PADDED, "pad_as_token", {}, {}),
+    "pad layer, by offset": (PADDED, "pad_by_offset", {}, {}),
+    "pad layer, loops": (PADDED, "pad_loops", {}, {}),
+    "sliding layer, matrix": (BIASED, "sliding_layer_matrix", {}, {}),
+    "sliding layer, heads": (BIASED, "sliding_layer_heads", {}, {}),
 }
 
 WRONG = {                      # name: what, lines, patches
@@ -101,7 +148,8 @@ WRONG = {                      # name: what, lines, patches
         ("what is masked is only spared the dropout", "2 2b 3 3b",
          ("on.astype(q.dtype) * drop", "np.where(on, drop, 1)"))],
     "linear, sparse": [
-        ("dk is made of keys", "1b", ("ds * qs / sqrt(d)", "ds * ks.mean(0) / sqrt(d)")),
+        ("dk is made of the query that has the key's number", "1b",
+         ("ds * qs / sqrt(d)", "ds * q[x, j % n, y] / sqrt(d)")),
         ("a fancy += keeps one of several keys of a query", "4",
          ("np.add.at(o, (x, i, y), s * factor * vs)", "o[x, i, y] += s * factor * vs")),
         ("dropout is not rescaled", "3 3b 4b", ("drop[x, y, i, j][:, None]", "(drop[x, y, i, j][:, None] > 0)"))],
@@ -240,4 +288,208 @@ WRONG = {                      # name: what, lines, patches
          ("dmixed, np.maximum(z, 0))", "dmixed, z)")),
         ("no relu on the second hidden layer", "8", ('"ph,pf->phf", c, np.maximum(z2, 0)', '"ph,pf->phf", c, z2')),
         ("the projection is added", "2b", ("da / root - s *", "da / root + s *"))],
+    "compositional, loops": [
+        ("dwr is that of the last sequence and search", "5b",
+         ('dwr += np.einsum("qre,qrc->ec", t, dkey)', 'dwr = np.einsum("qre,qrc->ec", t, dkey)')),
+        ("the retrievals' first use has no gradient", "5b", (" + dkey @ wr.T", "")),
+        ("value scores are divided by sqrt(d)", "5 5b", ("width = sqrt(selector.shape[-1])", "width = sqrt(d)"))],
+    "compositional, merged": [
+        ("dselector without 1 / sqrt(c)", "5b", ("dmatch, keys) * selector.shape[-1] ** -0.5", "dmatch, keys)")),
+        ("value scores are divided by their sum over searches", "6",
+         ("g /= g.sum(-1, keepdims=True)", "g /= g.sum(1, keepdims=True)")),
+        ("the search scores' gradient lacks what the value scores ask of them", "4b 5b",
+         (' + np.einsum("bsqr,bsqkr->bsqk", dl, match)', ""))],
+    "compositional, online": [
+        ("what was summed before a new maximum is not rescaled", "2 4", ("acc = acc * shrink +", "acc = acc +")),
+        ("D is rowsum(do o), as in softmax attention", "2b",
+         ("(dt * t).sum((-1, -2))[..., None]", "(do * o).sum(-1, keepdims=True)")),
+        ("dv is that of the first search", "4b",
+         ("(tr(p * drop[..., w]) @ back).sum(1, keepdims=True)", "(tr(p * drop[..., w]) @ back)[:, :1]"))],
+    "compositional, tiles of queries": [
+        ("the logits of the value scores are not multiplied by log2(e)", "5 6", ("(root * LOG2E)", "root")),
+        ("no sum in the value scores' backward", "6b",
+         ("(dg - (do[:, i] * o[:, i]).sum(-1, keepdims=True)) * root", "dg * root")),
+        ("dv without dropout", "3b 4b", ('"bsqk,bqsre->bkre", c, dt', '"bsqk,bqsre->bkre", a, dt'))],
+    "compositional, Jacobians": [
+        ("no dropout in the retrievals", "3 4", ('"k,kre->re", a * factor', '"k,kre->re", a')),
+        ("value scores are not divided by their sum", "6", ("        g /= g.sum()\n", "")),
+        ("the diagonal of the value scores' Jacobian alone", "6b", ("(np.diag(g) - np.outer(g, g))", "np.diag(g)"))],
+    "scorer, loops": [
+        ("br is added behind the relu", "5", ("(sel @ wc + br)[:, None]", "(sel @ wc)[:, None]"),
+         ("hidden = np.maximum(z, 0)", "hidden = np.maximum(z, 0) + br")),
+        ("no relu in the backward", "5b", ("dl[..., None] * w2 * (z > 0)", "dl[..., None] * w2 + 0 * z")),
+        ("dbr is that of the last sequence and search", "5b", ("dbr += shared", "dbr = shared"))],
+    "scorer, concatenated": [
+        ("selector and retrieval are exchanged before the joined matrix", "5 5b",
+         ("[t, sel, np.ones_like(t[..., :1])]", "[sel, t, np.ones_like(t[..., :1])]")),
+        ("dselector is that of the first retrieval", "5b",
+         ("djoined[..., e_:e_ + c_].sum(-2)", "djoined[..., 0, e_:e_ + c_]")),
+        ("no dropout in the weights' gradient", "3b",
+         ('"bqsre,bkre,bsqk->bsqk", dt, v, drop', '"bqsre,bkre->bsqk", dt, v'))],
+    "scorer, rows": [
+        ("a fancy += keeps one of several queries and searches of a sequence", "4b",
+         ('np.add.at(dv, batch, np.einsum("pk,pk,pre->pkre", a, drop, dt))',
+          'dv[batch] += np.einsum("pk,pk,pre->pkre", a, drop, dt)')),
+        ("rows are numbered as if searches came before queries", "1 1b",
+         ("np.tile(np.arange(s), b * n)", "np.tile(np.repeat(np.arange(s), n), b)")),
+        ("no relu in the scorer's forward", "5", ('"prf,f->pr", z * (z > 0)', '"prf,f->pr", z'))],
+    "scorer, online": [
+        ("the forward loses the last tile", "2 4",
+         ("for at in range(0, kt, 2):\n        w =", "for at in range(0, kt - 1, 2):\n        w =")),
+        ("the weights of the backward are not divided by their sum", "2b 3b",
+         ("np.exp(x - m) / total", "np.exp(x - m)")),
+        ("a mean over retrievals in what the selector gets", "5b", ("dshared = dz.sum(-2)", "dshared = dz.mean(-2)"))],
+    "scorer, tiles of queries": [
+        ("dw2 is made of what stands before the relu", "5b",
+         ('"bqsr,bqsrf,bqsrf->f", dl, z, step', '"bqsr,bqsrf->f", dl, z')),
+        ("the bias is not multiplied by log2(e)", "1", ("+ LOG2E * add", "+ add")),
+        ("the retrievals' second use has no gradient", "7b",
+         ('np.einsum("bqsr,bqse->bqsre", g, do[:, i]) + np', "np"))],
+    "sliding, gathered": [
+        ("the window begins a dilation before the query", "1 6",
+         ("- 2 * np.arange(chunk)", "- 2 * np.arange(1, chunk + 1)")),
+        ("before the first key stands the first key", "4", ("on = on & (at >= 0)", "on = on & (at >= -t)")),
+        ("a fancy += keeps one of several queries of a key", "1b",
+         ('np.add.at(dk, (slice(None), near), np.einsum("bhqw,bqhd->bqwhd", ds, q) / sqrt(d))',
+          'dk[:, near] += np.einsum("bhqw,bqhd->bqwhd", ds, q) / sqrt(d)'))],
+    "sliding, matrix": [
+        ("queries stand at the first positions", "1 4 6",
+         ("np.arange(t - n, t)[:, None] - np.arange(t)", "np.arange(n)[:, None] - np.arange(t)")),
+        ("offset biases are reversed", "2", ("add + offset_bias[:, None]", "add + offset_bias[:, None, ::-1]")),
+        ("doffset_bias is a mean over sequences", "2b", ("dadd.sum(axis=(0, 2))", "dadd.sum(axis=2).mean(axis=0)"))],
+    "sliding, loops": [
+        ("the first key is taken to be before the first", "4", ("here - 2 * j >= 0", "here - 2 * j > 0")),
+        ("doffset_bias is that of the last query", "2b", ("dr[y, js] += ds", "dr[y, js] = ds")),
+        ("offset biases are divided by sqrt(d)", "2",
+         ("/ sqrt(d) + offset_bias[y, js]", "/ sqrt(d) + offset_bias[y, js] / sqrt(d)"))],
+    "sliding, padded": [
+        ("offsets are squares", "1 6",
+         ("front + t - n - 2 * j, front + t - 2 * j", "front + t - n - j * j, front + t - j * j")),
+        ("zeros before the first key are keys", "4", ("np.stack([real[:, at] for at in slices]) & on", "on")),
+        ("dk is cut out one place too early", "1b", ("dk=dkp[:, front:]", "dk=dkp[:, front - 1:-1]"))],
+    "sliding, online": [
+        ("the sum is not rescaled for a new maximum", "4", ("total = total * shrink + p", "total = total + p")),
+        ("no dropout in the output", "5 6", ("(p * drop[..., j])[..., None]", "p[..., None]")),
+        ("dv without dropout", "5b 6b", ("(a * drop[..., j])[:, :, i, None]", "a[:, :, i, None]"))],
+    "pads, in front": [
+        ("the pad's value is zero", "6",
+         ("np.broadcast_to(pad_v, (b, front, *pad_v.shape))", "np.zeros((b, front, *pad_v.shape), v.dtype)")),
+        ("dpad_k is that of the first sequence", "1b", ("dkp[:, :front].sum((0, 1))", "dkp[0, :front].sum(0)")),
+        ("dpad_v is that of the pad next to the first key", "6b",
+         ("dvp[:, :front].sum((0, 1))", "dvp[:, front - 1].sum(0)"))],
+    "pads, behind": [
+        ("before the first key stands the first key", "1 6", ("np.where(at < 0, t, at)", "np.where(at < 0, 0, at)")),
+        ("negative places count from the end", "1 6", ("np.where(at < 0, t, at)", "at % (t + 1)")),
+        ("dpad_k is a mean over sequences", "1b", ("dpad_k=dks[:, :, t].sum(0)", "dpad_k=dks[:, :, t].mean(0)"))],
+    "pads, loops": [
+        ("doffset_bias is divided by sqrt(d)", "2b", ("dr[y] += ds", "dr[y] += ds / sqrt(d)")),
+        ("the first key gets the pad's gradient", "1b", ("dpk[y] += ds[j]", "dk[x, 0, y] += ds[j]")),
+        ("the mask is behind the softmax", "4", ("np.exp(s - s.max()) * on[x, y, i]", "np.exp(s - s.max())"),
+         ("a / max(a.sum(), 1e-30)", "a / a.sum() * on[x, y, i]"))],
+    "pads, by offset": [
+        ("keys are rolled the other way", "1", ("np.roll(k, 2 * j, 1)", "np.roll(k, -2 * j, 1)")),
+        ("queries are taken to begin at the first position where pads are chosen", "1 6",
+         ("(np.arange(t - n, t) >= 2 * j)", "(np.arange(n) >= 2 * j)")),
+        ("dpad_v is that of the last query and offset", "6b", ("dpv += gv[:, i].sum(0)", "dpv = gv[:, i].sum(0)"))],
+    "pads, matrix": [
+        ("the last offset is seen twice, once too far back", "1 4 6",
+         ("(back >= 0) & (back <= front)", "(back >= 0) & (back <= front + 2)")),
+        ("offset biases are reversed", "2", ("offset_bias[:, j]", "offset_bias[:, chunk - 1 - j]")),
+        ("gradients by offset are reversed", "2b 3b", ("inside & (j == w)", "inside & (j == chunk - 1 - w)"))],
+    "layer, joined": [
+        ("the joined maps are split as k, q, v", "in 1", ("q, k, v = (each", "k, q, v = (each")),
+        ("heads are split as (d h)", "in",
+         ("(each.reshape(b, t, h, -1).transpose(0, 2, 1, 3)", "(each.reshape(b, t, -1, h).transpose(0, 3, 1, 2)")),
+        ("dbo is a mean over sequences", "out", ("dbo=do.sum((0, 1))", "dbo=do.mean(0).sum(0)"))],
+    "layer, by head": [
+        ("dx is that of the last head's values", "in", ("dx += grad @ w[:, i].T", "dx = grad @ w[:, i].T")),
+        ("every head adds the output's bias", "out", ("y += o @ wo[i]", "y += o @ wo[i] + bo")),
+        ("the maps' bias gradients are means over sequences", "in",
+         ("db[i] = grad.sum((0, 1))", "db[i] = grad.mean(0).sum(0)"))],
+    "layer, absorbed": [
+        ("dx without what comes through the keys", "in 1b", (' + np.einsum("bhqk,hij,bqi->bkj", ds, form, one)', "")),
+        ("dwq and dwk without 1 / sqrt(d)", "1b", ("ds, one) / sqrt(d)", "ds, one)")),
+        ("dx through the values without dropout", "in 3b 4b",
+         ('"bhqk,bhqi->bki", c, dmixed', '"bhqk,bhqi->bki", a, dmixed'))],
+    "layer, recomputed": [
+        ("dwk is that of the last tile", "in", ("dwk += np", "dwk = np")),
+        ("what was summed before a new maximum is not rescaled", "2 4", ("o = o * np.exp(top - new) +", "o = o +")),
+        ("D is made behind the output's map", "2b",
+         ("(g * o).sum(-1, keepdims=True)", "(do * y).sum(-1)[:, None, :, None]"))],
+    "layer, double": [
+        ("the softmax runs over queries", "2",
+         ("np.where(p.any(-1), p.sum(-1), 1)[..., None]", "np.where(p.any(-2), p.sum(-2), 1)[:, None]")),
+        ("dwo is that of the last sequence", "out", ("grads[6] += np", "grads[6] = np")),
+        ("no dropout in the weights' gradient", "3b", ("do_, v) * drop[i])", "do_, v))"))],
+    "hyla layer, joined": [
+        ("the projection without rho", "3b", ("on * rho * (da - a *", "on * (rho * da - a *")),
+        ("q has no bias", "in", ("np.concatenate([bq, bk, bv], -1)", "np.concatenate([0 * bq, bk, bv], -1)")),
+        ("no relu in the backward", "6b", ("c, g) * (z > 0)", "c, g)"))],
+    "hyla layer, generated": [
+        ("the code's first use has no gradient", "5b", (' + np.einsum("bqkie,ihe->bhqk", dinner, v1)', "")),
+        ("dx without what comes through the values", "in 5b",
+         ('done = np.einsum("bqkie,bqke->bki", inner, dz)', "done = np.zeros_like(one)")),
+        ("the norm is detached", "3b", (" - s * (s * da).mean(1, keepdims=True) / norm ** 3", ""))],
+    "hyla layer, query by query": [
+        ("one factor of the projection is scores", "3b", ("a[:, None] * a / h", "a[:, None] * s / h")),
+        ("dk is that of the last query", "1b", ("dk[i] += np", "dk[i] = np")),
+        ("the norm's mean runs over keys too", "3",
+         ("np.sqrt((s * s).mean(0) + 1e-6)", "np.sqrt((s * s).mean() + 1e-6)"))],
+    "hyla layer, tiles": [
+        ("a last tile that is not full is lost", "1 2 7", ("range(0, t, 3)", "range(0, t - t % 3, 3)")),
+        ("every tile adds what was summed so far", "7 out", ('"bqhe,hem->bqm", part, wo', '"bqhe,hem->bqm", o, wo')),
+        ("the relu's step is that of the values", "6",
+         ("np.sign(np.maximum(z, 0))", "np.sign(np.maximum(v[:, None, w].sum(3), 0))"))],
+    "hyla layer, double": [
+        ("keys are those of the first sequence", "in 1 5", ("[i * t + l]", "[l]")),
+        ("no dropout in the code's gradient", "4b", ("vs, dz)) * factor", "vs, dz))")),
+        ("dwo is made of the output's gradient", "out", ('"phe,pm->hem", o, up', '"phe,pm->hem", g, up'))],
+    "searches, letters": [
+        ("no 1 / sqrt(c) in the backward", "5b", ("g, dg)[..., None]) * root", "g, dg)[..., None])")),
+        ("dx without what comes through the selector", "in", ("(dv, wv), (dsel, ws))", "(dv, wv))")),
+        ("value scores are divided by their sum over searches", "6",
+         ("g /= g.sum(-1, keepdims=True)", "g /= g.sum(-2, keepdims=True)"))],
+    "searches, loop": [
+        ("dv is that of the last search", "4b", ("dv += tr(c)", "dv = tr(c)")),
+        ("every search's gradient goes through the first one's map", "out", ("do @ wo[i].T", "do @ wo[0].T")),
+        ("the selector has no bias", "in", ("x @ ws[:, i] + bs[i]", "x @ ws[:, i]"))],
+    "searches, merged": [
+        ("the value scores' gradient sees no dropout", "3b 7b", ("(dboth * c[..., None])", "(dboth * a[..., None])")),
+        ("the softmax's sum in the backward sees no dropout", "2b 3b", ("(c * dc).sum(-1", "(a * dc).sum(-1")),
+        ("no 1 / sqrt(c) in the backward", "5b",
+         ("dmatch = c[..., None] * dl[..., None, :] / sqrt(c_)", "dmatch = c[..., None] * dl[..., None, :]"))],
+    "searches, tiles": [
+        ("dbs is that of the last tile", "in", ("dbs += dsel", "dbs = dsel")),
+        ("dx without what comes through the values", "in", (' + np.einsum("bkre,mre->bkm", dv, wv)', "")),
+        ("the logits of the value scores are not multiplied by log2(e)", "5 6", ("LOG2E * root * np", "root * np"))],
+    "searches, double": [
+        ("dx is that of the selector alone", "in", ('found["dx"][i] += np', 'found["dx"][i] = np')),
+        ("value scores are divided by their sum over everything", "6",
+         ("g /= g.sum(-1, keepdims=True)", "g /= g.sum()")),
+        ("dv without dropout", "3b 4b", ('"sqk,qsre->kre", a * drop[i], dret', '"sqk,qsre->kre", a, dret'))],
+    "pad layer, as a token": [
+        ("dpad is a mean over sequences", "in", ("dxp[:, :front].sum((0, 1))", "dxp[:, :front].sum(1).mean(0)")),
+        ("dwk without the pad's part", "in",
+         ("np.tensordot(xp, dk, 2 * [[0, 1]])", "np.tensordot(x, dk[:, front:], 2 * [[0, 1]])")),
+        ("the window is reversed", "1 6", ("- 2 * np.arange(chunk)", "- 2 * np.arange(chunk)[::-1]"))],
+    "pad layer, by offset": [
+        ("keys and values are not dilated in forward and dq", "1 6", ("min(2 * j, t)", "min(j, t)"),
+         ("each[:, :, :t - 2 * j]", "each[:, :, :t - j]")),
+        ("dpad without what comes through the value", "in", (' + np.einsum("he,mhe->m", dpv, wv)', "")),
+        ("no sum in the softmax's backward", "4b", (" * drop[..., j, None] - delta)", " * drop[..., j, None])"))],
+    "pad layer, loops": [
+        ("dwq is made of the last token that is seen", "in",
+         ("np.multiply.outer(x[i, j], dq)", "np.multiply.outer(seen[-1], dq)")),
+        ("dpad is that of the last query and offset", "in", ("dpad += dseen[w]", "dpad = dseen[w]")),
+        ("no dropout in the output and dv", "5 5b", ("c = a * drop[i, :, j]", "c = a"))],
+    "sliding layer, matrix": [
+        ("the window has one offset less", "1 4 6", ("(back < 2 * chunk)", "(back < 2 * chunk - 2)")),
+        ("doffset_bias is divided by sqrt(d)", "2b", ("dadd.sum((0, 2))", "dadd.sum((0, 2)) * d ** -0.5")),
+        ("a query does not see itself", "1 4 6", ("(back >= 0)", "(back > 0)"))],
+    "sliding layer, heads": [
+        ("queries are not shifted in dk", "1b", ("* q[:, j:] / sqrt(d)", "* q[:, :max(n - j, 0)] / sqrt(d)")),
+        ("before the first key stands the first key", "4",
+         ("np.where((at >= 0) & live, s, -1e9)", "np.where(live, s, -1e9)"),
+         ("* ((at >= 0) & live)", "* live")),
+        ("doffset_bias is that of odd positions", "2b", ("dr[i] += ds", "dr[i] = ds"))],
 }
