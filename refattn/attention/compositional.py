@@ -6,7 +6,7 @@
     o[q, s]     = sum_r g[q, s, r] t[q, s, r]                                                               eq. (13)
 
 Source: C, section 3; `scoring` names the three ways to g (value_scores.py).  Differs: `bias`, `keep` and `dropout` act
-on the search scores as in softmax attention; of these the released code has a mask.
+on the search scores as in softmax attention; of these the released code has a mask, its language model dropout too.
 Symbols: s = search, r = retrieval; selector = the retrieval query Q-bar, one for each search, made from the query's
 token; W^key (e, c) = the retrieval key map, one for all searches and retrievals; c = d_r, e = d_v.
 """

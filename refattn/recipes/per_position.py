@@ -6,9 +6,10 @@ square error of sigmoids over all positions inside the strings; a string counts 
 is on the right side of 1/2.  Models see a position's past only: dense form, and a causal mask for Transformers.
 Source: Bhattamishra et al. 2020 and the authors' code: 10,000 strings, 500 of each set asked about, batches
 of 32, 25 epochs, lengths 2 .. 50, 51 .. 100, 100 .. 150.
-Differs: the models are those of R; Adam at 0.0005 (theirs: RMSprop at 0.005, among others that were tried); batches are
-drawn with replacement, not epoch by epoch; the last parameters are asked, not the best of all epochs.  Strings of D_n
-may repeat (tasks/per_position.py says why), so that split train of D_n has strings that were trained on.
+Differs: the models are those of R; Adam at 0.0005 (theirs: RMSprop at 0.005, among others that were tried), clipped to
+norm 1 (theirs: not clipped); batches are drawn with replacement, not epoch by epoch; all steps are made, and the last
+parameters are asked (theirs: until 0.999 of the validation are right, and the best of all epochs).  Strings of D_n may
+repeat (tasks/per_position.py says why), so that split train of D_n has strings that were trained on.
 """
 
 from dataclasses import dataclass
