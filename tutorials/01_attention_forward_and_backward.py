@@ -94,7 +94,8 @@ v = rng.standard_normal((b, t_k, h, e))
 # ## 2. The definition, as loops
 #
 # `refattn.verification.naive` holds the definitions: one batch entry, query and head at a time, in float64, nothing
-# shared with the library. It is slow, and it is what everything else is held against.
+# shared with the library. It is slow, and it is what everything else is held against. Section 7 says what `bias`,
+# `keep` and `dropout` are for; without them nothing is added to the scores, every key is kept, and c = a.
 
 # %%
 print(inspect.getsource(naive.softmax))
@@ -367,8 +368,9 @@ assert np.allclose(added[:, 0], v.mean(axis=1), atol=1e-6)
 
 # %% [markdown]
 # **`bias`** is added to the scores after the 1/sqrt(d). Its gradient comes back in the shape in which it was
-# given. **`dropout`** is a given array, already divided by 1 - p, that multiplies the weights after softmax.
-# So rows of c no longer sum to 1, and `saved.code` is still the code before it.
+# given. **`dropout`** is a given array that multiplies the weights after softmax: 0 for a weight that is dropped, which has
+# the probability p, and 1 / (1 - p) for the others, so that each weight stays the same on average. Rows of c no longer sum
+# to 1, and `saved.code` is still the code before it.
 
 # %%
 bias = rng.standard_normal((h, 1, t_k))                     # one number for each head and key

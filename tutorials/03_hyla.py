@@ -189,8 +189,8 @@ assert report.errors["v"] < 1e-12 and min(report.errors[name] for name in ("q", 
 # * `phi`: what sits between the uses, `identity` or `relu`. With one use it acts on the values.
 #
 # The numbers beside the knobs are **the paper's**, from Table A1, not ours: out-of-distribution R2 on fuzzy
-# logic (T = 32, 70 % of combinations held out) and accuracy on SRAVEN, in per cent, mean and standard error
-# over 3 seeds, best of a grid of settings.
+# logic (T = 32, 70 % of combinations held out) and accuracy on SRAVEN (tutorial 7), in per cent, mean and standard
+# error over 3 seeds, best of a grid of settings.
 
 # %%
 logic, sraven = ({name: (100 * mean, 100 * error) for name, (mean, error) in table.figures.items()}
@@ -369,8 +369,8 @@ axes[0].legend(loc="upper left")
 #
 # **Softmax:** the denominator runs over all keys, and is unknown until the last tile. What has been summed so
 # far was divided by too little; so sums are kept undivided: o, and the sum ℓ of exponentials that o is divided by at the
-# end. A running maximum μ keeps exp in range, and both are *rescaled* whenever μ grows. They start as μ = −∞, ℓ = 0 and
-# o = 0, and a tile makes of them
+# end. A running maximum μ keeps exp in range, and both are *rescaled* whenever μ grows. The three start as
+# μ = −∞, ℓ = 0 and o = 0, and a tile makes of them
 #
 # $$\mu' = \max(\mu, \max_k \mathbf{s}_k), \qquad
 # \ell' = e^{\mu - \mu'} \ell + \sum_k e^{\mathbf{s}_k - \mu'}, \qquad

@@ -311,7 +311,8 @@ for place, colour in enumerate([BLUE] * 4 + [GREEN] * 2):                       
 ax.bar_label(bars, fmt="%.0f %%", padding=6)
 ax.set_xticks(range(len(wrong)), wrong, rotation=20)
 ax.set(xlabel="language", ylabel="wrong answers, %", ylim=(0, 1.15 * max(wrong.values())),
-       title="Later times earlier (n = 50 words as the tasks draw them, all prefixes to 32, seed 0)")
+       title="The network that multiplies later times earlier\n(n = 50 words as the tasks draw them, all prefixes "
+             "to 32, seed 0)")
 ax.legend(handles=[plt.Line2D([], [], linestyle="", marker=marker, color=colour, markersize=9, label=label)
                    for marker, colour, label in (("o", BLUE, "symbols commute"), ("s", GREEN, "closed under reversal"),
                                                  ("s", ORANGE, "neither"))], loc="upper left")
@@ -320,8 +321,10 @@ assert [value > 0 for value in wrong.values()] == [False] * 6 + [True] * 3
 # %% [markdown]
 # ## 6. What the lemma leaves out: residuals, LayerNorm, the left edge
 #
-# Residuals stay: the extra units above take back what they carry on. LayerNorm stays too: every vector it meets has a
-# known number of ones among zeros, so mean and variance are known, and `scale` and `shift` undo it. GELU is a relu
+# Residuals stay: the extra units above take back what they carry on. LayerNorm stays too. It subtracts the mean of a vector,
+# divides by the deviation, multiplies by `scale` and adds `shift`: before attention and feed-forward layer in a pre-LN
+# network, after each has been added to the stream in a post-LN one. Every vector it meets here has a known number of ones
+# among zeros, so mean and variance are known, and `scale` and `shift` undo it. GELU, a smooth relu, is a relu
 # on whole numbers if they are made 32 times larger. And without pads (R's eq. 1 only masks what is out of
 # range) a word begins with a reset, which sends all states to the start.
 

@@ -206,7 +206,8 @@ for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_t
 #
 # PARITY, as R's code trains it: each step draws one length from 1 to 40 and 128 words of it, and only the answer after
 # the last symbol is scored. 600 steps at rate 0.001; R has 100,000 at 0.0003. Beside it, as wide and with as many steps,
-# a Transformer of two layers with Transformer-XL's relative positions, which sees every symbol at once.
+# a Transformer of two layers with Transformer-XL's relative positions (a score depends on the distance of the key, too),
+# which sees every symbol at once.
 
 # %%
 CHOSEN = {"RegularGPT, C = 2": {"attention": "sliding_dilated"},

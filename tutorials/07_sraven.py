@@ -23,7 +23,8 @@
 # **What you'll learn.** What makes the task hard; that "ambiguous" has two meanings whose counts differ by a factor of ten
 # to several hundred; which accuracy nobody can pass, and how far below it the published models are.
 #
-# **What you need.** Nothing but counting. No network is trained here; `refattn train sraven` does that.
+# **What you need.** Counting; from section 4 on conditional probabilities. No network is trained here; `refattn train
+# sraven` does that.
 #
 # The paper is *Attention as a Hypernetwork* (Schug et al. 2025), called H; section 4 and appendix B.
 
@@ -154,7 +155,7 @@ assert true_tracks <= set(zip(*(x.tolist() for x in found[1:4]), strict=True))
 # column one after the other and remembers only what has been used of the other two, for all instances at once. On
 # small matrices the two agree, instance by instance. Printed below them: how many tasks there are, a task being a rule
 # for each feature and the two permutations that lead from the first column to the others, 8^M (M!)^2 in all. The
-# paper's formula counts the multisets of rules times (M!)^2 - M.
+# paper's formula multiplies the number of multisets of rules by ((M!)^2 - M).
 
 # %%
 small = Sraven(2, 4).sample(rng, 200, "all").panels

@@ -145,8 +145,8 @@ for name in models:
 # instead for each term whether it is in the task. Two scores stand beside each:
 #
 # * that of the same regression after the labels were **shuffled**: what a code scores that says nothing. It
-#   differs by label, and by layer. A code that is constant to the last bit never answers "any term", which then scores 0;
-#   where rounding alone makes codes differ, as it does with some processors, the same label scores about a third;
+#   differs by label, and by layer. For a code that is constant to the last bit "any term" may score 0, as the
+#   regression then never says yes; where rounding alone makes codes differ, as on some processors, it is about a third;
 # * that of a regression from the true **answer** f(x) in place of the code: what a code scores that says nothing
 #   but the answer. At one query the answer alone tells functions apart to some extent.
 #

@@ -159,8 +159,9 @@ print(f"36 pixels stand in {count:.0f} places of 9 windows")
 # ## 3. The networks
 #
 # A learned class token stands before the patches and has no position. The question is made as wide as a patch and
-# stands beside every token, the class token too. One pre-LN block is applied four times; the answer is read at the
-# class token. The table of positions is C's own: its exponents count features, not pairs.
+# stands beside every token, the class token too. One pre-LN block (LayerNorm before attention and before the
+# feed-forward layer) is applied four times; the answer is read at the class token. The table of positions
+# is C's own: its exponents count features, not pairs.
 
 # %%
 published = {("softmax", 4): 684_554, ("compositional", 1): 670_186, ("compositional", 4): 719_530}
@@ -168,7 +169,7 @@ for (attention, n), theirs in published.items():
     model = recipe("sort_of_clevr", "paper", attention=attention, **(
         {"heads": n} if attention == "softmax" else {"retrievals": n})).build()
     ours = params.count(model.parameters())
-    print(f"{attention}, {n} {'heads' if attention == 'softmax' else 'retrievals'}: {ours:,} parameters")
+    print(f"{attention}, {n} {'head' if attention == 'softmax' else 'retrieval'}{'s' * (n > 1)}: {ours:,} parameters")
     assert ours == theirs
 
 # %% [markdown]

@@ -118,7 +118,7 @@ assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000
 # %% [markdown]
 # ## 2. Context normalisation
 #
-# Webb et al. put one layer between the encoder of the pictures and what looks at the relations:
+# Webb et al. put one layer between the encoder, which makes a vector of each picture, and what looks at the relations:
 #
 # $$\mathbf{y}_t = \boldsymbol\gamma\,\mathbf{n}_t + \boldsymbol\beta, \qquad \mathbf{n}_t = \frac{\mathbf{x}_t - \boldsymbol\mu}{\sqrt{\boldsymbol\sigma^2 + \epsilon}}, \qquad \boldsymbol\mu = \frac1T\sum_t \mathbf{x}_t, \qquad
 # \boldsymbol\sigma^2 = \frac1{T-1}\sum_t (\mathbf{x}_t - \boldsymbol\mu)^2, \qquad \epsilon = 10^{-8}$$
@@ -204,7 +204,6 @@ assert accuracy == 1 and zero > 0.3 and zero + full > 0.99
 # trials of five pictures:
 
 # %%
-begin = process_time()
 fits = {attention: fit(recipe("rmts", hold_out=95, attention=attention, retrievals=2, steps=600, evaluation=1_000))
         for attention in ("softmax", "compositional")}
 for attention, fitted in fits.items():

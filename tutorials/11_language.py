@@ -198,7 +198,8 @@ plt.show()
 # ## 5. What it says
 #
 # Four hundred steps of 16 windows of 64 bytes are some two hundred pages of documentation. `refattn write RUN "def "`
-# does this for any run.
+# does this for any run. Each byte is drawn from the softmax of the scores divided by the temperature, over the `top_k`
+# greatest of them.
 
 # %%
 done = fitted["alibi"]
