@@ -143,10 +143,10 @@ assert np.allclose(saved.code.sum(axis=-1), 1)
 #
 # | line | forward | backward |
 # |---|---|---|
-# | (1) | $\mathbf{s}_{hqk} = \sum_d \mathbf{q}_{qhd} \mathbf{k}_{khd} / \sqrt D + \mathbf{bias}_{hqk}$ | $\mathrm{d}\mathbf{q}_{qhd} = \sum_k \mathrm{d}\mathbf{s}_{hqk} \mathbf{k}_{khd} / \sqrt D$, $\quad \mathrm{d}\mathbf{k}_{khd} = \sum_q \mathrm{d}\mathbf{s}_{hqk} \mathbf{q}_{qhd} / \sqrt D$, $\quad \mathrm{d}\mathbf{bias} = \mathrm{d}\mathbf{s}$, summed where it was broadcast |
+# | (1) | $\mathbf{s}_{hqk} = \sum_d \mathbf{q}_{qhd}\, \mathbf{k}_{khd} / \sqrt D + \mathbf{bias}_{hqk}$ | $\mathrm{d}\mathbf{q}_{qhd} = \sum_k \mathrm{d}\mathbf{s}_{hqk}\, \mathbf{k}_{khd} / \sqrt D$, $\quad \mathrm{d}\mathbf{k}_{khd} = \sum_q \mathrm{d}\mathbf{s}_{hqk}\, \mathbf{q}_{qhd} / \sqrt D$, $\quad \mathrm{d}\mathbf{bias} = \mathrm{d}\mathbf{s}$, summed where it was broadcast |
 # | (2) | $\mathbf{a}_k = \exp \mathbf{s}_k / \sum_j \exp \mathbf{s}_j$ | $\mathrm{d}\mathbf{s}_k = \mathbf{a}_k (\mathrm{d}\mathbf{a}_k - \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j)$ |
 # | (3) | $\mathbf{c} = \mathbf{a} \cdot \mathbf{dropout}$ | $\mathrm{d}\mathbf{a} = \mathrm{d}\mathbf{c} \cdot \mathbf{dropout}$ |
-# | (4) | $\mathbf{o}_{qhe} = \sum_k \mathbf{c}_{hqk} \mathbf{v}_{khe}$ | $\mathrm{d}\mathbf{c}_{hqk} = \sum_e \mathrm{d}\mathbf{o}_{qhe} \mathbf{v}_{khe}$, $\quad \mathrm{d}\mathbf{v}_{khe} = \sum_q \mathbf{c}_{hqk} \mathrm{d}\mathbf{o}_{qhe}$ |
+# | (4) | $\mathbf{o}_{qhe} = \sum_k \mathbf{c}_{hqk}\, \mathbf{v}_{khe}$ | $\mathrm{d}\mathbf{c}_{hqk} = \sum_e \mathrm{d}\mathbf{o}_{qhe}\, \mathbf{v}_{khe}$, $\quad \mathrm{d}\mathbf{v}_{khe} = \sum_q \mathbf{c}_{hqk}\, \mathrm{d}\mathbf{o}_{qhe}$ |
 #
 # Read the left column down, the right column up. Lines (4) and (1) are sums of products, with a broadcast in line (1);
 # line (3) multiplies by a given factor, so its gradient is multiplied by the same factor (without dropout c = a).

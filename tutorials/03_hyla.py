@@ -106,11 +106,11 @@ assert error < 1e-12
 # |---|---|---|
 # | (1) | $\mathbf{s} = \mathbf{q} \cdot \mathbf{k} / \sqrt D + \mathbf{bias}$ | $\mathrm{d}\mathbf{q}$, $\mathrm{d}\mathbf{k}$, $\mathrm{d}\mathbf{bias}$ as in tutorial 1 |
 # | (2) | $\mathbf{s} \leftarrow \mathbf{s}$ where kept, else 0 | $\mathrm{d}\mathbf{s} \leftarrow \mathrm{d}\mathbf{s}$ where kept, else 0 |
-# | (3) | $\mathbf{a}_h = \boldsymbol\rho\, \mathbf{s}_h$ | $\mathrm{d}\mathbf{s}_h = \boldsymbol\rho\, (\mathrm{d}\mathbf{a}_h - \mathbf{a}_h \frac1H \sum_j \mathbf{a}_j \mathrm{d}\mathbf{a}_j)$ |
+# | (3) | $\mathbf{a}_h = \boldsymbol\rho\, \mathbf{s}_h$ | $\mathrm{d}\mathbf{s}_h = \boldsymbol\rho\, (\mathrm{d}\mathbf{a}_h - \mathbf{a}_h \frac1H \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j)$ |
 # | (4) | $\mathbf{c} = \mathbf{a} \cdot \mathbf{dropout}$ | $\mathrm{d}\mathbf{a} = \mathrm{d}\mathbf{c} \cdot \mathbf{dropout}$ |
-# | (5) | $\mathbf{z}_{qke} = \sum_h \mathbf{c}_{hqk} \mathbf{v}_{khe}$ | $\mathrm{d}\mathbf{c}_{hqk} \mathrel{+}= \sum_e \mathrm{d}\mathbf{z}_{qke} \mathbf{v}_{khe}$ (the code's first use), $\quad \mathrm{d}\mathbf{v}_{khe} = \sum_q \mathbf{c}_{hqk} \mathrm{d}\mathbf{z}_{qke}$ |
+# | (5) | $\mathbf{z}_{qke} = \sum_h \mathbf{c}_{hqk}\, \mathbf{v}_{khe}$ | $\mathrm{d}\mathbf{c}_{hqk} \mathrel{+}= \sum_e \mathrm{d}\mathbf{z}_{qke}\, \mathbf{v}_{khe}$ (the code's first use), $\quad \mathrm{d}\mathbf{v}_{khe} = \sum_q \mathbf{c}_{hqk}\, \mathrm{d}\mathbf{z}_{qke}$ |
 # | (6) | $\mathbf{g} = \operatorname{relu}(\mathbf{z})$ | $\mathrm{d}\mathbf{z} = \mathrm{d}\mathbf{g}$ where $\mathbf{z} > 0$, else 0 |
-# | (7) | $\mathbf{o}_{qhe} = \sum_k \mathbf{c}_{hqk} \mathbf{g}_{qke}$ | $\mathrm{d}\mathbf{c}_{hqk} = \sum_e \mathrm{d}\mathbf{o}_{qhe} \mathbf{g}_{qke}$ (the code's second use), $\quad \mathrm{d}\mathbf{g}_{qke} = \sum_h \mathbf{c}_{hqk} \mathrm{d}\mathbf{o}_{qhe}$ |
+# | (7) | $\mathbf{o}_{qhe} = \sum_k \mathbf{c}_{hqk}\, \mathbf{g}_{qke}$ | $\mathrm{d}\mathbf{c}_{hqk} = \sum_e \mathrm{d}\mathbf{o}_{qhe}\, \mathbf{g}_{qke}$ (the code's second use), $\quad \mathrm{d}\mathbf{g}_{qke} = \sum_h \mathbf{c}_{hqk}\, \mathrm{d}\mathbf{o}_{qhe}$ |
 #
 # Two lines are new.
 #
@@ -373,8 +373,9 @@ axes[0].legend(loc="upper left")
 # μ = −∞, ℓ = 0 and o = 0, and a tile makes of them
 #
 # $$\mu' = \max(\mu, \max_k \mathbf{s}_k), \qquad
-# \ell' = e^{\mu - \mu'} \ell + \sum_k e^{\mathbf{s}_k - \mu'}, \qquad
-# \mathbf{o}' = e^{\mu - \mu'} \mathbf{o} + \sum_k e^{\mathbf{s}_k - \mu'} \mathbf{v}_k, \qquad \text{and } \mathbf{o} / \ell \text{ at the end}$$
+# \ell' = e^{\mu - \mu'} \ell + \sum_k e^{\mathbf{s}_k - \mu'},$$
+#
+# $$\mathbf{o}' = e^{\mu - \mu'} \mathbf{o} + \sum_k e^{\mathbf{s}_k - \mu'} \mathbf{v}_k, \qquad \text{and } \mathbf{o} / \ell \text{ at the end}$$
 #
 # H says the same in half a sentence (section 2.2): RMSHead "requires no communication across keys as opposed
 # to softmax attention".

@@ -116,8 +116,9 @@ print("weight of the key 4 back, first head:", saved.code[0, 0, :, 1].round(2))
 # The lines are those of tutorial 1, with an offset j in the place of a key. For each query:
 #
 # $$\mathrm{d}\mathbf{a}_{hij} = \mathrm{d}\mathbf{o}_{hi} \cdot \mathbf{v}_{hn}, \qquad
-# \mathrm{d}\mathbf{s}_{hij} = \mathbf{a}_{hij} \Big( \mathrm{d}\mathbf{a}_{hij} - \sum_{p=0}^{C-1} \mathbf{a}_{hip}\, \mathrm{d}\mathbf{a}_{hip} \Big), \qquad
-# \mathrm{d}\mathbf{q}_{hi} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{hij}\, \mathbf{k}_{hn} / \sqrt D, \qquad n = i - j \delta$$
+# \mathrm{d}\mathbf{s}_{hij} = \mathbf{a}_{hij} \Big( \mathrm{d}\mathbf{a}_{hij} - \sum_{p=0}^{C-1} \mathbf{a}_{hip}\, \mathrm{d}\mathbf{a}_{hip} \Big),$$
+#
+# $$\mathrm{d}\mathbf{q}_{hi} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{hij}\, \mathbf{k}_{hn} / \sqrt D, \qquad n = i - j \delta$$
 #
 # Key n is read by the queries i = n, n + δ, ..., n + (C − 1) δ, those that there are, so its gradients collect what they
 # send; and the offset bias is read by all queries:

@@ -128,8 +128,9 @@ assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000
 # variance, of which $\partial \boldsymbol\mu / \partial \mathbf{x}_t = 1/T$ and $\partial \boldsymbol\sigma^2 / \partial \mathbf{x}_t = 2\, (\mathbf{x}_t - \boldsymbol\mu) / (T - 1)$:
 #
 # $$\mathbf{r} = \frac{1}{\sqrt{\boldsymbol\sigma^2+\epsilon}}, \qquad
-# \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t} = -\tfrac12 \mathbf{r}^3\, \frac{2\, (\mathbf{x}_t - \boldsymbol\mu)}{T-1} = -\frac{\mathbf{r}^2\, \mathbf{n}_t}{T-1}, \qquad
-# \frac{\partial \mathbf{n}_j}{\partial \mathbf{x}_t} = \mathbf{r}\, \Big( [j = t] - \frac1T \Big) + (\mathbf{x}_j - \boldsymbol\mu)\, \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t}
+# \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t} = -\tfrac12 \mathbf{r}^3\, \frac{2\, (\mathbf{x}_t - \boldsymbol\mu)}{T-1} = -\frac{\mathbf{r}^2\, \mathbf{n}_t}{T-1},$$
+#
+# $$\frac{\partial \mathbf{n}_j}{\partial \mathbf{x}_t} = \mathbf{r}\, \Big( [j = t] - \frac1T \Big) + (\mathbf{x}_j - \boldsymbol\mu)\, \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t}
 # = \mathbf{r}\, \Big( [j = t] - \frac1T - \frac{\mathbf{n}_j\, \mathbf{n}_t}{T-1} \Big)$$
 #
 # $$\mathrm{d}\mathbf{n}_j = \boldsymbol\gamma\, \mathrm{d}\mathbf{y}_j, \qquad

@@ -18,11 +18,19 @@ def bold(match):
     return match[0]
 
 
+def word(match):
+    """A bold word, such as the name of an array, whose letters would stand apart."""
+    return f'<mtext class="w">{re.sub("<.*?>", "", match[0])}</mtext>'
+
+
 def mathml(latex: str, **options) -> str:
     """MathML of LaTeX: browsers draw one letter slanted unless it is said to be normal, and know no bold ones."""
     latex = re.sub(r"\\tag\{(.*?)\}", r"\\qquad\\text{(\1)}", latex)          # would stand too close
     found = convert(latex, **options)
     found = found.replace("<mi>&#x00064;</mi>", '<mi mathvariant="normal">d</mi>')         # of a gradient
+    found = found.replace("<mo><mrow><mo>&#x0002B;</mo></mrow></mo><mo>&#x0003D;</mo>", "<mo>+=</mo>")
+    found = re.sub(r"(?<!<msu[bp]>)(<mi>(?:exp|ln)</mi>)(?=<m(?!o>))", r'\1<mspace width="0.17em"/>', found)
+    found = re.sub(r'(?:<mi mathvariant="bold">\w</mi>){2,}', word, found)
     return re.sub(r'<mi mathvariant="bold(?:-italic)?">(\w|&#x\w+;)</mi>', bold, found)
 
 
