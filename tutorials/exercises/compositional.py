@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from refattn import ops
 from refattn.attention.shapes import check_pairs
 from refattn.attention.value_scores import scoring as row
+from refattn.checks import check_choice
 from refattn.contract import agree, contract
 from refattn.xp import check_alike
 
@@ -95,6 +96,5 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
                      **dict(zip(each.names, score, strict=True)))
     size = agree(q=(q, "bqsd"), k=(k, "bksd"), v=(v, "bkre"), selector=(selector, "bqsc"),
                  **{name: (x, axes) for name, x, axes in zip(each.names, score, each.axes, strict=True)})
-    if size.get("1", 1) != 1:
-        raise ValueError(f"{each.names[-1]} of scoring {scoring!r} has {size['1']} entries; allowed: 1")
+    check_choice(f"entries of {each.names[-1]}, scoring {scoring!r},", size.get("1", 1), (1,))
     check_pairs(xp, size, "bsqk", bias, keep, dropout)
