@@ -590,6 +590,23 @@ def test_words_on_sraven_are_those_of_the_runs():
     assert f"({one['softmax']:.2f} and {eight['softmax']:.2f})" in words
 
 
+def test_words_on_rows_4_to_11_of_table_a1_on_sraven_are_those_of_the_runs():
+    words, rows = " ".join(RESULTS.split()), TABLES["table-a1-sraven"].rows[3:12]
+    less = {}
+    for row in rows:
+        name = row.fields["attention"]
+        own, hyla = (sraven_of(record, "held_out", "panel_accuracy", attention=x) for record, x in (
+            ("sraven_rows", name), ("sraven_quick", "hyla")))
+        less[name] = [own[seed] - hyla[seed] for seed in sorted(own)]
+        assert f"| {row.label} | {', '.join(f'{x:+.3f}' for x in less[name])} |" in words
+        assert sorted(own) == [*range(len(own))]
+    poor, linear = "hyla_softmax_for_rms_head", "hyla_no_nonlinearity"
+    assert min(less[poor] + less[linear]) > 0
+    paper = {row.fields["attention"]: row.paper[0][0] for row in TABLES["table-a1-sraven"].rows[:12]}
+    for figures in f"({paper[poor]:.3f} beside {paper['hyla']:.3f} there)", f"({paper[linear]:.3f} there)":
+        assert figures in words
+
+
 def test_words_on_what_answers_explain_in_early_and_late_layers_are_those_of_the_runs():
     runs, words = records.load("sraven_variance_codes")["runs"], words_of("docs/results.md")
     for pair, also in (
