@@ -840,8 +840,10 @@ def test_words_on_parity_with_other_probabilities_are_those_of_the_runs():
     assert "RegularGPT has no error in its runs at 0.1 and 0.3, one seed each." in words
     theirs = [{x["fields"]["ones"]: x["metrics"][split]["accuracy"] for x in runs if x["fields"]["attention"] ==
                "transformer_xl"} for split in ("train", "longer")]
-    assert ("one seed each at 0.1 and 0.3, has {:.3f} and {:.3f} of the trained lengths and {:.3f} and {:.3f} of the "
-            "longer words;").format(*(each[p] for each in theirs for p in (0.1, 0.3))) in words
+    train, longer = ([each[p] for p in (0.1, 0.3, 0.7, 0.9)] for each in theirs)
+    assert ("one seed each at 0.1, 0.3, 0.7 and 0.9, has {:.3f}, {:.3f}, {:.3f} and {:.3f} of the trained lengths "
+            "after a tenth of the steps,").format(*train) in words and count["transformer_xl", 0.7] == 1
+    assert f"and {min(longer):.3f} to {max(longer):.3f} of the longer words," in words
 
 
 def test_words_on_longer_texts_are_those_of_the_runs():
