@@ -158,7 +158,8 @@ def build(out: Path, planted: bool = True, only: str = "") -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
         shutil.copytree(HERE / "site/static", source / "_static")
-        shutil.copytree(HERE, source / "docs", ignore=lambda _, names: [x for x in names if not x.endswith(".png")])
+        (source / "docs").mkdir()
+        shutil.copy(HERE / "hyla.png", source / "docs")                     # where the README looks for it
         shutil.copy(HERE / "site/conf.py", source / "conf.py")
         (source / "conf.py").write_text((HERE / "site/conf.py").read_text(encoding="utf-8").replace(
             "Path(__file__).resolve().parents[2]", repr(str(ROOT))), encoding="utf-8")

@@ -156,7 +156,7 @@ def test_pages_refuse_masks_scorings_and_dtypes():
         compositional(*given, keep=np.ones((3, 5)))
     with pytest.raises(ValueError, match="scoring 'linear' got 1 arrays; allowed: wr, wc, br"):
         compositional(*given, scoring="linear")
-    with pytest.raises(ValueError, match="entries of br, scoring 'linear', is 2; allowed: 1"):
+    with pytest.raises(ValueError, match=r"^number of entries of br \(scoring 'linear'\) is 2; allowed: 1$"):
         compositional(*given[:4], np.ones(6), np.ones(7), np.ones(2), scoring="linear")
     given[3] = given[3].astype(np.float32)
     with pytest.raises(TypeError, match="q is float64 but selector is float32"):

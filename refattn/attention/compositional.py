@@ -97,7 +97,7 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
                      **dict(zip(each.names, score, strict=True)))
     size = agree(q=(q, "bqsd"), k=(k, "bksd"), v=(v, "bkre"), selector=(selector, "bqsc"),
                  **{name: (x, axes) for name, x, axes in zip(each.names, score, each.axes, strict=True)})
-    check_choice(f"entries of {each.names[-1]}, scoring {scoring!r},", size.get("1", 1), (1,))
+    check_choice(f"number of entries of {each.names[-1]} (scoring {scoring!r})", size.get("1", 1), (1,))
     check_pairs(xp, size, "bsqk", bias, keep, dropout)
 
 

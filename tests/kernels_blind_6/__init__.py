@@ -31,8 +31,8 @@ class Case(NamedTuple):
 def lines(place) -> str:
     """`forward (2)`, or several, from the words of a row; "none" where it names no line."""
     tags, side = re.match(r"(.*?)(both|bwd|fwd)", place).groups()
-    found = [f"{'backward' if side == 'bwd' else 'forward'} ({tag})" for tag in re.findall(r"\bin\b|\bout\b|\bposition\b|\d", tags)]
-    return " ".join(found) or "none"
+    way = "backward" if side == "bwd" else "forward"
+    return " ".join(f"{way} ({tag})" for tag in re.findall(r"\bin\b|\bout\b|\bposition\b|\d", tags)) or "none"
 
 
 CASES = [Case(name, variant, function, "" if right else lines(place), place, options)
