@@ -295,6 +295,35 @@ def test_banks_in_numpy(bank, dtype, every, located, named):
     assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
 
 
+@pytest.mark.parametrize("of_o, of_dq, words", [
+    (1.5, np.nan, "forward differs, and your gradients are not those of your forward"),
+    (np.nan, 7.0, "forward differs; whether your gradients are right for it shows where your output is finite")])
+def test_of_what_is_not_finite_no_more_is_said_than_shows(of_o, of_dq, words):
+    right = own(Call(anything, "softmax", "float32"))
+
+    def kernel(*arrays, **options):
+        found = right(*arrays, **options)
+        return found | {"o": of_o * found["o"], "dq": of_dq * found["dq"]}
+    assert check.diagnose(kernel, "softmax").verdict == words
+
+
+def test_an_epsilon_of_float32_has_a_name_and_no_factor_is_called_1():
+    from refattn.check.changes import told
+    assert (told(1.50001), told(1 + 3e-8), told(1 - 2e-6)) == ("1.5", "1 + 3e-08", "1 - 2e-06")
+
+    def kernel(q, k, v):
+        s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[3] ** 0.5
+        a = s * ((s * s).mean(1, keepdims=True) + float(np.float32(1e-6))) ** -0.5
+        return np.einsum("bhqk,bqke->bqhe", a, np.maximum(np.einsum("bhqk,bkhe->bqke", a, v), 0))
+    found = check.diagnose(kernel, "hyla", dtype="float64")
+    assert found.named and found.sentences[0].endswith("epsilon is 1e-6 as float32 rounds it"), found
+
+
+def test_sizes_beyond_the_memory_are_refused():
+    with pytest.raises(ValueError, match=r"shape \(3, 5, 1\d{7}, 1\d{7}\), .* GiB of this machine; allowed: smaller"):
+        check.compare(anything, "softmax", sizes={"q": 10**7, "k": 10**7})
+
+
 @pytest.mark.parametrize("name, wrong, lines", [
     ("layers/MultiHead hyla", ("dwo",), ("backward (out)",)),
     ("layers/SlidingDilated pad", ("dpad",), ("backward (in)",)),
@@ -1136,9 +1165,9 @@ def test_less_precision_and_rows_without_lines_are_said():
     found = check.diagnose(lambda *x, **y: {n: g.astype("f") for n, g in right(*x, **y).items()}, "softmax",
                            dtype="float64")
     assert "entries are wrong, by 3e-08 of their size: less precision, or an approximation?" in str(found), found
-    right = own(Call(anything, "layers/Conv of tiles", "float32"))
-    found = check.diagnose(lambda **x: (y := right(**x)) | {"dx": 2 * y["dx"]}, "layers/Conv of tiles")
-    assert found.verdict.endswith("; lines of layers/Conv of tiles are not searched")
+    right = own(Call(anything, "models/Recurrent", "float32"))
+    found = check.diagnose(lambda **x: (y := right(**x)) | {"dwi": 2 * y["dwi"]}, "models/Recurrent")
+    assert found.verdict.endswith("; lines of models/Recurrent are not searched")
 
 
 def test_a_gradient_that_should_be_zero_is_no_multiple_of_it():
@@ -1537,7 +1566,19 @@ def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
     ("kerple log, distances: a and p are exchanged", "position_a and position_p are exchanged"),
     ("kerple power, letters: dx of the queries overwrites what is there", "what is read replaces the rest"),
     ("t5, scattered: the gradient is set, not added", "of several uses of one row only the last is kept"),
-    ("t5 both, scattered: the halves are exchanged", "keys before the query are taken for those after it")])
+    ("t5 both, scattered: the halves are exchanged", "keys before the query are taken for those after it"),
+    ("table, gathered: position ids begin at 1", "positions begin at 1"),
+    ("table, slice: the gradient is a mean over the batch", "mean over b in place of sum"),
+    ("conv tiles, columns: columns have channels first", "k is read as (i, u, w, o)"),
+    ("conv overlapping, columns: overlaps are set, not added",
+     "of several windows with one pixel only the first counts"),
+    ("conv overlapping, columns: the image is padded with its border", "outside the image stands its nearest pixel"),
+    ("conv overlapping, transposed: the kernel is not turned in dx", "k is turned round by 180 degrees"),
+    ("conv gaps, direct: the stride is that of windows without gaps", "the stride is 2"),
+    ("block pre, tape: the variance is divided by one less", "in every norm, divided by m - 1"),
+    ("block none, tape: the residual is missing in the backward", "in every sub-layer, the term"),
+    ("block pre, written out: the residual is the normalised input", "norm1_o in place of x"),
+    ("block across, in reverse: the context's mask is left out", "the factor context_keep is missing")])
 def test_mistakes_in_rows_that_are_no_pages_are_named(name, words):
     case, = (c for c in FIFTEENTH + SIXTEENTH + SEVENTEENTH if c.name == name)
     found = check.diagnose(case.function, case.as_)
@@ -1545,7 +1586,7 @@ def test_mistakes_in_rows_that_are_no_pages_are_named(name, words):
 
 
 def test_a_factor_is_named_where_no_lines_are_searched():
-    right = own(Call(anything, "layers/LearnedTable", "float32"))
-    found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "layers/LearnedTable")
-    words = "dx and dtable: 1/2 times what they should be"
+    right = own(Call(anything, "models/linear_scan", "float32"))
+    found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "models/linear_scan")
+    words = "da and du: 1/2 times what they should be"
     assert found.named and not found.lines and found.sentences == (words,), found

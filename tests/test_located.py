@@ -31,7 +31,11 @@ SUBJECTS = {                   # file -> what is diagnosed, until something is w
                                  "layers/MultiHead softmax read"],
     "layers/positions.py": ["positions/T5", "layers/MultiHead softmax rotary", "layers/MultiHead hyla rotary read"],
     "layers/text_positions.py": ["layers/MultiHead softmax, ALiBi", "layers/MultiHead linear, ALiBi",
-                                 "layers/MultiHead softmax, Kerple log", "layers/MultiHead hyla, Kerple power"],
+                                 "layers/MultiHead softmax, Kerple log", "layers/MultiHead hyla, Kerple power",
+                                 "layers/LearnedTable"],
+    "layers/convolution.py": ["layers/Conv of overlapping windows"],
+    "layers/block.py": ["layers/Block none", "layers/Block post", "layers/Block pre, across",
+                        "layers/Block post, across, read"],
     "layers/feed_forward.py": ["layers/FeedForward gelu", "layers/SwiGLU"],
     "attention/as_hypernetwork.py": ["attention/generated weights", "attention/generated nonlinear network"],
     "layers/mixture_of_experts.py": ["layers/MixtureOfExperts, 2 of 5"],
@@ -63,7 +67,9 @@ WHERE = {                      # function, or the beginning of a sentence -> lin
     "T5's": "forward (1)", "of all pairs in a T5": "backward (1)", "rotary's backward": "backward (position)",
     "rotary": "forward (position)", "heads beyond": "forward (position)", "biases by": "forward (position)",
     "the bias by": "forward (position)", "KERPLE's a": "backward (position)", "KERPLE's power": "forward (position)",
-    "the queries' part": "backward (in)",
+    "the queries' part": "backward (in)", "the learned table's": "backward (1)", "patches": "forward (1) forward (2)",
+    "the gradient of a pixel": "backward (1) backward (2)", "a pixel has": "backward (1) backward (2)",
+    "cross-attention": "forward (2)", "a query that is read": "forward (2)",
     "forward (1)": "forward (5)", "forward (2)": "forward (5)", "forward (3)": "forward (5)",   # of value_scores.py
     "backward (1)": "backward (5)", "backward (2)": "backward (5)", "backward (3)": "backward (5)"}
 UNSEEN = {                     # no wrong number in float64, or not in a kernel, or shapes that disagree wherever asked
@@ -83,7 +89,9 @@ UNSEEN = {                     # no wrong number in float64, or not in a kernel,
     "T5's buckets tell keys after the query apart, which the released code does not",
     "the table of the image tasks counts pairs of features instead of features",
     "the language model's positions begin at 0 instead of 2",
-    "the learned table's gradient goes to its first rows, wherever the tokens stand"}
+    "while decoding, cross-attention sees the paddings of the source",
+    "while decoding, a new token has the biases of the first one",
+    "cross-attention looks at the target's own tokens instead of the source"}
 BUGS = [bug for bug in planted.BUGS if bug.file in SUBJECTS and bug.sentence not in UNSEEN]
 
 

@@ -36,6 +36,12 @@ def factors(letters) -> list:
         {"w": words.format(n), "f": f"n_{n} ** {power}"} for n in letters for words, power in POWERS]
 
 
+def told(factor) -> str:
+    """A factor in four digits, or how far it is from 1."""
+    digits = f"{factor:.4g}"
+    return digits if digits != "1" else f"1 {'-' if factor < 1 else '+'} {abs(factor - 1):.1g}"
+
+
 def several(axes) -> list:
     """Every choice of two or more of them."""
     return [chosen for n in range(2, len(axes) + 1) for chosen in combinations(axes, n)]
@@ -110,12 +116,18 @@ class Changes:
         of, line = self.of, self.line
         fields = {"x": x, "name": line.name}
         heads = len(line.letters) == 4 and line.letters[0] == "b" and line.letters[1] in "qk"
-        kinds = {"line": True, "line of the code": line.letters == of.code, "line of scores": line.name == "s1",
+        kinds = {"line": True, "line of the code": line.letters == of.code, "line of scores": line.name.endswith("s1"),
                  "batch and heads": self.head_axis(line.letters), "line of heads": heads, "reshaped": heads,
                  "line of exp": line.text.startswith("exp(") and "keep" in line.text, "square": True,
                  "line of weights": line.part and "inverse(sum(" in line.text,
                  "line of values": line.name == "v" and "qm" in self.names,         # positions stand behind the maps
+                 "line of channels": line.letters == "uwio",
+                 "line of windows": line.letters == "bgjuwi", "line of pixels": line.letters == "byzi",
                  "line of what is read": line.text.startswith("dot('bqm,qt->btm', dread")}
+        norm = re.fullmatch(r"(\w*)n \* \1scale \+ \1shift|(\w*)r \* \(\2dn - .*", line.text)
+        if norm:
+            made = self.names[f"{norm[1]}n" if norm[2] is None else f"{norm[2]}dn"].text
+            yield from self.rows("line of a norm", inside=re.search(r"\w+", made)[0])
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
         ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": one("cap", CAPS),
                   **self.squares(line.letters)}
@@ -146,8 +158,9 @@ class Changes:
 
     def _of_name(self, x):
         of, letters = self.of, self.of.letters.get(x)
-        kinds = {"epsilon": x == "eps", "at": x == "at", "hit": x == "hit", "buckets": letters == "qkv"}
-        yield from self.rows(kinds, {"n": one("n", "hmd")})
+        kinds = {"epsilon": x == "eps", "at": x == "at", "hit": x == "hit", "buckets": letters == "qkv",
+                 "rows": x == "hit" and letters == "tv", "picks": x == "picks", "channels": letters == "uwio"}
+        yield from self.rows(kinds, {"n": one("n", "hmd")}, x=x)
         if x == "scale" and letters is None:            # a page's 1/sqrt(d), not an array of LayerNorm's
             short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
             yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
@@ -161,7 +174,8 @@ class Changes:
                  "code of a softmax": code and self.exps in self.scope,
                  "operand": code or x not in (*self.names, *OPTIONS, "do"), "heads": letters in HEADS, "code": code,
                  "reshaped": letters in HEADS, "batch and heads": self.head_axis(letters),
-                 "output": self.exponent and x == "c" and not self.line.part, "option": x in OPTIONS[1:]}
+                 "output": self.exponent and x in ("c", "attention_c") and not self.line.part,
+                 "option": x in OPTIONS[1:]}
         yield from self.rows(kinds, self.squares(letters), x=x, name=x, heads=self.head_axis(letters),
                              size=" / n_".join(weights[1]) if weights else "")
         for y in self.scope:
@@ -211,14 +225,14 @@ class Changes:
         elif call in MISTAKES:
             made = resolved(self.of, self.names[x]).body if x in self.names else node.args[0]   # what x stands for
             source = ast.unparse(made)
-            # x is what formulas.txt calls exps
-            running = source.replace("sum(x", f"sum(x * drift({self.exponent}, keep, {{t}})")
+            exps = f"sum({self.exps}"                           # x, in the pages
+            running = source.replace(exps, f"{exps} * drift({self.exponent}, keep, {{t}})")
             letters = reduced(self.of, made) if source.startswith("sum(") else ""
             inside = [dict(zip(("inside", "own"), map(ast.unparse, made.args), strict=True))] if letters else []
             ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]],
                       "inside": inside, "how": one("how", ways(self.sizes.get("h", 1))),
                       "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
-            peak = f"largest(exp({self.exponent}) * keep, (-1,))" if source.startswith("sum(x") else "0.0"
+            peak = f"largest(exp({self.exponent}) * keep, (-1,))" if source.startswith(exps) else "0.0"
             yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak,
                                  rest=", ".join(map(ast.unparse, node.args[1:])), h="h" if "h" in self.names else "x")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attention.pages import PAGES
-from .changes import factors
+from .changes import factors, told
 from .formulas import formulas
 from .kernels import Call, Comparison
 from .probing import MAYBE, Answer, consistent, probes
@@ -129,7 +129,7 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     """The mistake that explains what is wrong of the names, looked for in the lines of a part of the page."""
     worst = next(a for a in asked.values() if {*names} & {*a.wrong})
     # of other forms those whose backward has a sum from the output; the rest differ in the order of sums alone
-    forms = [of for i, of in enumerate(formulas(call.of.name)) if i == 0 or "delta" in of.letters]
+    forms = [of for i, of in enumerate(formulas(call.of.name)) if i == 0 or "delta" in " ".join(of.letters)]
     searches = [Search(of, part, names, asked, call) for of in (forms if part else forms[:1])]      # one forward is all
     if part and (given := exchanged(asked, names)):
         words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
@@ -158,7 +158,7 @@ def off_by_one_factor(searches, asked, names, worst, verdict) -> Diagnosis | Non
     sizes = {p: searches[0].envs[p] if searches else {} for p in made}
     letters = [n for n in "bqkhdesr" if all(f"n_{n}" in env for env in sizes.values())]
     mean = [{"w": "1/(b q)", "f": "1 / (n_b * n_q)"}] if letters[:2] == ["b", "q"] else []
-    for known in [*factors(letters), *mean, {"w": f"{factor:.4g}", "f": repr(float(factor))}]:
+    for known in [*factors(letters), *mean, {"w": told(factor), "f": repr(float(factor))}]:
         by = {p: eval(known["f"], dict(sizes[p])) for p in made}        # noqa: S307 (our text)
         fit = max((abs(x - by[p] * y) / np.maximum(bars * max(1, abs(by[p])), 1e-300)).max()
                   for p, (x, y, bars) in made.items())
@@ -322,7 +322,7 @@ def pattern(answer, n, ask=True, made="") -> str:
     if bad.mean() > 0.9:
         factor = (x * y).sum() / ((y * y).sum() or 1)
         exact = np.allclose(x, factor * y, rtol=1e-2)
-        return f"{n}{made}: all entries are wrong" + (f", {factor:.4g} times what they should be" if exact else "")
+        return f"{n}{made}: all entries are wrong" + (f", {told(factor)} times what they should be" if exact else "")
     letters = answer.of.axes(n)
     lost = [np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis))) for axis in range(x.ndim)]
     where = [f"{letters[i:i + 1] or f'axis {i}'} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"

@@ -20,11 +20,17 @@ from ..layers.positions import t5_buckets
 from ..ops import queries, queries_backward, unbroadcast
 from ..params import layout
 from ..verification.cases import find
+from .blocks import ACROSS, PARTED, Part, composed, without_bias
 
 TEXT = files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
 BLOCKS = {name: body for name, body in re.findall(r"^\[(.+)\]\n((?:.+\n)+)", TEXT, re.MULTILINE)}
-PARTED = "-----\n"
 OPTIONS = "bias", "keep", "dropout"
+OWN = {                        # axes of a layer's inputs in its formulas, and of what says which entries it reads
+    "T5": {"table": "hv", "hit": "qkv", "do": "hqk"},
+    "LearnedTable": {"table": "vm", "hit": "tv", "do": "btm"},
+    "Conv": {"x": "byzi", "picks": "gjuwyz", "do": "bgjo"},
+}
+MAYBE = *OPTIONS, "hidden", "context_keep", "context_dropout", *(f"residual_{n}" for n in range(3))     # of blocks too
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 JOINED = [row.replace("; ", "\n").split(" -> ") for row in BLOCKS["joined"].splitlines()]
 
@@ -45,6 +51,7 @@ class Formulas(NamedTuple):
     code: str                  # letters of bias, keep and dropout
     layer: Any                 # of a layer's own formulas, or None
     read: slice | None         # the queries that it is asked for, where not all
+    start: int                 # the position of the first token
 
 
 def formulas(of: str) -> list[Formulas]:
@@ -89,8 +96,10 @@ def _formulas(of: str, fused) -> Formulas | None:
             lines.append(Line(part, tag, name, axes, body))
     letters = {line.name: line.letters for line in lines} | inputs | dict.fromkeys(OPTIONS, code)
     function = re.split(r"\W", of.rpartition("/")[2])[0]
+    fixed = dict(re.findall(r"(\w+)=(\d+)", case.settings)) if case else {}
     words = (f"{function}.forward", f"{function}.backward") if layer else (function, f"{function}_backward")
-    return Formulas(tuple(lines), letters, words, code, layer, case.read if case else None)
+    return Formulas(tuple(lines), letters, words, code, layer, case.read if case else None,
+                    int(fixed.get("start", 0)))
 
 
 def _operation(case, fused):
@@ -135,12 +144,13 @@ def _page(of, fused):
 def _layer(case, fused):
     """A layer: its own formulas, or those of a page between the maps into it and out of it."""
     layer, kind = case.layer, type(case.layer).__name__
+    if kind == "Block":
+        return _block(case, fused)
     axes = {name.replace(".", "_"): axes for name, axes, *_ in layout(layer.parameters())}
     if text := BLOCKS.get("ops/layer_norm" if kind == "LayerNorm" else f"layers/{kind}"):
         ahead, slope = BLOCKS[f"activation {getattr(layer, 'activation', 'relu')}"].strip().split(f"\n{PARTED}")
         text = text.format(phi=ahead, slope=slope, **vars(layer))               # of which are segments, and chosen
-        own = {"table": "hv", "hit": "qkv", "do": "hqk"} if kind == "T5" else {"do": "btm"}
-        return joined(text, fused), {**case.axes, **axes, **own}, "bhqk"
+        return joined(text, fused), {**case.axes, **axes, **OWN.get(kind, {"do": "btm"})}, "bhqk"
     pads, of = "pad" in axes, None
     if kind == "MultiHead":
         of = page(layer.variant).name
@@ -167,6 +177,36 @@ def _layer(case, fused):
     inputs = {n: x for n, x in inputs.items() if n not in (*"qkv", "selector", "pad_k", "pad_v")}
     inputs |= {"x": "bqm"} if case.read is None else {"x": "btm", "picked": "qt"}
     return text, inputs | axes | {"context": "bkm", "do": "bqm"}, code
+
+
+def _block(case, fused):
+    """A residual block, where there are formulas of all of its sub-layers."""
+    block, parts, inputs = case.layer, [], {}
+    for name, layer, norm in block.sub_layers:
+        axes = {n: x for n, x in case.axes.items() if n == "context" and name == "cross"}
+        found = _layer(replace(case, layer=layer, axes=axes, read=case.read if name == "attention" else None), fused)
+        if found is None or name == "attention" and block.slides:
+            return None
+        text, letters, _ = found
+        parameters = {n: x for n, x, *_ in layout(layer.parameters())}
+        inputs |= {f"{name}_{n}".replace(".", "_"): x.translate(ACROSS) if name == "cross" else x
+                   for n, x in parameters.items()}
+        inputs |= {f"{norm}_{n}": "m" for n in ("scale", "shift")}
+        if name != "feed_forward":
+            text = without_bias(text, " + position_o" if name == "attention" and block.position else "")
+        parts.append(Part(name, text, tuple(parameters), norm))
+    position = None
+    if block.position:
+        if case.read or type(block.position).__name__ != "T5":
+            return None
+        position = Part("position", BLOCKS["layers/T5"], ("table",))
+        inputs |= {"position_table": "hv", "hit": "qkv"}
+    text = composed(block.norm, parts, joined(BLOCKS["ops/layer_norm"], fused), position, case.read)
+    inputs |= {"x": "btm", "picked": "qt"} if case.read else {"x": "bqm"}
+    inputs |= {"hidden": "bqf", "do": "bqm", **{f"residual_{n}": "bqm" for n in range(len(parts))}}
+    if block.cross:
+        inputs |= {"context": "bKm", "context_keep": "bHqK", "context_dropout": "bHqK"}
+    return text, inputs, "bhqk"
 
 
 def _positioned(position, first, ahead, back) -> tuple[str, str, str]:
@@ -225,27 +265,37 @@ def _multi_head(knobs, of) -> str:
     return "".join((scores, *(a for a, _ in steps), ahead, PARTED, back, *undo, gradients))
 
 
+def renamed(inputs) -> dict:
+    """Inputs by the names that formulas have for them."""
+    each = {f"residual_{n}": x for n, x in enumerate(inputs.get("residual", ()))}
+    return {n.replace(".", "_"): x for n, x in inputs.items() if n != "residual"} | each
+
+
 def start(of: Formulas, inputs) -> dict:
     """What the first line sees: float64 arrays, sizes as n_h, options that are missing as what changes nothing."""
-    env: dict[str, Any] = {"eps": 1e-6, **{n.replace(".", "_"): np.asarray(x, float) for n, x in inputs.items()}}
+    env: dict[str, Any] = {n: np.asarray(x, float) for n, x in renamed(inputs).items()}
+    env["eps"] = getattr(of.layer, "epsilon", 1e-6)
     if "x" in env and "context" in of.letters:
         env.setdefault("context", env["x"])
     bias = env.get("bias", np.zeros(()))
     if of.read is not None:
-        env |= {n: queries(env[n], of.read) for n in OPTIONS if n in env}
+        env |= {n: queries(env[n], of.read) for n in MAYBE if n in env}
         env["picked"] = np.eye(env["x"].shape[1])[of.read]
     size = {"1": 1}
     for name, axes in of.letters.items():
-        if name in env and name not in OPTIONS:
+        if name in env and name not in MAYBE:
             size |= dict(zip(axes, env[name].shape, strict=False))
+    if "residual_0" in of.letters:
+        size["k"] = size.get("t", size["q"])                # a block attends to its own tokens
     if {"d", "q", "k"} <= size.keys():
         form = np.shape(env.get("bias", 0.0))
         env |= {"scale": size["d"] ** -0.5, "fold": lambda ds: queries_backward(unbroadcast(ds, form), bias, of.read),
                 "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
     env |= _places(of, env, size)
-    for name, neutral in ("bias", 0.0), ("keep", 1.0), ("dropout", 1.0), ("weight", 1.0):
+    for name in *MAYBE, "weight":
         axes = of.letters.get(name, "")
-        env[name] = np.broadcast_to(env.get(name, neutral), [size[x] for x in axes] if {*axes} <= size.keys() else ())
+        shape = [size[x] for x in axes] if {*axes} <= size.keys() else ()
+        env[name] = np.broadcast_to(env.get(name, 1.0 * (name != "bias")), shape)
     return env | {f"n_{x}": n for x, n in size.items() if x != "1"}
 
 
@@ -264,7 +314,12 @@ def _places(of: Formulas, env, size) -> dict:
             made |= {"at": 1.0 * (n[..., None] == keys), "before": 1.0 * (n < 0),
                      "r": np.broadcast_to(env["offset_bias"][None, :, None], [size[x] for x in of.code])}
     if of.letters.get("hit") == "qkv":
-        made |= {"bucketed": (f := partial(_bucketed, of.layer, *env["do"].shape[1:])), "hit": f()}
+        t5 = of.layer.position if "residual_0" in of.letters else of.layer
+        made |= {"bucketed": (f := partial(_bucketed, t5, size["q"], size["k"])), "hit": f()}
+    elif of.letters.get("hit") == "tv":
+        made |= {"rows_from": (f := partial(_rows, of.start, size)), "hit": f()}
+    elif "picks" in of.letters:
+        made |= {"windowed": (f := partial(_windowed, of.layer, size)), "picks": f()}
     elif "hit" in of.letters:
         made["hit"] = 1.0 * (env.get("index", env.get("target"))[..., None] == np.arange(size["v"]))
     return made
@@ -276,3 +331,22 @@ def _bucketed(t5, queries, keys, flip=False, start=0, times=1, **changed):
     each = [(queries, keys), (keys, queries)][flip]
     place = t5_buckets(*each, of.buckets, of.max_distance, of.bidirectional, start)
     return 1.0 * ((place.T if flip else place)[..., None] == np.arange(t5.buckets))
+
+
+def _rows(first, size, late=0, start=None):
+    """The row of a table for each position as a one among zeros, right or wrong; a missing row is the last."""
+    at = (first if start is None else start) + late + np.arange(size["t"])
+    return 1.0 * (at[:, None] % size["v"] == np.arange(size["v"]))
+
+
+def _windowed(conv, size, late=0, apart=1, edge=None, **changed):
+    """The pixel (y, z) at each place (u, w) of each window (g, j) as a one among zeros, right or wrong."""
+    of = {"stride": conv.stride, "padding": conv.padding, **changed}
+
+    def line(windows, pixels):
+        at = of["stride"] * np.arange(windows)[:, None] - of["padding"] + late + apart * np.arange(conv.size)
+        last = pixels - 1
+        at = {"nearest": np.clip(at, 0, last), "wrapped": at % pixels,
+              "mirrored": last - abs(last - abs(at))}.get(edge, at)
+        return 1.0 * (at[..., None] == np.arange(pixels))
+    return np.einsum("guy,jwz->gjuwyz", line(size["g"], size["y"]), line(size["j"], size["z"]))

@@ -9,6 +9,7 @@ from functools import cache, partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from .blocks import WORD
 from .changes import Changes, one, rows
 from .formulas import OPTIONS, Formulas
 from .running import code_of, resolved, ways
@@ -53,15 +54,21 @@ class Writer:
         return code if len(self.seen) > before else None
 
 
-def mutants(of: Formulas, part: int, sizes, costs=range(4), lines=None):
-    """Every mistake of the forward or of the backward, or of some lines; `sizes` of the letters say which tiles fit.
+def mutants(of: Formulas, part: int, sizes, costs=range(4), leads=lambda lines: True):
+    """Every mistake of the forward or of the backward; `sizes` of the letters say which tiles fit.
 
-    With None as the part, what is read wrongly in both.
+    `leads` says whether a mistake in some lines is to be tried.  With None as the part, what is read wrongly in both.
     """
     texts = [ast.unparse(resolved(of, line)) for line in of.lines]
-    own = [i for i, line in enumerate(of.lines) if line.part == part]
-    for i in own if lines is None else [i for i in own if i in lines]:
-        yield from of_one_line(of, i, texts, sizes, costs)
+    own, same = [i for i, line in enumerate(of.lines) if line.part == part], twins(of, texts)
+    for i in own:
+        if leads([i]):
+            yield from of_one_line(of, i, texts, sizes, costs)
+        where, others = same.get(i, ("", {}))
+        if others and leads([i, *others]):
+            for m in of_one_line(of, i, texts, sizes, costs):       # the name of a code is its text
+                yield m._replace(words=f"{where}, {m.words}", codes=m.codes | {
+                    j: renamed(m.codes[i].co_filename, names) for j, names in others.items()})
     if 1 in costs:
         yield from moved(of, own, texts)
         yield from badly_scaled(of, own, texts)
@@ -92,6 +99,30 @@ def of_one_line(of, i, texts, sizes, costs):
     for cost, words, new, node, *kind in found:
         if code := writer.put(node, new) if cost in costs else None:
             yield Mutant(line, words, cost, {i: code}, *kind)
+
+
+def alike(of, tags) -> list[list[int]]:
+    """The lines of some tags of a block, in one order for each sub-layer: their code is shared, too."""
+    if type(of.layer).__name__ != "Block" or of.read is not None:
+        return []
+    count, cut = len(of.layer.sub_layers), []
+    for part in 0, 1:
+        lines = [i for i, line in enumerate(of.lines) if line.part == part and line.tag in tags]
+        n = len(lines) // count
+        cut.append([lines[n * i:n * i + n] for i in range(count)])
+    return [ahead + back for ahead, back in zip(cut[0], reversed(cut[1]), strict=True)]
+
+
+def twins(of, texts) -> dict:
+    """{a line of a block's first sub-layer: (where, {the same line of another one: {name: name there}})}."""
+    found: dict = {}
+    for where, tags in ("norm", "15"), ("sub-layer", "34"):
+        first, *others = alike(of, tags) or [[]]
+        for lines in others:
+            ours, theirs = (WORD.findall(" ".join(texts[i] for i in those)) for those in (first, lines))
+            for i, j in zip(first, lines, strict=True):
+                found.setdefault(i, (f"in every {where}", {}))[1][j] = dict(zip(ours, theirs, strict=True))
+    return found
 
 
 def throughout(x, changes):
@@ -159,8 +190,8 @@ def interchanged(of, own, texts, sizes):
 def misread(of, lines, texts, sizes, costs):
     """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
     changes = Changes(of, of.lines[0], (), sizes)
-    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at"):
-        uses = reading(lines, texts, name)
+    for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at", "picks"):
+        uses = reading(lines if name != "picks" else range(len(texts)), texts, name)
         for cost, words, new in misreadings(of, name, changes) if uses else ():
             if cost + 1 not in costs:
                 continue
@@ -183,7 +214,7 @@ def misreadings(of, name, changes):
                 yield 1, f"{said} read wrongly over {x}: {how}", f"along({name}, {i}, {how!r})"
     heads = changes.head_axis(letters)
     kinds = {"heads": name in ("q", "k", "v", "do"), "keep": name == "keep" and name in of.letters,
-             "at": name == "at", "do": name == "do", "ignored": name in ("dend", "state"),
+             "at": name == "at", "picks": name == "picks", "do": name == "do", "ignored": name in ("dend", "state"),
              "square": name in OPTIONS, "batch and heads": heads}
     yield from changes.rows(kinds, changes.squares(letters), x=name, name=name, heads=heads)
     if name in OPTIONS[1:] and name in of.letters:
@@ -224,7 +255,7 @@ def everywhere(of, uses, texts, names, words, cost) -> Mutant:
 
 def renamed(text, names):
     """The code of a text with other texts in place of names."""
-    return code_of(re.sub(r"'[^']*'|\b[A-Za-z_]\w*", lambda x: f"({names[x[0]]})" if x[0] in names else x[0], text))
+    return code_of(WORD.sub(lambda x: f"({names[x[0]]})" if x[0] in names else x[0], text))
 
 
 def scaled(of, part):

@@ -57,13 +57,17 @@ def consistent(call, asked, wrong) -> str:
         return "forward differs, no gradients given"
     if not any(wrong[n] for n in gradients):
         return "forward differs, your gradients are those of the right forward"
-    rng = np.random.default_rng(0)
-    for a in (asked[n] for n in ("no options", "all") if n in asked and np.isfinite(asked[n].theirs.get("o", 0)).all()):
+    rng, whole = np.random.default_rng(0), [asked[n] for n in ("no options", "all") if n in asked]
+    whole = [a for a in whole if np.isfinite(a.theirs.get("o", 0)).all()]
+    if not whole:
+        return "forward differs; whether your gradients are right for it shows where your output is finite"
+    for a in whole:
         for n in gradients:
             x, steepest = a.inputs[n[1:]], np.sign(a.theirs[n])
             drawn = (rng.choice([-1.0, 1.0], x.shape) for _ in range(3))                # any of which may meet a kink
-            if steepest.shape != x.shape or not (follows(call, a, n, steepest * sizes_of(x)) and any(
-                    follows(call, a, n, u * sizes_of(x)) for u in drawn)):
+            if steepest.shape != x.shape or not a.finite[n].all() or not (
+                    follows(call, a, n, steepest * sizes_of(x))
+                    and any(follows(call, a, n, u * sizes_of(x)) for u in drawn)):
                 return "forward differs, and your gradients are not those of your forward"
     if call.dtype not in SLOPES:
         return "forward differs; whether your gradients are right for it shows in float32"

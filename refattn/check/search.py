@@ -5,11 +5,13 @@ from itertools import chain
 import numpy as np
 
 from ..verification import rounding
-from .formulas import OPTIONS, start
+from .changes import told
+from .formulas import MAYBE, renamed, start
 from .grammar import mutants, scaled
 from .running import Runner
 from .upstream import ABSURD, FAR, first_lines
 
+MANY = 60                      # lines, of which those are tried that lead to all that is wrong; fewer give more hints
 IMPOSSIBLE = ValueError, TypeError, IndexError, AttributeError, NameError       # of a mistake at some shape
 
 
@@ -30,8 +32,9 @@ class Search:
         # of a gradient that is zero but for rounding what is allowed of it
         self.scale = {p: {n: max(np.abs(x).max(), np.median(a.bars[n])) or 1.0 for n, x in a.ours.items()}
                       for p, a in asked.items()}
-        given = {n for inputs in seen.values() for n in inputs} | ({"keep"} if "state" in of.letters else set())
-        self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONS})
+        given = {n for inputs in seen.values() for n in renamed(inputs)}
+        given |= {"keep"} if "state" in of.letters else set()
+        self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in MAYBE})
         self.difference = self.flat(self.first, self.asked[self.first].theirs)
         self.apart_by = np.linalg.norm(self.difference)
 
@@ -121,13 +124,16 @@ class Search:
 
     def fits(self, costs):
         """(rms, largest, mistake) of those that explain every answer."""
-        wrong, lines = {n for a in self.asked.values() for n in self.wrong(a)}, None
-        if 0 not in costs:                                      # many: only where all that is wrong comes from
-            lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) == wrong]
-        found = [mutants(self.known, self.part, self.sizes, costs, lines)]
+        wrong = {n for a in self.asked.values() for n in self.wrong(a)}
+        reached = {i: self.runner.reached(i, self.names) for i in range(len(self.of.lines))}
+
+        def leads(lines):                                       # of the many only where they lead to nothing else
+            names = set().union(*(reached[i] for i in lines))
+            return names == wrong or 0 in costs and (names >= wrong or len(reached) < MANY)
+        found = [mutants(self.known, self.part, self.sizes, costs, leads)]
         if self.part and 0 in costs:                            # what the backward makes again
             found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
-                         for m in mutants(self.known, 0, self.sizes, costs))
+                         for m in mutants(self.known, 0, self.sizes, costs, leads))
         return self.explaining(chain(*found))
 
     def apart(self):
@@ -136,8 +142,11 @@ class Search:
         What such a pass misreads is misread in the weights that it makes again, too.
         """
         only = tuple(n for n in self.names if any(n in a.wrong for a in self.asked.values()))
-        lines = [i for i in range(len(self.of.lines)) if self.runner.reached(i, self.names) > {*only}]
-        found = [mutants(self.known, part, self.sizes, costs, lines)
+        reached = [self.runner.reached(i, self.names) for i in range(len(self.of.lines))]
+
+        def leads(lines):
+            return set().union(*(reached[i] for i in lines)) > {*only}
+        found = [mutants(self.known, part, self.sizes, costs, leads)
                  for part, costs in ((1, (0, 1)), (0, (0, 1)), (None, range(4))) if self.part]
         return self.explaining(m._replace(words=f"{m.words}, for {' and '.join(only)} only", only=only)
                                for m in chain(*found) if not m.words.startswith("every"))
@@ -174,7 +183,7 @@ class Search:
             for env in (*self.starts.values(), *self.envs.values()):
                 env["FACTOR"] = factor
             if abs(factor) < ABSURD and max(self.misfit(p, m) for p in self.asked) < np.inf:
-                yield *self.strictly(m), m._replace(words=m.words.format(f"{factor:.4g}"))
+                yield *self.strictly(m), m._replace(words=m.words.format(told(factor)))
 
     def alike(self, m) -> list:
         """Lines that nobody can tell from a mistake's own.

@@ -3,6 +3,7 @@
 import reprlib
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..params import layout
 from ..verification import plain_formulas, runs_of_cases
 from ..verification.cases import CASES, find
 from ..verification.cases.case import normal, shape
+from ..xp import physical_memory
 from .formulas import OPTIONS
 
 SIZES = {"b": 3, "q": 6, "k": 7, "h": 5, "d": 11, "e": 8, "r": 4, "c": 13, "f": 10, "w": 3, "1": 1}
@@ -159,6 +161,11 @@ def drawn(of: Subject, dtype, forms, sizes, seed) -> dict:
     size = sized(sizes)
     if size is TILES and "w" in of.letters.get("keep", ""):      # where some windows begin before the first key
         size = TILES | {"k": TILES["q"] + 1}
+    scores = [size[x] for x in of.letters.get("keep", "")] if of.arrays else []
+    need, have = 16.0 * prod(map(float, scores)), physical_memory()             # their weights, too
+    if need > have:
+        raise ValueError(f"sizes make scores of shape {tuple(scores)}, which take at least {need / 2**30:,.0f} GiB, "
+                         f"but there are the {have / 2**30:,.0f} GiB of this machine; allowed: smaller ones")
     rng = np.random.default_rng(check_integer("seed", seed, 0))
     chosen = {n: x for n, x in forms.items() if x is not None}
     if off := [n for n in chosen if not of.arrays or n not in of.letters]:

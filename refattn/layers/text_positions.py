@@ -142,9 +142,9 @@ class LearnedTable:
         if not 0 <= start <= at.stop <= self.length:
             raise ValueError(f"x has positions {start} to {at.stop - 1}; allowed: 0 to {self.length - 1}, the table's")
         check_alike(x=x, table=p.table)
-        return x + p.table[at], at
+        return x + p.table[at], at                                      # (1)
 
     def backward(self, p, saved, dy, grads):
         """dx (b, t, m); the table's gradient is added into `grads`."""
-        grads.table[saved] += dy.sum(axis=0)
-        return dy.copy()
+        grads.table[saved] += dy.sum(axis=0)                            # (1)
+        return dy.copy()                                                # (1)
