@@ -52,14 +52,15 @@ BAD_INPUT = [
 ]
 
 
-TAKEN = {"q", "k", "v", "o", "bias", "keep", "dropout", "position", *(a + b for a in "wb" for b in "qkvo")}
+TAKEN = {"q", "k", "v", "o", "do", "bias", "keep", "dropout", "position", *(a + b for a in "wb" for b in "qkvo")}
 
 
 def check_row(row):
     """Raises ValueError for an extra that the layer cannot make, or whose name it has anyway, and for unknown tiles."""
     for name, axes in row.extras.items():
-        if name in TAKEN:
-            raise ValueError(f"{row.name} has the extra {name!r}; allowed: other names than {', '.join(sorted(TAKEN))}")
+        taken = TAKEN | {a + b for a in "wb" for b in row.extras}               # what a projection of another one has
+        if name in taken:
+            raise ValueError(f"{row.name} has the extra {name!r}; allowed: other names than {', '.join(sorted(taken))}")
         if not re.fullmatch("b[qk]h[de]|[hde]{1,3}", axes):
             raise ValueError(f"{row.name} has the extra {name!r} of axes {axes!r}; allowed: bqhd, bqhe, bkhd, bkhe, or "
                              f"one to three of h, d, e (h for a single number: one for each head)")

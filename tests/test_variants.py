@@ -152,6 +152,7 @@ def test_large_scores_give_finite_numbers(name):
     arrays, options = given(row)
     for sign in 1e4, -1e4:
         large = arrays | {"q": arrays["q"] * sign}
+        large |= {extra: arrays[extra] * sign for extra, axes in row.extras.items() if axes[0] == "b"}
         o, saved = row.forward(*large.values(), **options | {"bias": options["bias"] * sign})
         assert all(np.isfinite(x).all() for x in (o, *row.backward(saved, np.ones_like(o))) if x is not None)
 
@@ -200,7 +201,7 @@ def test_in_float32_a_line_loses_no_digits(name):
     The library's own have up to 2.4 units; those of a gradient in which large terms cancel may have more.
     """
     row = VARIANTS[name]
-    for by in 0, -9:                                    # added to the bias: weights that are all small
+    for by in 0, -9, 9:                                 # added to the bias: weights that are all small, or all large
         errors, rounded = units_of_rounding(row, by)
         assert all(errors[n] <= 8 * max(1, rounded[n]) for n in errors), (
             f"units of rounding, with {by} added to the bias: {errors}; by inputs that are rounded: {rounded}")

@@ -5,7 +5,8 @@
 
 Source: Ramapuram et al. 2024, section 2.  Differs: `bias` is an array, 0 unless given, where the paper has one number,
 -log of the number of keys; `keep` and `dropout` as in linear attention.
-Symbols: a = weights, the latent code; n = exp(-|s|), which cannot overflow and keeps the digits of small weights.
+Symbols: a = weights, the latent code; r = 1 - a; n = exp(-|s|), which cannot overflow and keeps the digits of small a
+and r.
 """
 
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ class Saved(NamedTuple):
     keep: Any
     dropout: Any
     code: Any                  # (b, h, q, k), before dropout; 0 where not kept
+    rest: Any                  # (b, h, q, k), r
 
 
 def sigmoid(q, k, v, *, bias=None, keep=None, dropout=None):
@@ -49,20 +51,21 @@ def sigmoid(q, k, v, *, bias=None, keep=None, dropout=None):
     s = ops.scores(q, k, bias)                                  # (1) section 2
     n = xp.exp(xp.where(s.real > 0, -s, s))                     # (2) section 2, sigma
     a = xp.where(s.real > 0, 1, n) / (1 + n)                    # (2)
+    r = xp.where(s.real > 0, n, 1) / (1 + n)                    # (2)
     a = ops.dropped_to_zero(a, keep)                            # (3)
     c = ops.drop(a, dropout)                                    # (4)
     o = contract("bhqk,bkhe->bqhe", c, v)                       # (5) section 2
-    return o, Saved(q, k, v, bias, keep, dropout, a)
+    return o, Saved(q, k, v, bias, keep, dropout, a, r)
 
 
 def sigmoid_backward(saved, do):
     """dq, dk, dv, dbias from do (b, q, h, e); each in the shape of its input, dbias None without bias."""
-    q, k, v, bias, keep, dropout, a = saved
+    q, k, v, bias, keep, dropout, a, r = saved
     c = ops.drop(a, dropout)                                    # (4) again
     dc = contract("bqhe,bkhe->bhqk", do, v)                     # (5)
     dv = contract("bhqk,bqhe->bkhe", c, do)                     # (5)
     da = ops.drop(dc, dropout)                                  # (4)
     da = ops.dropped_to_zero(da, keep)                          # (3)
-    ds = da * a * (1 - a)                                       # (2)
+    ds = da * a * r                                             # (2)
     dq, dk, dbias = ops.scores_backward(q, k, bias, ds)         # (1)
     return dq, dk, dv, dbias
