@@ -32,7 +32,7 @@ def check_number(name, value, below=np.inf):
     """Nothing, or a ValueError unless value is a number with 0 <= value < below."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0 <= value < below):
-        allowed = "of at least 0" if below == np.inf else f"from 0 up to, but not including, {below}"
+        allowed = "of at least 0, and finite" if below == np.inf else f"from 0 up to, but not including, {below}"
         raise ValueError(f"{name} is {value!r}; allowed: numbers {allowed}")
 
 

@@ -1,8 +1,9 @@
 """Losses: the value and its gradient together, since every step needs both.
 
 The value is a 0-d array on the device of its arguments, in NumPy a scalar: nothing here waits.  Value and gradient have
-the dtype of the first argument, whatever that of targets and weights.  In float16 `mse`, `mean_absolute_error` and
-`cross_entropy` cannot be had where the sum of the terms, their number, or that of the weights is beyond 65,504.
+the dtype of the first argument, whatever that of targets and weights.  In float16 a sum beyond 65,504 is infinite,
+without an error: `mse`, `mean_absolute_error` and `cross_entropy` are 0, inf or NaN where the sum or the number of
+their terms is so large; every loss and its gradient are 0 where the sum of the weights is.
 Classes are integers, or booleans.
 TypeError: a first argument of another dtype than floating point; targets or weights on another device than it.
 ValueError: shapes other than those named; classes of another dtype; a mean of no terms; in host memory also classes out
@@ -13,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from .ops import check_numbers, sigmoid
+from .ops import check_numbers, relu, sigmoid
 from .xp import array_module, check_alike, fitted
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
@@ -80,11 +81,17 @@ def log_loss(logits, target):
     target  : ...          (integers in 0 .. v - 1)
     returns : ...
     """
-    xp = check_alike(logits=logits)
+    return _of_classes(logits, target, check_alike(logits=logits))[0]
+
+
+def _of_classes(logits, target, xp):
+    """-log p[target] of each entry, exp(logits - their largest), and its sum over v."""
     check_classes(target, logits.shape[:-1], logits.shape[-1], xp)
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    found = xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
-    return xp.log(xp.exp(shifted).sum(axis=-1)) - found
+    shifted = logits - logits.real.max(axis=-1, keepdims=True)
+    p = xp.exp(shifted)
+    total = p.sum(axis=-1, keepdims=True)
+    mine = xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)     # the dtype may be too short
+    return (xp.log(total) - mine)[..., 0], p, total
 
 
 def cross_entropy(logits, target, weight=None):
@@ -98,15 +105,10 @@ def cross_entropy(logits, target, weight=None):
     returns : a 0-d array, and ... v
     """
     xp = check_alike(logits=logits)
-    check_classes(target, logits.shape[:-1], logits.shape[-1], xp)
+    loss, p, total = _of_classes(logits, target, xp)
     weight = fitted(weight, "weight", target.shape, logits.dtype, xp)
-    hit = target[..., None] == xp.arange(logits.shape[-1], dtype=np.int64)      # the targets' dtype may be too short
-    shifted = logits - logits.real.max(axis=-1, keepdims=True)
-    p = xp.exp(shifted)
-    total = p.sum(axis=-1, keepdims=True)
-    loss = xp.log(total[..., 0]) - xp.take_along_axis(shifted, target[..., None].astype(np.int64), axis=-1)[..., 0]
     p /= total
-    dlogits = p - hit
+    dlogits = p - (target[..., None] == xp.arange(logits.shape[-1], dtype=np.int64))
     if weight is None:
         n = terms(target.shape)
         return loss.sum() / n, dlogits * (1 / n)
@@ -126,7 +128,7 @@ def binary_cross_entropy(logits, target, weight=None):
     """
     xp, like = check_alike(logits=logits), (logits.shape, logits.dtype)
     target, weight = fitted(target, "target", *like, xp), fitted(weight, "weight", *like, xp)
-    up = logits * (logits.real > 0)
+    up = relu(logits)
     loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
     share = 1 / terms(logits.shape) if weight is None else weight * (1 / terms(logits.shape, weight))
     return (loss * share).sum(), (sigmoid(logits) - target) * share

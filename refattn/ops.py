@@ -62,9 +62,9 @@ def summed(x, axis: int):
 
 def unbroadcast(dx, shape):
     """Gradient of a broadcast: dx summed to `shape`, never dx itself."""
-    dx = dx.sum(axis=tuple(range(dx.ndim - len(shape)))) if dx.ndim > len(shape) else dx
-    stretched = tuple(i for i, n in enumerate(shape) if n == 1 and dx.shape[i] != 1)
-    return dx.sum(axis=stretched, keepdims=True) if stretched else dx.copy()
+    more = dx.ndim - len(shape)
+    axes = tuple(i for i, n in enumerate(dx.shape) if i < more or shape[i - more] != n)
+    return dx.sum(axis=axes).reshape(shape) if axes else dx.copy()
 
 
 # ------------------------------------------------------------------------------------------------- linear and tables
@@ -160,7 +160,7 @@ def embedding_backward(table, index, dy):
         hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1) % n
         return hit.astype(dy.dtype) @ rows_of(dy)
     flat, m = xp.zeros(table.size, dtype=table.dtype), table.shape[1]   # NumPy adds numbers quicker than rows
-    xp.add.at(flat, (index.reshape(-1, 1) * np.int64(m) + xp.arange(m)).reshape(-1), dy.reshape(-1))
+    xp.add.at(flat, (index.reshape(-1, 1).astype(np.int64) * m + xp.arange(m)).reshape(-1), dy.reshape(-1))
     return flat.reshape(table.shape)
 
 

@@ -4,7 +4,7 @@ Source: Loshchilov & Hutter 2019; settings as in the released code of H.  Rates 
 device.
 """
 
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Any, NamedTuple
 
 from .checks import check_choice, check_integer, check_number
@@ -73,8 +73,8 @@ def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     Raises ValueError for a limit or epsilon below 0.
     Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0.
     """
-    if not limit >= 0:
-        raise ValueError(f"limit is {limit}; allowed: numbers of at least 0")
+    if not (isinstance(limit, float) and limit == inf):
+        check_number("limit", limit)
     check_number("epsilon", epsilon)
     xp, g = check_alike(grads=grads), grads.reshape(-1)
     norm = xp.sqrt(g @ g)

@@ -71,7 +71,8 @@ def test_the_pages_are_special_cases(name):
 
 @pytest.mark.parametrize("knobs, words", [
     (("layer_norm", 2, "relu"), "normaliser is 'layer_norm'; allowed: softmax, none, rms_head, softmax_rms_head"),
-    (("none", 4, "relu"), "code_uses is 4; allowed: 1, 2, 3"),
+    (("none", 4, "relu"), "code_uses is 4; allowed: whole numbers from 1 to 3"),
+    (("none", True, "relu"), "code_uses is True; allowed: whole numbers from 1 to 3"),
     (("none", 2, "gelu"), "phi is 'gelu'; allowed: identity, relu"),
     (("none", 3, "relu"), "wv2 is missing, but code_uses is 3; allowed: wv2 with 3"),
 ])

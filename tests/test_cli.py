@@ -640,6 +640,8 @@ BAD_CALLS = [                                               # call, exception, w
      ["'hila' is unknown, did you mean hyla?", "softmax"]),
     ("a variant with a layer of its own", lambda: VARIANTS["compositional"], KeyError,
      ["variant is 'compositional', but its layer is in refattn.attention.compositional; allowed: softmax, linear"]),
+    ("a page of such a layer", lambda: variant("compositional_linear"), ValueError,
+     ["variant is 'compositional_linear', but its layer is in refattn.attention.compositional; allowed: softmax"]),
     ("a module that is no variant", lambda: variant("masks"), ValueError, ["'masks' is unknown; allowed: softmax"]),
     ("a variant like none", lambda: variant("zzzz"), ValueError, ["'zzzz' is unknown; allowed: softmax, linear"]),
     *((f"the flat array for its views in {type(kind).__name__}", partial(flat_for_views, kind, x), TypeError,

@@ -136,6 +136,13 @@ def test_an_id_that_the_vocabulary_lacks_is_refused_where_nothing_waits(index, f
     assert ops.embedding(np.ones((4, 2)), index[:, :0]).shape == (1, 0, 2)
 
 
+@pytest.mark.parametrize("rows", [50, 70])
+def test_an_index_without_signs_is_an_index(rows):
+    index = np.array([[1, rows - 1, 1]], np.uint64)
+    found = ops.embedding_backward(np.zeros((rows, 2)), index, np.ones((1, 3, 2)))
+    assert found[1].tolist() == [2, 2] and found[-1].tolist() == [1, 1] and found.sum() == 6
+
+
 @pytest.mark.parametrize("rows", [5, 70])
 def test_an_id_from_the_end_of_a_table_has_its_gradient_there(rows):
     table, index = np.ones((rows, 2)), np.array([0, -1, rows - 1])
@@ -654,7 +661,8 @@ def test_no_position_may_be_read(layer):
     (Embedding(4, vocabulary=3), np.zeros(5, int), "x has shape (5,); allowed: ids (b, t), or (b, t, m) with m = 4"),
     (Embedding(4, vocabulary=3), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: ids (b, t), or (b, t, m) with m ="
                                                      " 4"),
-    (Embedding(4, 3), np.ones((2, 5, 4)), "x has shape (2, 5, 4); allowed: (..., m) with m = 3"),
+    (Embedding(4, 3), np.ones((2, 5, 4)), "x has shape (2, 5, 4); allowed: (b, t, m) with m = 3"),
+    (Embedding(4, 3), np.ones((5, 3)), "x has shape (5, 3); allowed: (b, t, m) with m = 3"),
     (FeedForward(4, 5), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: (..., m) with m = 4"),
     (SwiGLU(4, 5), np.ones((2, 5, 1)), "x has shape (2, 5, 1); allowed: (..., m) with m = 4"),
     (LayerNorm(1), np.ones((2, 5, 3)), "x has shape (2, 5, 3); allowed: (..., m) with m = 1"),
@@ -685,6 +693,14 @@ def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
         Block(recompute(attention), feed_forward, T5(3, 8, 16), epsilon=1e-5)
     with pytest.raises(ValueError, match="feed_forward has width 3 in a block of width 4"):
         Block(attention, recompute(FeedForward(4, 5, outputs=3)), epsilon=1e-5)
+
+
+@pytest.mark.parametrize("layer", [
+    Embedding(4, 3), Embedding(4, vocabulary=3), Recurrent(4, 3, 2),
+    RegularGPT(SlidingDilated(4, 2, 2, 2), FeedForward(4, 5), 3, 2)], ids=lambda layer: type(layer).__name__)
+def test_a_list_is_no_array(layer):
+    with pytest.raises(TypeError, match="is a list; allowed: an array of NumPy or CuPy"):
+        layer.forward(filled(layer), [[0, 1, 2]])
 
 
 @pytest.mark.parametrize("call, words", [

@@ -73,20 +73,20 @@ def test_bad_schedules():
         optim.warmup_cosine(0, rate=1.0, steps=10, warmup=5)
 
 
-@pytest.mark.parametrize("limit", [-1, float("nan")])
+@pytest.mark.parametrize("limit", [-1, float("nan"), True, None, "1"])
 def test_a_limit_below_zero_is_refused(limit):
     """It turned the gradient round."""
     grads = np.array([3.0, 4.0])
-    with pytest.raises(ValueError, match=f"limit is {limit}; allowed: numbers of at least 0"):
+    with pytest.raises(ValueError, match=f"limit is {limit!r}; allowed: numbers of at least 0"):
         optim.clip_by_global_norm(grads, limit)
     assert optim.clip_by_global_norm(grads, float("inf")) == 5 and grads.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("change, words", [
     ({"mask": np.ones(1)}, "mask has shape (1,); allowed: (3,)"),
-    ({"rate": -0.1}, "rate is -0.1; allowed: numbers of at least 0"),
+    ({"rate": -0.1}, "rate is -0.1; allowed: numbers of at least 0, and finite"),
     ({"step": 0}, "step is 0; allowed: whole numbers of at least 1"),
-    ({"rate": float("nan")}, "rate is nan; allowed: numbers of at least 0")])
+    ({"rate": float("nan")}, "rate is nan; allowed: numbers of at least 0, and finite")])
 def test_an_update_stretches_no_mask_and_climbs_no_hill(change, words):
     flat, state = np.ones(3), optim.moments(np.ones(3))
     with pytest.raises(ValueError) as caught:

@@ -294,6 +294,12 @@ class Losing(Executor):
         return future
 
 
+def test_what_cannot_be_built_leaves_no_directory_behind(tmp_path):
+    with pytest.raises(ValueError, match="head_width is 3; allowed with Rotary: even numbers"):
+        compare([tiny(), recipe("text", position="rotary", width=12, heads=4, steps=2)], tmp_path, progress=False)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("finishes", [False, True])
 def test_a_run_whose_worker_is_lost_is_handed_out_again(finishes, tmp_path):
     """Also when the worker had finished it and only the message was lost: then nothing is trained twice."""

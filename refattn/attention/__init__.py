@@ -95,8 +95,9 @@ VARIANTS: dict[str, Variant] = _Variants({row.name: row for row in (
 
 def unknown(name) -> str:
     """The words of an error about a name that is none of the table's."""
-    if name in ("compositional", "sliding_dilated"):
-        return f"variant is {name!r}, but its layer is in refattn.attention.{name}; allowed: {', '.join(VARIANTS)}"
+    for page in "compositional", "sliding_dilated":
+        if str(name).startswith(page):
+            return f"variant is {name!r}, but its layer is in refattn.attention.{page}; allowed: {', '.join(VARIANTS)}"
     return refusals.unknown("variant", name, VARIANTS)
 
 

@@ -13,7 +13,7 @@ last, with the other order beside it.
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..checks import check_choice
+from ..checks import check_choice, check_integer
 from ..contract import contract
 from .shapes import check_inputs
 
@@ -37,8 +37,9 @@ class Knobs(NamedTuple):
 
     def check(self):
         """Itself.  Raises ValueError naming the knob, its value and what is allowed."""
-        for knob, allowed in ("normaliser", NORMALISERS), ("code_uses", (1, 2, 3)), ("phi", PHI):
-            check_choice(knob, getattr(self, knob), allowed)
+        check_choice("normaliser", self.normaliser, NORMALISERS)
+        check_integer("code_uses", self.code_uses, 1, 3)
+        check_choice("phi", self.phi, PHI)
         return self
 
 

@@ -35,7 +35,7 @@ def eq_3(code, x, wv, wo):
 
 
 class Generated(NamedTuple):
-    """What the backward of `generate` needs: its inputs, and the hypernetwork's own parameters made of them."""
+    """What the backward of `generate` needs."""
     code: Any
     wv: Any
     wo: Any

@@ -22,7 +22,7 @@ class Kept(NamedTuple):
     written: Any = ()          # [number of tokens in the arrays], one list shared by every Kept of these
 
     def seen(self) -> dict:
-        """The arrays without the room behind the tokens; keys as they are before any position layer."""
+        """The arrays without the room after the tokens; keys as they are before any position layer."""
         return {name: x[:, :self.length] for name, x in self.arrays.items()}
 
     def rows(self, index):
@@ -37,9 +37,9 @@ def check_kept(kept, *types) -> None:
 
 
 def appended(kept, new: dict) -> Kept:
-    """What is kept (None: nothing yet) and further arrays (b, n, ...) behind it.
+    """What is kept (None: nothing yet) and further arrays (b, n, ...) after it.
 
-    Written into the room behind what is kept; into a copy with twice as much where it is full, or has other tokens.
+    Written into the room after what is kept; into a copy with twice as much where it is full, or has other tokens.
     """
     if kept is None:
         return Kept(new, new["k"].shape[1])

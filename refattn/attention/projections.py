@@ -1,4 +1,4 @@
-"""Every attention layer: the maps before and behind its page, with the forward and the backward through all three.
+"""Every attention layer: the maps before and after its page, with the forward and the backward through all three.
 
     q = x[:, read] W^query + b,   k, v = context W + b,   the context being x where there is none
     o = page(q, k, v, ...);       y = sum_h o_h W_h^out + b

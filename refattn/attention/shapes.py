@@ -18,7 +18,10 @@ def check_inputs(q, k, v, bias=None, keep=None, dropout=None, **extras) -> None:
 
 
 def check_pairs(xp, size, axes, bias=None, keep=None, dropout=None) -> None:
-    """Nothing, if each given array broadcasts to the sizes of `axes`, `keep` is boolean, and there are heads."""
+    """Nothing, if each given array broadcasts to the sizes of `axes`, and there are heads and features of scores.
+
+    `keep` has to be boolean, `bias` finite, which is asked in host memory only.
+    """
     for letter, owner in ("h", "q"), ("d", "q"), ("c", "selector"):
         if size.get(letter) == 0:
             raise ValueError(f"axis {letter} is 0 in {owner}; allowed: at least 1")

@@ -109,13 +109,11 @@ def _softmax(saved):
         if keep is not None:
             s = xp.where(keep, s, -xp.inf)
         new = xp.maximum(top, s.real.max(axis=-1, keepdims=True))               # (2) m'
-        new = xp.where(new == -xp.inf, 0, new)              # nothing kept so far
-        a = xp.exp(s - new)
-        rescale = xp.exp(top - new)
+        finite = xp.where(new == -xp.inf, 0, new)           # where nothing is kept so far
+        a, rescale, top = xp.exp(s - finite), xp.exp(top - finite), new
         total = rescale * total + a.sum(axis=-1, keepdims=True)                 # (3) l'
         o = rescale * o + contract("bhqk,bkhe->bhqe", ops.drop(a, dropout), v)  # (4) o'
-        top = xp.where(total == 0, -xp.inf, new)
-    empty = total == 0
+    empty = top == -xp.inf
     total = xp.where(empty, 1, total)
     o = (o / total).transpose(0, 2, 1, 3)                                       # (5)
     return o, saved._replace(o=o, top=xp.where(empty, 0, top), total=total)

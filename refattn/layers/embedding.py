@@ -15,6 +15,7 @@ from ..checks import check_choice, check_integer, check_integers, check_switch, 
 from ..params import Parameter, check_views
 from ..xp import array_module, fitted, read_only
 from . import positions
+from .protocol import check_tokens
 
 __all__ = ["Embedding", "Readout"]
 
@@ -78,7 +79,9 @@ class Embedding:
         """
         check_views(p)
         start = check_integer("start", start, 0)
+        array_module(x)
         if self.vocabulary is None:
+            check_tokens(self.inputs, x=x)
             h = ops.linear(x, p.w, p.b)                                                         # (1)
         elif x.ndim != 2 and x.shape[2:] != (self.width,):
             raise ValueError(f"x has shape {x.shape}; allowed: ids (b, t), or (b, t, m) with m = {self.width}")

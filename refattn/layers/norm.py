@@ -16,7 +16,7 @@ __all__ = ["LayerNorm"]
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """y = scale (x - mean) / sqrt(var + epsilon) + shift over the last axis; the variance is divided by m.
+    """LayerNorm of the last axis, m; the variance is divided by m.
 
     Raises ValueError for a width that is no integer of at least 1, an epsilon below 0.
     """

@@ -28,7 +28,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class EncoderDecoder:
-    """y (b, t, o) from source ids (b, s) and target ids (b, t): y[:, t] scores the token behind target[:, :t + 1].
+    """y (b, t, o) from source ids (b, s) and target ids (b, t): y[:, t] scores the token after target[:, :t + 1].
 
     The decoder's block has `cross`; a read-out may be tied to the target's embedding.  Raises ValueError for a block
     without it, for an encoder's with it, for other widths than the decoder's, and for a read-out that does not fit.

@@ -2,8 +2,8 @@
 
     h = E[x] (+ a table of positions);   h <- stack(h), nothing later seen;   z = scale h E^T;   p(next) = softmax(z)
 
-With `target` the output is the loss of every token, z being made a tile at a time; without it, z itself.  `extend` says
-z of further tokens from what was kept of those before, `last` the loss of the last token of a long text.
+With `target` the output is the loss of every token, z being made a tile at a time; without it, z itself.  `extend`
+computes z of further tokens from the keys and values kept so far, `last` the loss at the end of a long text, by pieces.
 Of RegularGPT all positions are read, each level at dilation C^l; at least the levels of the training `length` are
 applied, whatever the length, so that a short prompt meets the depth that was trained.
 Source: H, section 5; C, section 4.7; R, section 6; nanoGPT (a learned table, embeddings not scaled).  Differs: R does
@@ -144,7 +144,7 @@ class Language:
         return self.readout.forward(None, h, self._table(p))[0], kept
 
     def last(self, p, x, target, piece: int = 256) -> tuple:
-        """The loss (b, 1) behind the last token of x (b, t), and what `next_token` saved, `piece` tokens at a time.
+        """The loss (b, 1) of what follows x (b, t), and what `next_token` saved, `piece` tokens at a time.
 
         `target` (b, t) is as in `forward`.  No array is t x t; of the pairs that a causal mask takes away only those
         within a piece are made.  Raises ValueError for a target of another shape.

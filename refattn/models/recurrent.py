@@ -45,12 +45,13 @@ class Recurrent:
 
     def forward(self, p, x, *, read=None) -> tuple[Any, Saved]:
         """y (b, q, o) at the positions `read`, at all unless given.  Returns y and Saved, whose `states` has all h."""
+        xp = array_module(x)
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
         check_views(p)
         check_read(read)
         z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
-        h = array_module(z).zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)
+        h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)
         for t in range(len(z)):
             h[t + 1] = ops.relu(z[t] + h[t] @ p.wh)                     # (2)
         seen = h[1:].transpose(1, 0, 2)

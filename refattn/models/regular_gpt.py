@@ -24,6 +24,7 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.recompute import replaced
 from ..layers.stack import Stack
 from ..params import check_views
+from ..xp import array_module
 from .transformer import Saved
 
 __all__ = ["RegularGPT", "levels"]
@@ -113,6 +114,7 @@ class RegularGPT:
         Raises ValueError for an empty sequence, for no levels, and for `read` beside `tree`.
         """
         check_views(p)
+        array_module(x)
         if x.ndim not in (2, 3) or x.shape[1] == 0:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) or (b, t, m) with at least one token")
         if tree and read is not None:

@@ -119,10 +119,12 @@ def decoder(attention, *, hidden: int, layers: int, buckets: int | None = None, 
 
 def universal(attention, feed_forward, layers: int, *, inputs: int, outputs: int = 1, norm: str = "pre",
               table: str = "none", final_norm: bool = False) -> Transformer:
-    """C's model: one block applied `layers` times, positions added once, at the input.
+    """C's block in its plainest model: applied `layers` times to continuous tokens, positions added once, at the input.
 
-    norm  : "pre" (C: images, language) or "post" (SCAN, ESBN)
-    table : of positions: "image" (C: image tasks), "interleaved" (ESBN, SCAN), "halves" (language)
+    norm  : "pre" or "post"
+    table : of positions, "none", "image", "interleaved" or "halves"
+
+    No recipe uses it: C's networks are in esbn, vision, encoder_decoder and language.
     """
     m = attention.width
     return Transformer(Embedding(m, inputs, table=table),

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ..attention import VARIANTS
 from ..attention.layer import MultiHead
+from ..checks import check_integer
 from ..layers.mixture_of_experts import MixtureOfExperts
 from ..models.transformer import decoder
 from .base import Recipe, dropout, setting
@@ -34,8 +35,8 @@ class DecoderRecipe(Recipe):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.experts and self.chosen > self.experts:
-            raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")
+        if self.experts:
+            check_integer("chosen", self.chosen, 1, self.experts)
         for split in self.SPLITS:
             if not len(self.data().combinations(split)):
                 raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}; "

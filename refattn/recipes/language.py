@@ -21,7 +21,7 @@ from ..layers.stack import Stack
 from ..layers.text_positions import ALiBi, Kerple
 from ..models.language import Language
 from ..params import XAVIER_UNIFORM, Init, count
-from .base import Recipe, dropout, setting
+from .base import Recipe, check_multiple, dropout, setting
 
 IN_HEADS = {"rotary": lambda heads: Rotary(), "alibi": ALiBi, "kerple_log": Kerple,
             "kerple_power": lambda heads: Kerple(heads, "power")}
@@ -60,9 +60,9 @@ class LanguageRecipe(Recipe):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.width % self.heads or self.attention == "compositional" and self.width % self.memories:
-            raise ValueError(f"width is {self.width}; allowed: multiples of heads, {self.heads}, and of retrievals, "
-                             f"{self.memories}")
+        check_multiple(self, "width", "heads")
+        if self.attention == "compositional" and self.width % self.memories:
+            raise ValueError(f"width is {self.width}; allowed: multiples of retrievals, {self.memories}")
         if self.attention == "compositional":
             outside = [name for name in POSITIONS if name not in IN_HEADS]
             check_choice("position", self.position, outside, "allowed with compositional")
