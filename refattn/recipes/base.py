@@ -15,7 +15,7 @@ from ..params import SCHEMES, count
 from ..train.evaluation import stream
 from ..xp import read_only, to_device
 
-LEVELS = 1 << 16               # `kept` has a share of them
+LEVELS = 1 << 16               # of the two random bytes that decide whether a factor stays
 
 
 def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tuple = ()):
@@ -64,7 +64,7 @@ def dropout(rng, probability: float, shape, xp):
     return to_device((rng.random(shape, np.float32) >= probability) * np.float32(1 / (1 - probability)), xp)
 
 
-def kept(rng, probability: float, shape):
+def dropout_mask(rng, probability: float, shape):
     """Booleans on the host, False with probability round(65,536 p) / 65,536: of two random bytes each, so in a third of
     the time of `dropout`."""
     return rng.integers(LEVELS, size=shape, dtype=np.uint16) >= round(LEVELS * probability)

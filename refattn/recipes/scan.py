@@ -28,7 +28,7 @@ from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
 from .attention import attention_of
-from .base import LEVELS, ConstantRateRecipe, FiniteRecipe, check, check_multiple, kept, setting
+from .base import LEVELS, ConstantRateRecipe, FiniteRecipe, check, check_multiple, dropout_mask, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 
@@ -36,7 +36,8 @@ PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 def dropouts(rng, rate: float, shapes, xp) -> list:
     """For each shape an array of 0, with probability `rate`, and else of 1 / (1 - rate), all from one draw."""
     sizes = [prod(shape) for shape in shapes]
-    drawn, scale = to_device(kept(rng, rate, sum(sizes)), xp), LEVELS / (LEVELS - round(LEVELS * rate))
+    drawn = to_device(dropout_mask(rng, rate, sum(sizes)), xp)
+    scale = LEVELS / (LEVELS - round(LEVELS * rate))
     factors, ends = xp.multiply(drawn, scale, dtype=np.float32), np.cumsum(sizes)
     return [factors[to - size:to].reshape(shape) for to, size, shape in zip(ends.tolist(), sizes, shapes, strict=True)]
 

@@ -15,7 +15,7 @@ from ..layers.block import Block
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from .attention import attention_of
-from .base import ConstantRateRecipe, check_multiple, kept, setting
+from .base import ConstantRateRecipe, check_multiple, dropout_mask, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,14 @@ class VisionRecipe(ConstantRateRecipe):
     def dropped(self, rng, xp, images: int, tokens: int, read: int) -> dict:
         """The stack's options for dropout; the last application has `read` tokens only.
 
-        What `kept` says stays is divided by 1 - p itself, so a mask's mean is within 1 / (131,072 (1 - p)) of 1: 7e-6
-        for 0.1.
+        What `dropout_mask` leaves is divided by 1 - p itself, so the mean of the factors is within 1 / (131,072 (1 - p))
+        of 1: 7e-6 for 0.1.
         """
         if not self.dropout:
             return {}
 
         def mask(*shape):                                   # positions, features
-            return xp.asarray(kept(rng, self.dropout, (images, *shape))) * np.float32(1 / (1 - self.dropout))
+            return xp.asarray(dropout_mask(rng, self.dropout, (images, *shape))) * np.float32(1 / (1 - self.dropout))
 
         at = [tokens] * (self.layers - 1) + [read]
         return {"residual": [(None, mask(t, self.width)) for t in at], "hidden": [mask(t, 2 * self.width) for t in at]}
