@@ -51,8 +51,8 @@ class VisionRecipe(ConstantRateRecipe):
     def dropped(self, rng, xp, images: int, tokens: int, read: int) -> dict:
         """The stack's options for dropout; the last application has `read` tokens only.
 
-        What `dropout_mask` leaves is divided by 1 - p itself, so the mean of the factors is within 1 / (131,072 (1 - p))
-        of 1: 7e-6 for 0.1.
+        What `dropout_mask` leaves is divided by 1 - p itself, so the mean of the factors is 1 but for, at most,
+        1 / (131,072 (1 - p)): 7e-6 for 0.1.
         """
         if not self.dropout:
             return {}
