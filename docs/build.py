@@ -35,16 +35,16 @@ Each equation, its forward line, and the backward line that answers it; below th
 {sentences}
 
 ```{{toctree}}
+:caption: Tutorials
+:maxdepth: 1
+{tutorials}
+```
+
+```{{toctree}}
 :caption: Side by side
 :maxdepth: 1
 :hidden:
 {pages}
-```
-
-```{{toctree}}
-:caption: Tutorials
-:maxdepth: 1
-{tutorials}
 ```
 
 ```{{toctree}}
@@ -112,6 +112,15 @@ def write_documents(source: Path, places: dict[str, str]) -> None:
         (source / place).write_text(text, encoding="utf-8")
 
 
+def numbered(name: str, place: str) -> str:
+    """A document's line in a table of contents; a notebook's title has its number."""
+    number = re.match(r"(\d+)_.*\.ipynb", Path(name).name)
+    if not number:
+        return place
+    title = "".join(json.loads((ROOT / name).read_text(encoding="utf-8"))["cells"][0]["source"]).split("\n")[0]
+    return f"{int(number[1])}. {title.removeprefix('# ')} <{place}>"
+
+
 def table(file: str) -> str:
     """Where a page's table side by side is."""
     return f"side_by_side/{file.removesuffix('.py').replace('/', '_')}.rst"
@@ -168,12 +177,12 @@ def build(out: Path, planted: bool = True, only: str = "") -> None:
         places = {path: f"#{module}" for modules in rooms().values() for path, module in modules.items()} | pages | own
         write_documents(source, places)
         parts = {"sentences": sentences.values(), "pages": pages.values(), "modules": write_modules(source),
-                 "tutorials": [x for x in own.values() if x.startswith("tutorials/")],
+                 "tutorials": [numbered(name, x) for name, x in own.items() if x.startswith("tutorials/")],
                  "documents": [x for x in own.values() if "/" not in x]}
         about = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].partition("\n")[2]
         text = INDEX.format(about=linked(about, "README.md", places), **{k: "\n".join(v) for k, v in parts.items()})
         (source / "index.md").write_text(text, encoding="utf-8")
-        print("Sphinx puts the site together, which takes a minute or less", file=sys.stderr)
+        print("Sphinx puts the site together, which takes a minute, more on a busy machine", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", "auto", str(source), str(out)],
                        check=True)
         shutil.rmtree(out / ".doctrees", ignore_errors=True)
