@@ -276,9 +276,12 @@ class FiniteRecipe(Recipe):
         epoch, place = divmod(step, self.steps_per_epoch)
         return self.take("train", order(self.seed, epoch, self.size("train"))[place * self.batch:][:self.batch])
 
+    def batches(self, split: str, tasks: int):
+        return super().batches(split, min(tasks, self.size(split)))
+
     def asked(self, split: str, tasks: int):
         index = np.arange(min(tasks, self.size(split)))
-        for size, _ in self.batches(split, len(index)):
+        for size, _ in self.batches(split, tasks):
             yield self.take(split, index[:size])
             index = index[size:]
 

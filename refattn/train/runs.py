@@ -35,6 +35,7 @@ except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
 CHECKPOINT, BEST, ERROR = "checkpoint.npz", "best.npz", "error.txt"
+EVALUATED = "evaluated.tmp"    # how far the last evaluation is, for who draws bars of several runs
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
