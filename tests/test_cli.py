@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import compare, evaluate, fit, runs
 from refattn.train.json_files import write_json
-from refattn.verification import theorems
+from refattn.verification import theorems, vectors
 from refattn.verification.cases import CASES
 from tests import strict_cupy
 from tests.processes import children, is_there, linux, wait_for
@@ -246,6 +247,20 @@ BAD_LINES = [                                               # words, what the li
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
     ("vectors --out {finished}", ["--out is", "which holds", "allowed: a directory of nothing but vectors"]),
 ]
+
+
+def test_vectors_replace_only_a_manifest_of_theirs_and_count_their_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(vectors, "rows", lambda rows=vectors.rows: islice(rows(), 2))
+    out, manifest = str(tmp_path), tmp_path / "manifest.json"
+    for text in '{"name": "an extension"}', "[1]", "not JSON":
+        manifest.write_text(text)
+        assert cli.main(["vectors", "--out", out]) == 2
+        assert "holds manifest.json; allowed: a directory of nothing but vectors" in capsys.readouterr().err
+        assert [x.read_text() for x in tmp_path.iterdir()] == [text]
+    manifest.unlink()
+    for _ in range(2):
+        assert cli.main(["vectors", "--out", out]) == 0 and len(list(tmp_path.iterdir())) == 3
+        assert "2/2 [" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_a_run_that_failed_and_says_how_to_go_on(monkeypatch, tmp_path, capsys):
