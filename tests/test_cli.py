@@ -185,6 +185,10 @@ BAD_LINES = [                                               # words, what the li
     ("train --seed -1", ["--seed is -1", "from 0 to"]),
     ("train contextual_retrieval --held-out 1", ["--held-out takes no value, but '1' follows it"]),
     ("train contextual_retrieval --held-out --sed 1", ["--sed is not an option, did you mean --seed?"]),
+    ("train fuzzy-logic --seed 0 1 --seed 0", ["--seed is 0 1 0, which has 0 twice; allowed: each value once"]),
+    ("train --attention hyla linear hyla", ["--attention is hyla linear hyla, which has hyla twice; allowed: each"]),
+    ("verify --seed 1 1", ["--seed is 1 1, which has 1 twice"]),
+    ("reproduce table-6 --fresh --seed 2 2", ["--seed is 2 2, which has 2 twice"]),
     ("train --seed 0 x", ["--seed is 'x'; allowed: whole numbers"]),
     ("train --rate nan", ["--rate is nan", "from 0 to 1000"]),
     ("train --rate=-0.1", ["--rate is -0.1", "from 0 to 1000"]),
@@ -380,6 +384,18 @@ def test_a_directory_that_may_not_be_written(capsys, tmp_path):
     assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 2
     tmp_path.chmod(0o755)
     assert "--out is" in capsys.readouterr().err
+
+
+def test_a_run_that_may_not_be_written_is_refused_before_another_goes_on(finished, tmp_path, monkeypatch, capsys):
+    paths = {name: shutil.copytree(finished / name, tmp_path / name) for name in ("softmax-seed0", "hyla-seed0")}
+    for path in paths.values():
+        (path / "result.json").unlink()
+    before, access = snapshot(tmp_path), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "hyla-seed0" and access(path, mode))
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 2
+    assert "hyla-seed0' cannot be written; allowed: " in capsys.readouterr().err and snapshot(tmp_path) == before
+    shutil.copy(finished / "hyla-seed0" / "result.json", paths["hyla-seed0"])           # of an archive
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 0
 
 
 # --- damaged run directories -----------------------------------------------------------------------------------------
@@ -723,6 +739,10 @@ BAD_CALLS = [                                               # call, exception, w
     ("two runs of one name", lambda: compare.compare([tiny(), tiny()], "/nowhere"), ValueError,
      ["hyla-seed0, hyla-seed0", "each once"]),
     ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
+    ("a number for a run", lambda: refattn.load(3), ValueError, ["path is 3; allowed: the name of a run directory"]),
+    *((f"{size} samples of {task}", partial(recipe(task).sample, np.random.default_rng(0), size=size), ValueError,
+       [f"size is {size}; allowed: whole numbers of at least 1"])
+      for task in ("fuzzy_logic", "contextual_retrieval", "parity", "triangles", "text") for size in (-1, 0)),
     ("no such name", lambda: refattn.laod, AttributeError, ["laod"]),
 ]
 

@@ -73,6 +73,13 @@ directory = reader(lambda text: os.path.abspath(text) if text[:1] == "-" else te
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
 
 
+def once(name: str, values: list) -> list:
+    """The values of an option.  Raises Usage where one is given twice."""
+    if twice := [value for n, value in enumerate(values) if value in values[:n]]:
+        raise Usage(f"{name} is {' '.join(map(str, values))}, which has {twice[0]} twice; allowed: each value once")
+    return values
+
+
 def flag(name: str) -> str:
     """The option of a field: --head-width of head_width."""
     return "--" + name.replace("_", "-")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_type_hints
 import numpy as np
 
 from .. import refusals
+from ..checks import check_integer
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
 from ..train.evaluation import stream
@@ -166,6 +167,10 @@ class Recipe:
     def scale(cls, name: str, changes: dict) -> dict:
         """The settings of a scale; they may depend on what is changed."""
         return cls.SCALES[name]
+
+    def drawn(self, size: int | None) -> int:
+        """How many samples `sample` draws: `batch` unless given.  Raises ValueError for less than one."""
+        return self.batch if size is None else check_integer("size", size)
 
     def draw(self, step: int):
         """The batch of a step, on the host: a function of seed and step alone."""

@@ -67,7 +67,7 @@ class CompiledAutomaton:
 
     def sample(self, rng, split="words", size=None):
         check("split", split, str, choices=self.SPLITS)
-        tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
+        tokens = rng.integers(self.automaton.vocabulary, size=(self.drawn(size), self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 
     def inputs(self, batch):

@@ -239,6 +239,8 @@ def find(path) -> list[Path]:
 
     Raises ValueError when there is none.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path is {path!r}; allowed: the name of a run directory, or a Path")
     if Path(path, "recipe.json").exists():
         return [Path(path)]
     found = sorted(Path(path).glob("*/recipe.json"), key=lambda file: (file.stat().st_mtime_ns, file))
