@@ -920,6 +920,15 @@ def test_list_names_everything_with_its_file(capsys, monkeypatch):
         assert all((ROOT / row["file"]).exists() for row in rows)
 
 
+def test_list_says_where_a_recipe_of_ones_own_is_defined(capsys, monkeypatch):
+    own = type("Own", (recipes.RECIPES["fuzzy_logic"],), {"TASK": "own", "__module__": __name__})
+    monkeypatch.setitem(recipes.RECIPES, "own", own)
+    assert cli.main(["list"]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[-1] for words in said if words[:1] == ["own"]] == [__file__, __file__]
+    assert ["fuzzy_logic.py"] == sorted({words[-1] for words in said if words[:1] == ["fuzzy_logic"]})
+
+
 @pytest.mark.parametrize("words, status", [([], 2), (["--help"], 0), (["--version"], 0)])
 def test_help_names_the_commands(words, status, capsys):
     assert cli.main(words) == status
