@@ -19,6 +19,7 @@ class Usage(Exception):
 
 class Parser(argparse.ArgumentParser):
     """Errors are one line, and an unknown option is answered with the nearest one."""
+    values: dict[str, str] = {}                             # of options: what is given without one is told which
 
     def __init__(self, prog, description):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
@@ -47,7 +48,8 @@ class Parser(argparse.ArgumentParser):
                 raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
             option = name.startswith("-") and name not in self._option_string_actions       # which may stand behind --
             what = f"{name} is not an option" if option else f"{name!r} is one argument too many"
-            guess = f", did you mean {near[0]}?" if near and option else ";"
+            near = near if option else [f"{of} {name}" for of in (self.values.get(name.replace("-", "_")),) if of]
+            guess = f", did you mean {near[0]}?" if near else ";"
             raise Usage(f"{what}{guess} allowed: what {self.prog} --help lists")
         return vars(args)
 
