@@ -13,16 +13,17 @@ def guess(given, allowed) -> str:
     begun = [name for name in allowed if low and name.lower().startswith(low)][:3]
     names = {name[:len(low) or 1]: whole[name] for name in reversed(whole)} | whole
     near = whole.get(low) or " or ".join(begun or [names[x] for x in get_close_matches(low, names, n=1, cutoff=0.7)])
-    return f", did you mean {near}?" if near else ";"
+    return f", did you mean {near}?" if near and "?" not in low else ";"           # who types one asks for the list
 
 
 def choices(given, allowed) -> str:
-    """The end of a refusal: "; allowed: A, B", or a `guess` before it.
+    """The end of a refusal: "; allowed: A, B", or a `guess` before it; names that have commas are quoted.
 
-    >>> print(choices("soft", ["softmax", "linear"]))
-    , did you mean softmax? allowed: softmax, linear
+    >>> print(choices("soft", ["softmax", "linear"]), choices("?", ["Block pre", "Block pre, read"]))
+    , did you mean softmax? allowed: softmax, linear ; allowed: 'Block pre', 'Block pre, read'
     """
-    return f"{guess(given, allowed)} allowed: {', '.join(allowed) or 'nothing, there is none'}"
+    names = ", ".join(map(repr if any("," in name for name in allowed) else str, allowed))
+    return f"{guess(given, allowed)} allowed: {names or 'nothing, there is none'}"
 
 
 def unknown(what: str, name, allowed) -> str:

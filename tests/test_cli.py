@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.languages import LANGUAGES
 from refattn.train import compare, evaluate, fit, runs
 from refattn.train.json_files import write_json
-from refattn.verification import theorems
+from refattn.verification import theorems, vectors
 from refattn.verification.cases import CASES
 from tests import strict_cupy
 from tests.processes import children, is_there, linux, wait_for
@@ -143,7 +144,7 @@ BAD_LINES = [                                               # words, what the li
     ("train fuzy", ["TASK 'fuzy'", "did you mean fuzzy_logic?"]),
     ("train --scale quikc", ["--scale is 'quikc', did you mean quick? allowed: quick, short, paper"]),
     ("train --attention linear_rms_hed", ["'linear_rms_hed', did you mean linear_rms_head? allowed"]),
-    ("verify hyla_eqals", ["'hyla_eqals', did you mean hyla_equals_its_pseudocode? allowed: those of"]),
+    ("verify hyla_eqals", ["'hyla_eqals', did you mean hyla_equals_its_pseudocode? allowed: parts of"]),
     ("reproduce table-1 --row evn_pairs", ["--row is 'evn_pairs', did you mean even_pairs: rnn? allowed: parts of"]),
     ("train Parity --steps 1", ["TASK 'Parity'", "did you mean parity? allowed"]),
     ("train chess", ["TASK 'chess'", "allowed: fuzzy_logic"]),
@@ -184,6 +185,10 @@ BAD_LINES = [                                               # words, what the li
     ("train --seed -1", ["--seed is -1", "from 0 to"]),
     ("train contextual_retrieval --held-out 1", ["--held-out takes no value, but '1' follows it"]),
     ("train contextual_retrieval --held-out --sed 1", ["--sed is not an option, did you mean --seed?"]),
+    ("train fuzzy-logic --seed 0 1 --seed 0", ["--seed is 0 1 0, which has 0 twice; allowed: each value once"]),
+    ("train --attention hyla linear hyla", ["--attention is hyla linear hyla, which has hyla twice; allowed: each"]),
+    ("verify --seed 1 1", ["--seed is 1 1, which has 1 twice"]),
+    ("reproduce table-6 --fresh --seed 2 2", ["--seed is 2 2, which has 2 twice"]),
     ("train --seed 0 x", ["--seed is 'x'; allowed: whole numbers"]),
     ("train --rate nan", ["--rate is nan", "from 0 to 1000"]),
     ("train --rate=-0.1", ["--rate is -0.1", "from 0 to 1000"]),
@@ -223,6 +228,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
     ("train sraven --layers 1024 --width 16384 --hidden 65536", ["allowed: smaller --batch, --width"]),
     ("train parity --width 16384 --layers 1024 --attention softmax", ["smaller --batch, --train-length, --width"]),
+    ("verify atention/hyla", ["'atention/hyla', did you mean attention/hyla? allowed: parts of names of theorems"]),
     ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
     ("verify --seed -1", ["--seed is '-1'; allowed: whole numbers from 0 to"]),
     ("verify --sed 1", ["--sed", "did you mean --seed?"]),
@@ -240,12 +246,34 @@ BAD_LINES = [                                               # words, what the li
     ("check math:sin --as hyla --dtype int8", ["--dtype is 'int8'; allowed: float64, float32"]),
     ("check math:sin --as hyla --layout bth", ["--layout 'bth' is unknown; allowed: b, t, h, d in any order"]),
     ("check math:sin --as hyla --bias={nothing}", ["--bias is ''; allowed: the last axes"]),
+    ("check math:sin --as hyla --sizes q=6,k", ["--sizes is 'q=6,k'; allowed: axes with whole numbers, such as q=6"]),
+    ("check math:sin --as hyla --sizes z=6", ["--sizes has the unknown axis 'z'; allowed: b, q, k"]),
+    ("check math:sin --as hyla --sizes q=6 --tiles", ["--tiles is given, but so is --sizes; allowed: one of the two"]),
+    ("check math:sin --as layers/?", ["'layers/?'; allowed: 'layers/LayerNorm', ", "'layers/Block pre, across', "]),
+    ("check mien:kernel --as hyla", ["'mien' cannot be imported", "that is found from {here}, or a file of Python"]),
+    ("compile even-pairs", ["too many, did you mean --language even-pairs? allowed: what refattn compile"]),
+    ("compile nothing", ["'nothing' is one argument too many; allowed: what refattn compile"]),
+    ("compile --regex ab*", ["'a', 'b', to which no symbol", "allowed: an --alphabet that has them"]),
     ("check math:sin --as hyla --seed -1", ["--seed is '-1'; allowed: whole numbers from 0 to 4,294,967,295"]),
     ("write somewhere prompt --seed 4294967296", ["--seed is '4294967296'", "from 0 to 4,294,967,295"]),
     ("write somewhere -- -a --tokens 3", ["'--tokens' is one argument too many; allowed"]),
     ("vectors --out {file}/below", ["--out is", "cannot be written"]),
     ("vectors --out {finished}", ["--out is", "which holds", "allowed: a directory of nothing but vectors"]),
 ]
+
+
+def test_vectors_replace_only_a_manifest_of_theirs_and_count_their_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(vectors, "rows", lambda rows=vectors.rows: islice(rows(), 2))
+    out, manifest = str(tmp_path), tmp_path / "manifest.json"
+    for text in '{"name": "an extension"}', "[1]", "not JSON":
+        manifest.write_text(text)
+        assert cli.main(["vectors", "--out", out]) == 2
+        assert "holds manifest.json; allowed: a directory of nothing but vectors" in capsys.readouterr().err
+        assert [x.read_text() for x in tmp_path.iterdir()] == [text]
+    manifest.unlink()
+    for _ in range(2):
+        assert cli.main(["vectors", "--out", out]) == 0 and len(list(tmp_path.iterdir())) == 3
+        assert "2/2 [" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_a_run_that_failed_and_says_how_to_go_on(monkeypatch, tmp_path, capsys):
@@ -328,7 +356,7 @@ def test_bad_input_is_one_line_and_status_2(words, pieces, finished, tmp_path, c
     assert said.out == "" and said.err.count("\n") == 1 and "Traceback" not in said.err
     assert said.err.startswith("refattn")
     for piece in pieces:
-        assert piece in said.err, said.err
+        assert piece.replace("{here}", str(tmp_path)) in said.err, said.err
     assert snapshot(finished) == before and (tmp_path / "file").read_text() == "mine"
 
 
@@ -365,6 +393,18 @@ def test_a_directory_that_may_not_be_written(capsys, tmp_path):
     assert cli.main(["train", *FLAGS, "--out", str(tmp_path)]) == 2
     tmp_path.chmod(0o755)
     assert "--out is" in capsys.readouterr().err
+
+
+def test_a_run_that_may_not_be_written_is_refused_before_another_goes_on(finished, tmp_path, monkeypatch, capsys):
+    paths = {name: shutil.copytree(finished / name, tmp_path / name) for name in ("softmax-seed0", "hyla-seed0")}
+    for path in paths.values():
+        (path / "result.json").unlink()
+    before, access = snapshot(tmp_path), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "hyla-seed0" and access(path, mode))
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 2
+    assert "hyla-seed0' cannot be written; allowed: " in capsys.readouterr().err and snapshot(tmp_path) == before
+    shutil.copy(finished / "hyla-seed0" / "result.json", paths["hyla-seed0"])           # of an archive
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 0
 
 
 # --- damaged run directories -----------------------------------------------------------------------------------------
@@ -710,6 +750,10 @@ BAD_CALLS = [                                               # call, exception, w
     ("two runs of one name", lambda: compare.compare([tiny(), tiny()], "/nowhere"), ValueError,
      ["hyla-seed0, hyla-seed0", "each once"]),
     ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
+    ("a number for a run", lambda: refattn.load(3), ValueError, ["path is 3; allowed: the name of a run directory"]),
+    *((f"{size} samples of {task}", partial(recipe(task).sample, np.random.default_rng(0), size=size), ValueError,
+       [f"size is {size}; allowed: whole numbers of at least 1"])
+      for task in ("fuzzy_logic", "contextual_retrieval", "parity", "triangles", "text") for size in (-1, 0)),
     ("no such name", lambda: refattn.laod, AttributeError, ["laod"]),
 ]
 
@@ -885,6 +929,15 @@ def test_list_names_everything_with_its_file(capsys, monkeypatch):
     assert (papers["parity"], papers["d2"]) == ("-", "Chi et al. 2023, table 1")
     for rows in document.values():
         assert all((ROOT / row["file"]).exists() for row in rows)
+
+
+def test_list_says_where_a_recipe_of_ones_own_is_defined(capsys, monkeypatch):
+    own = type("Own", (recipes.RECIPES["fuzzy_logic"],), {"TASK": "own", "__module__": __name__})
+    monkeypatch.setitem(recipes.RECIPES, "own", own)
+    assert cli.main(["list"]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[-1] for words in said if words[:1] == ["own"]] == [__file__, __file__]
+    assert ["fuzzy_logic.py"] == sorted({words[-1] for words in said if words[:1] == ["fuzzy_logic"]})
 
 
 @pytest.mark.parametrize("words, status", [([], 2), (["--help"], 0), (["--version"], 0)])

@@ -1215,11 +1215,17 @@ def kernel(q, k, v, do):
 def wrong(q, k, v, do):
     o, dq, dk, dv = kernel(q, k, v, do)
     return o, dq, dk * q.shape[-1] ** 0.5, dv
+def square(q, k, v, do):
+    if q.shape[1] != k.shape[1]:
+        raise ValueError("as many queries as keys")
+    return kernel(q, k, v, do)
 """)
     def run(*words):
         return subprocess.run([sys.executable, "-m", "refattn", "check", *words], cwd=tmp_path, capture_output=True,
                               text=True)
     assert run("mine:kernel", "--as", "softmax").returncode == 0
+    assert run("mine:square", "--as", "softmax").returncode == 2
+    assert run("mine:square", "--as", "softmax", "--sizes", "q=6,k=6").returncode == 0
     found = run("mine:wrong", "--as", "softmax", "--dtype", "float64")
     assert found.returncode == 1 and "line (1) of softmax_backward, dk" in found.stdout
     found = run("mine:wronk", "--as", "softmax")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from refattn.params import count
-from refattn.recipes import recipe
+from refattn.recipes import FuzzyLogicRecipe, recipe
 from refattn.train import fit, progress, record, runs
 from tests.tiny import disturbed, tiny
 
@@ -28,7 +28,7 @@ def test_a_run_says_how_long_the_steps_that_are_left_will_take(monkeypatch, caps
         clock.now += 60
     monkeypatch.setattr(record, "time", clock)
     fit(disturbed(a_minute), progress=True)
-    assert "about 10.0 minutes to go" in capsys.readouterr().err        # after 20 of 30 steps, a minute each
+    assert "about 10.0 minutes of training to go" in capsys.readouterr().err    # after 20 of 30 steps, a minute each
 
 
 def test_a_run_that_goes_on_says_it_by_the_steps_since_then(tmp_path, monkeypatch, capsys):
@@ -44,7 +44,7 @@ def test_a_run_that_goes_on_says_it_by_the_steps_since_then(tmp_path, monkeypatc
         fit(disturbed(broken), tmp_path / "run", progress=False)
     monkeypatch.setattr(record, "time", clock)
     fit(disturbed(a_minute), tmp_path / "run", resume=True, progress=True)
-    assert "about 2.0 minutes to go" in capsys.readouterr().err         # after 20 of the 22 steps since step 8
+    assert "about 2.0 minutes of training to go" in capsys.readouterr().err     # after 20 of the 22 steps since step 8
 
 
 def reach(path, step):
@@ -70,7 +70,7 @@ def test_a_bar_of_all_runs_goes_where_they_are_and_says_once_how_long_they_take(
     bars.close()
     said = capsys.readouterr().err
     # first seen at step 30 of 400; told as soon as 40 more are done, at 90: 310 to go at 60 a minute
-    assert said.count("minutes to go") == 1 and "about 5.2 minutes to go" in said
+    assert said.count("minutes of training to go") == 1 and "about 5.2 minutes of training to go" in said
     assert said.startswith("2 runs, 400 steps together; parameters: hyla-seed0 ")
 
 
@@ -84,7 +84,7 @@ def test_two_first_lines_at_one_moment_say_nothing_of_how_long_it_takes(tmp_path
             reach(path, step)
             bars.look()
     bars.close()
-    assert "about 2.5 minutes to go" in capsys.readouterr().err      # of 500 steps, 200 in a minute
+    assert "about 2.5 minutes of training to go" in capsys.readouterr().err      # of 500 steps, 200 in a minute
 
 
 def test_a_run_that_is_evaluated_at_its_end_is_said_to_be(tmp_path, capsys):
@@ -101,6 +101,48 @@ def test_a_run_that_is_evaluated_at_its_end_is_said_to_be(tmp_path, capsys):
     bars.close()
     said = capsys.readouterr().err
     assert said.count("evaluating") == said.count("hyla-seed0: all steps done, evaluating") == 1
+
+
+def test_on_a_terminal_the_bar_of_a_run_says_how_far_its_evaluation_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    jobs = [(tmp_path / str(seed), tiny(seed=seed, steps=30)) for seed in (0, 1)]
+    bars, (path, _) = progress.Bars(jobs, True), jobs[0]
+    bar, other = bars.bars
+
+    def seen():
+        bars.look()
+        return bar.postfix
+    reach(path, 30)
+    reach(jobs[1][0], 20)
+    assert "loss=" in seen()
+    assert seen() == "evaluating"
+    (path / runs.EVALUATED).write_text("train, 3 of 10 batches")
+    assert seen() == "evaluating train, 3 of 10 batches" and "loss=" in other.postfix
+    (path / runs.EVALUATED).unlink()
+    (path / "result.json").write_text("{}")
+    assert seen() == "evaluated"
+    bars.close()
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_run_whose_bar_another_draws_says_in_its_directory_how_far_its_evaluation_is(shown, tmp_path, monkeypatch):
+    said, sample, file = [], FuzzyLogicRecipe.sample, tmp_path / runs.EVALUATED
+
+    def noted(self, rng, split, size):
+        if file.exists():
+            said.append(file.read_text())
+        return sample(self, rng, split, size)
+    monkeypatch.setattr(FuzzyLogicRecipe, "sample", noted)
+    fit(tiny(steps=4, batch=4, evaluation=10), tmp_path, progress=shown)
+    assert set(said) == (set() if shown else {"train, 0 of 3 batches"}) and not file.exists()
+
+
+@pytest.mark.parametrize("task, tasks", [("fuzzy_logic", 700), ("regular_languages", 70), ("text", 70),
+                                         ("scan", 10**5)])             # more than there are
+def test_the_batches_of_an_evaluation_can_be_counted_before(task, tasks):
+    one = recipe(task)
+    for split in one.SPLITS:
+        assert sum(1 for _ in one.batches(split, tasks)) == sum(1 for _ in one.asked(split, tasks)) > 1
 
 
 def test_many_runs_share_one_bar_and_one_range_of_parameters(tmp_path, monkeypatch, capsys):
@@ -139,7 +181,8 @@ def test_the_variable_that_silences_tqdm_silences_a_run(silent):
     code = "from tests.tiny import tiny; from refattn.train import fit; fit(tiny())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, **({"TQDM_DISABLE": "1"} if silent else {})})
-    assert done.returncode == 0 and ("minutes to go" in done.stderr) is not silent and bool(done.stderr) is not silent
+    assert done.returncode == 0 and bool(done.stderr) is not silent
+    assert ("minutes of training to go" in done.stderr) is not silent
 
 
 def test_the_variable_that_silences_tqdm_silences_a_comparison(tmp_path, monkeypatch, capsys):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +53,10 @@ def test_python_blocks_run(name, capsys, tmp_path, monkeypatch):
             pytest.skip(f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recipes, "RECIPES", dict(recipes.RECIPES))          # one enters its own
+    monkeypatch.syspath_prepend(tmp_path)
+    mine, = (text for text in PYTHON.values() if text.startswith("# mine.py\n"))
+    Path("mine.py").write_text(mine, encoding="utf-8")
+    sys.modules.pop("mine", None)
     found = {"__name__": "readme"}
     exec(compile(code, name, "exec"), found)
     for test in (x for n, x in found.items() if n.startswith("test_")):
@@ -74,7 +79,8 @@ def test_commands_are_understood(text, monkeypatch, tmp_path):
 
 
 def test_there_are_examples_and_commands():
-    assert {"README.md-2", "kernels.md-0", "kernels.md-3", "checkpoint_format.md-0", "experiments.md-2"} <= set(PYTHON)
+    assert {"README.md-2", "kernels.md-0", "kernels.md-3", "checkpoint_format.md-0", "experiments.md-2",
+            "experiments.md-3"} <= set(PYTHON)
     assert len(COMMANDS) > 15
 
 

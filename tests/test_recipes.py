@@ -65,3 +65,7 @@ def test_scores_have_labels_and_every_split_can_be_asked(drawn):
         missing = {metric for _, where, metric in made.TABLE if where == split} - set(found)
         assert not missing, f"{made.TASK}: the summary of split {split} has no {', '.join(sorted(missing))}"
         assert set(found) <= set(made.LABELS), f"{made.TASK}: {', '.join(set(found) - set(made.LABELS))} has no label"
+
+
+def test_a_task_may_be_named_as_on_the_command_line():
+    assert recipe("fuzzy-logic") == recipe("fuzzy_logic") and recipe("even-pairs") == recipe("even_pairs")

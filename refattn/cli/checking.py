@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 from ..refusals import choices
 from .layout import wrapped
-from .options import Parser, Usage, as_option, seed_number
+from .options import Parser, Usage, as_option, reader, seed_number
 
 __all__ = ["run"]
 
+SIZES = reader(lambda text: {axis: int(n) for axis, n in (part.split("=") for part in text.split(","))},
+               "axes with whole numbers, such as q=6,k=6")
 ASKED = {"bias": "--bias", "keep": "--keep", "dropout": "--dropout", "causal": "--causal", "sizes": "--tiles"}
 
 
@@ -28,7 +30,8 @@ def defined(where: str) -> dict:
     found, error = attempt(runpy.run_path if file else importlib.import_module, where)
     if error is not None:
         what = f"{where} cannot be run" if file else f"module {where!r} cannot be imported"
-        raise Usage(f"{what} ({type(error).__name__}: {error}); allowed: a module found from here, or a file that runs")
+        raise Usage(f"{what} ({type(error).__name__}: {error}); allowed: a module that is found from {place}, or a "
+                    f"file of Python, FILE.py, that runs")
     return found if file else vars(found)
 
 
@@ -92,16 +95,22 @@ def run(argv) -> int:
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
                         "arrays; of FILE.py:NAME that one, of a file alone `kernel`, or V; without do a pair, V(q, k, "
                         "v, ...) -> o, saved and V_backward(saved, do)")
-    parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, ... of refattn list")
+    parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, ... or a row, "
+                        "layers/LayerNorm, ops/relu, ...: refattn list has all of them, the rows at its end")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
     for name in OPTIONS:
         parser.add_argument(f"--{name}", metavar="AXES", help="axes that it has, such as bhqk or h1k; default: none")
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
-    parser.add_argument("--tiles", dest="sizes", action="store_const", const="tiles", help="sizes for tiled kernels")
+    parser.add_argument("--tiles", action="store_true", help="sizes for tiled kernels")
+    parser.add_argument("--sizes", type=SIZES, metavar="A=N,...", help="sizes of axes, such as q=6,k=6,d=4,e=4")
     parser.add_argument("--seed", type=seed_number, help="of the inputs (default: 0)")
     options = parser.parse(argv)
+    if options.pop("tiles", False):
+        if "sizes" in options:
+            raise Usage("--tiles is given, but so is --sizes; allowed: one of the two")
+        options["sizes"] = "tiles"
     name, places = options.pop("kernel"), sys.path[:]
     try:
         kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)

@@ -30,6 +30,7 @@ def parser() -> Parser:
     """The options of `compile`."""
     p = Parser("refattn compile", "A finite automaton as exact weights of a RegularGPT, in a run directory that "
                "refattn.load reads, and its errors on words of every length.")
+    p.values = dict.fromkeys(LANGUAGES, "--language")
     p.add_argument("--language", metavar="NAME", help=", ".join(LANGUAGES))
     p.add_argument("--table", metavar="FILE", help="a line 'state output', then the symbols; then a line for each "
                    "state: its name, its class (0, 1, ...), the next state for each symbol; the first is the start")
@@ -70,7 +71,7 @@ def source(options):
         raise Usage(f"--table is {options['table']!r}, which cannot be read ({error.strerror}); allowed: "
                     f"a file") from None
     except ValueError as error:
-        words = as_option(error, {"alphabet"})
+        words = as_option(error, {"alphabet"}).replace("allowed: an alphabet", "allowed: an --alphabet")
         raise Usage(words if words.startswith("--") else f"--{given[0]}: {words}") from None
 
 

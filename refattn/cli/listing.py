@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from dataclasses import asdict
 
 from ..attention.pages import PAGES
@@ -14,10 +15,16 @@ from .layout import columns, room, wrapped
 from .options import Parser
 
 
+def file_of(kind, ours: str) -> str:
+    """That of a recipe of this package, or where one of somebody's own is defined."""
+    return ours if kind.__module__.startswith("refattn.") else getattr(sys.modules[kind.__module__], "__file__", "-")
+
+
 def sections() -> dict:
     """{section: rows}, the first row being the heading."""
     kinds = {name: kind_of(name)[0] for name in RECIPES}
-    tasks = [(name, kind.SOURCE, f"refattn/tasks/{kind.DATA or name}.py") for name, kind in kinds.items()]
+    tasks = [(name, kind.SOURCE, file_of(kind, f"refattn/tasks/{kind.DATA or name}.py"))
+             for name, kind in kinds.items()]
     for name, (task, _) in SHORT.items():
         source = LANGUAGES[name].source if name in LANGUAGES else kinds[task].SOURCE
         tasks.append((name, source, f"refattn/tasks/{task}.py"))
@@ -26,7 +33,7 @@ def sections() -> dict:
         for scale in kind.SCALES:
             one = recipe(name, scale)
             figures = figures_for(name, asdict(one)).source.split(":")[0]
-            scales.append((name, scale, f"{one.steps:,}", figures, f"refattn/recipes/{name}.py"))
+            scales.append((name, scale, f"{one.steps:,}", figures, file_of(kind, f"refattn/recipes/{name}.py")))
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
@@ -50,9 +57,10 @@ def merged(rows) -> list[tuple]:
 
 
 def table(rows) -> str:
-    """Rows as columns; the folder of all files is said once, in the heading."""
-    folder = os.path.commonpath([row[-1] for row in rows[1:]])
-    rows = [(*rows[0][:-1], f"file in {folder}"), *((*row[:-1], row[-1][len(folder) + 1:]) for row in rows[1:])]
+    """Rows as columns; the folder of all files of this package is said once, in the heading."""
+    folder = os.path.commonpath([row[-1] for row in rows[1:] if row[-1].startswith("refattn/")])
+    rows = [(*rows[0][:-1], f"file in {folder}"),
+            *((*row[:-1], row[-1].removeprefix(f"{folder}/")) for row in rows[1:])]
     return columns([[text.replace(" et al.", "") for text in row] for row in rows], limit=room())
 
 

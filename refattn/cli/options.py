@@ -19,6 +19,7 @@ class Usage(Exception):
 
 class Parser(argparse.ArgumentParser):
     """Errors are one line, and an unknown option is answered with the nearest one."""
+    values: dict[str, str] = {}                             # of options: what is given without one is told which
 
     def __init__(self, prog, description):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
@@ -47,7 +48,8 @@ class Parser(argparse.ArgumentParser):
                 raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
             option = name.startswith("-") and name not in self._option_string_actions       # which may stand behind --
             what = f"{name} is not an option" if option else f"{name!r} is one argument too many"
-            guess = f", did you mean {near[0]}?" if near and option else ";"
+            near = near if option else [f"{of} {name}" for of in (self.values.get(name.replace("-", "_")),) if of]
+            guess = f", did you mean {near[0]}?" if near else ";"
             raise Usage(f"{what}{guess} allowed: what {self.prog} --help lists")
         return vars(args)
 
@@ -71,6 +73,13 @@ def counted(least: int, most: int):
 whole, number, seed_number = reader(int, "whole numbers"), reader(float, "numbers"), counted(0, 2**32 - 1)
 directory = reader(lambda text: os.path.abspath(text) if text[:1] == "-" else text, "the name of a directory", bool)
 positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
+
+
+def once(name: str, values: list) -> list:
+    """The values of an option.  Raises Usage where one is given twice."""
+    if twice := [value for n, value in enumerate(values) if value in values[:n]]:
+        raise Usage(f"{name} is {' '.join(map(str, values))}, which has {twice[0]} twice; allowed: each value once")
+    return values
 
 
 def flag(name: str) -> str:

@@ -15,7 +15,7 @@ from ..train.json_files import write_json
 from ..xp import keep_freed_memory
 from .formats import FORMATS
 from .layout import columns, room
-from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, positive, whole
+from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, once, positive, whole
 from .places import plot_file, save, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
@@ -148,7 +148,7 @@ def from_fresh(table, options) -> tuple[list[dict], list[dict]]:
             if name in options and name != "seed":
                 raise Usage(f"{flag(name)} cannot go with {table.name}, which trains nothing; allowed: --fresh, --seed")
         return table.fresh(*options.get("seed", [0])[:1]), []
-    scale, seeds = options.get("scale", table.default_scale), dict.fromkeys(options.get("seed", [0, 1, 2]))
+    scale, seeds = options.get("scale", table.default_scale), once("--seed", options.get("seed", [0, 1, 2]))
     changes = {"steps": options["steps"]} if "steps" in options else {}
     jobs = table.recipes(scale, seeds, options.get("row", ()), **changes)
     if changes and any(one.steps != options["steps"] for one in jobs.values()):

@@ -20,7 +20,7 @@ from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import keep_freed_memory, physical_memory
 from .comparison import Found, compared, of_group, summary, tables
 from .layout import lines, room
-from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, number, positive, whole
+from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, number, once, positive, whole
 from .places import new, writable
 
 BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
@@ -102,8 +102,8 @@ def plan(argv):
     scale = options.pop("scale", kind.first_scale())
     out = Path(options.pop("out")) if "out" in options else time.strftime(f"{kind.TASK}-{scale}-%Y%m%d-%H%M%S")
     rest = {other: options.pop(other) for other in BESIDE_RESUME if other in options}
-    values = dict.fromkeys(options.pop("compared", kind.compared()))
-    seeds = dict.fromkeys(options.pop("seed", [0]))
+    values = once(flag(kind.COMPARES), options.pop("compared", kind.compared()))
+    seeds = once("--seed", options.pop("seed", [0]))
     try:
         chosen = [recipe(name, scale, **{kind.COMPARES: value}, seed=s, **options) for value in values for s in seeds]
         for one in chosen:

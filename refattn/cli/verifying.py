@@ -7,7 +7,7 @@ from ..train.json_files import plain
 from ..train.progress import progress_bar
 from ..verification import theorems
 from .layout import wrapped
-from .options import SEVERAL, Parser, seed_number
+from .options import SEVERAL, Parser, once, seed_number
 
 
 def parser() -> Parser:
@@ -31,7 +31,7 @@ def line_of(result, seed: str) -> str:
 def run(argv) -> int:
     """Check theorems, definitions and gradients; 1 if one fails."""
     options = parser().parse(argv)
-    names, seeds = options.get("names", ()), dict.fromkeys(options.get("seed", [0]))
+    names, seeds = options.get("names", ()), once("--seed", options.get("seed", [0]))
     asked = [theorem.name for theorem in theorems.chosen(names)] * len(seeds)
     drawn = ((seed, result) for seed in seeds for result in theorems.verify(names, seed))
     results = []

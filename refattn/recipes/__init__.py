@@ -33,10 +33,11 @@ SHORT = {                      # name -> (task, its fields)
 
 
 def kind_of(task: str, what: str = "task") -> tuple[type[Recipe], dict]:
-    """(class, fields that the name says) of a task, which a refusal calls `what`.
+    """(class, fields that the name says) of a task, which a refusal calls `what`; its - may stand for _.
 
     Raises ValueError for an unknown task, or as `check_class` does.
     """
+    task = task if task in RECIPES else str(task).replace("-", "_")
     task, fixed = SHORT.get(task, (task, {}))
     if task not in RECIPES:
         raise ValueError(unknown(what, task, [*RECIPES, *SHORT]))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_type_hints
 import numpy as np
 
 from .. import refusals
+from ..checks import check_integer
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
 from ..train.evaluation import stream
@@ -167,6 +168,10 @@ class Recipe:
         """The settings of a scale; they may depend on what is changed."""
         return cls.SCALES[name]
 
+    def drawn(self, size: int | None) -> int:
+        """How many samples `sample` draws: `batch` unless given.  Raises ValueError for less than one."""
+        return self.batch if size is None else check_integer("size", size)
+
     def draw(self, step: int):
         """The batch of a step, on the host: a function of seed and step alone."""
         return self.sample(stream(self.seed, "data", step), "train", self.batch)
@@ -276,9 +281,12 @@ class FiniteRecipe(Recipe):
         epoch, place = divmod(step, self.steps_per_epoch)
         return self.take("train", order(self.seed, epoch, self.size("train"))[place * self.batch:][:self.batch])
 
+    def batches(self, split: str, tasks: int):
+        return super().batches(split, min(tasks, self.size(split)))
+
     def asked(self, split: str, tasks: int):
         index = np.arange(min(tasks, self.size(split)))
-        for size, _ in self.batches(split, len(index)):
+        for size, _ in self.batches(split, tasks):
             yield self.take(split, index[:size])
             index = index[size:]
 

@@ -34,6 +34,7 @@ class CompiledAutomaton:
     steps = 0
     evaluation_batch = 0
     batches, asked, predict, data_read = Recipe.batches, Recipe.asked, Recipe.predict, Recipe.data_read
+    drawn = Recipe.drawn
 
     name: str = setting("automaton", "of the language")
     table: str = setting("state output a\nq 0 q", "the automaton, its start first")
@@ -67,7 +68,7 @@ class CompiledAutomaton:
 
     def sample(self, rng, split="words", size=None):
         check("split", split, str, choices=self.SPLITS)
-        tokens = rng.integers(self.automaton.vocabulary, size=(size or self.batch, self.length))
+        tokens = rng.integers(self.automaton.vocabulary, size=(self.drawn(size), self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 
     def inputs(self, batch):

@@ -91,7 +91,7 @@ class ContextualRetrievalRecipe(ConstantRateRecipe):
         return RetrievalNetwork(self.data().width, attention, own)
 
     def sample(self, rng, split="train", size=None):
-        return self.data().sample(rng, size or self.batch, "all" if split == "train" and not self.held_out else split)
+        return self.data().sample(rng, self.drawn(size), "all" if split == "train" and not self.held_out else split)
 
     def inputs(self, batch):
         return batch.tokens, {}

@@ -65,7 +65,7 @@ class DecoderRecipe(Recipe):
                        inputs=inputs, outputs=outputs)
 
     def sample(self, rng, split="train", size=None):
-        return self.data().sample(rng, size or self.batch, split)
+        return self.data().sample(rng, self.drawn(size), split)
 
     def inputs(self, batch):
         return batch.tokens, {"read": slice(-self.shape()[-1], None)} if self.read else {}

@@ -160,7 +160,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
 
     def sample(self, rng, split="train", size=None, length=None, **further):
         """Words of one length if that is given, in either protocol; without it as the protocol draws them."""
-        size = size or self.batch
+        size = self.drawn(size)
         if length is None:
             return self.by_protocol.sample(rng, split, size, **further)
         words = self.data().sample(rng, size, length)

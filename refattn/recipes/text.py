@@ -151,7 +151,7 @@ class TextRecipe(LanguageRecipe):
 
     def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
         """Windows at random places; those from number `first` on, which are asked about; or of a longer length."""
-        size, ids = size or self.batch, self.corpus().ids
+        size, ids = self.drawn(size), self.corpus().ids
         if first is not None:
             return text_windows.windows(ids[split], self.length, self.context, first, size)
         if split not in self.lengths:

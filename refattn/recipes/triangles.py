@@ -54,7 +54,7 @@ class TrianglesRecipe(VisionRecipe):
         return ClassToken(Conv(1, self.width, self.patch, self.patch), self.stack(), 1)
 
     def sample(self, rng, split="train", size=None):
-        return task.Triangles(self.size).sample(rng, size or self.batch, split)
+        return task.Triangles(self.size).sample(rng, self.drawn(size), split)
 
     def inputs(self, batch):
         return batch.image.astype(np.float32) * np.float32(1 / self.divisor), {"pixels": False}

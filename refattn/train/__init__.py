@@ -6,7 +6,8 @@ parameters as one that is not (same machine kind, versions and number of BLAS th
 A recipe is anything with the methods and fields of `recipes.base.Recipe`; this module knows no task and no model.
 """
 
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
         if stop.interrupted:
             raise Interrupted(f"{recipe.name} stopped at step {state.step:,} of {recipe.steps:,}")
         finished = state.step == recipe.steps
-        bars = _bars(recipe, progress, stop)
+        bars = _bars(recipe, out, progress, stop)
         metrics = _finish(recipe, model, state, out, bars, device=device, workers=group.size) if finished else {}
     return Fitted(recipe, model, state.parameters, state.step, metrics, finished)
 
@@ -123,17 +124,29 @@ def _finish(recipe, model, state: State, out, bars, **made_with) -> dict:
             **runs.describe(recipe), "name": recipe.name, "step": state.step, "metrics": metrics,
             **({"best": best} if best else {}), "parameters": len(state.flat), "seconds": round(state.seconds, 1),
             "cpu_seconds": round(state.cpu_seconds, 1), **made_with, **environment()})
+        Path(out, runs.EVALUATED).unlink(missing_ok=True)
         curves.draw(out, recipe)
     return metrics
 
 
-def _bars(recipe, progress: bool, stop: Stop):
-    """What the batches of a split pass through: a bar where they take more than two seconds, and an eye on `stop`."""
+def _bars(recipe, out, progress: bool, stop: Stop):
+    """What the batches of a split pass through: a bar where they take more than two seconds, and an eye on `stop`.
+
+    Without progress of its own a run says in its directory how far it is, for who draws the bars of several.
+    """
+    told = -np.inf
+
     def watched(batches, split):
-        for batch in progress_bar(batches, progress=progress, unit="batch", delay=2, leave=False,
-                                  desc=f"{recipe.name}, {split}"):
+        nonlocal told
+        total = sum(1 for _ in recipe.batches(split, recipe.evaluation))
+        for number, batch in enumerate(progress_bar(batches, progress=progress, total=total, unit="batch", delay=2,
+                                                    leave=False, desc=f"{recipe.name}, {split}")):
             if stop() and stop.interrupted:                 # what is asked by the clock is the training
                 raise Interrupted(f"{recipe.name} stopped while it was evaluated; all its steps are done")
+            if out is not None and not progress and time.monotonic() > told + 0.3:
+                told = time.monotonic()
+                with suppress(OSError):                     # only a look
+                    Path(out, runs.EVALUATED).write_text(f"{split}, {number} of {total} batches", encoding="utf-8")
             yield batch
     return watched
 

@@ -5,6 +5,7 @@ the runs write into their directories, so any other executor will do that shares
 A run whose worker is lost is handed out again, and goes on from its checkpoint; one that had finished is not repeated.
 """
 
+import os
 import time
 import uuid
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, wait
@@ -63,6 +64,9 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
     for path, recipe in paths.items():
         runs.begin(path, recipe, resume)
     jobs = unfinished(paths)                                # a damaged one is refused before any run goes on
+    for path in jobs:
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise ValueError(f"{str(path)!r} cannot be written; allowed: a run directory that can be")
     for path in paths.keys() - jobs.keys():                 # killed, perhaps, before it was drawn
         curves.draw(path, paths[path])
     deadline = None if max_seconds is None else time.time() + max_seconds

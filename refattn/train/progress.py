@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 
@@ -79,6 +80,7 @@ class Bars:
     def look(self) -> None:
         """Move the bars to where the runs are, and say once how long it will take."""
         for place, (path, recipe) in enumerate(self.jobs):
+            self.look_at_evaluation(place)
             file = Path(path, "metrics.jsonl")
             size = file.stat().st_size if file.exists() else 0
             if size == self.sizes[place]:                   # long runs have thousands of lines
@@ -96,6 +98,17 @@ class Bars:
                 if self.seen[place] == recipe.steps and not Path(path, "result.json").exists():
                     self.say(f"{recipe.name}: all steps done, evaluating")
 
+    def look_at_evaluation(self, place: int) -> None:
+        """Behind the bar of a run whose steps are done: how far its evaluation is."""
+        path, recipe = self.jobs[place]
+        if self.single or self.seen[place] < recipe.steps:
+            return
+        words = "evaluated" if Path(path, "result.json").exists() else "evaluating"
+        with suppress(FileNotFoundError):
+            words = f"evaluating {Path(path, runs.EVALUATED).read_text(encoding='utf-8')}"
+        if words != self.bars[place].postfix:
+            self.bars[place].set_postfix_str(words)
+
     def announce(self, place: int) -> None:
         """Says once how long it will take, as soon as that can be told: when the run that was first has gone on."""
         now, steps = time.monotonic(), sum(self.seen)
@@ -103,7 +116,7 @@ class Bars:
             self.first = now, steps, place
         elif not self.said and place == self.first[2] and steps - self.first[1] >= ANNOUNCE * len(self.jobs):
             minutes = (self.total - steps) * (now - self.first[0]) / (steps - self.first[1]) / 60
-            self.say(f"about {minutes:.1f} minutes to go")
+            self.say(f"about {minutes:.1f} minutes of training to go")
             self.said = True
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ class Record:
         self.bar.update()
         if state.step - self.first_step == ANNOUNCE:
             minutes = (recipe.steps - state.step) * (time.monotonic() - self.begun) / ANNOUNCE / 60
-            self.say(f"{recipe.name}: about {minutes:.1f} minutes to go")
+            self.say(f"{recipe.name}: about {minutes:.1f} minutes of training to go")
         last = state.step == recipe.steps
         if state.step % recipe.log_every == 0 or last:
             # all samples are asked after the last step: a probe of few is of use there only to choose the best by

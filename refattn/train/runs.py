@@ -35,6 +35,7 @@ except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
 CHECKPOINT, BEST, ERROR = "checkpoint.npz", "best.npz", "error.txt"
+EVALUATED = "evaluated.tmp"    # how far the last evaluation is, for who draws bars of several runs
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
 
@@ -238,6 +239,8 @@ def find(path) -> list[Path]:
 
     Raises ValueError when there is none.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path is {path!r}; allowed: the name of a run directory, or a Path")
     if Path(path, "recipe.json").exists():
         return [Path(path)]
     found = sorted(Path(path).glob("*/recipe.json"), key=lambda file: (file.stat().st_mtime_ns, file))

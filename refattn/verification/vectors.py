@@ -109,13 +109,16 @@ def arrays():
         yield file, case, inputs, words, results(case, inputs, doutput=rounded(drawn, "bfloat16"))
 
 
-def write(directory) -> list[Path]:
-    """Write all files, the manifest last; returns their paths.  An existing file of the same name is replaced."""
+def write(directory, bar=iter) -> list[Path]:
+    """Write all files, the manifest last; returns their paths.  An existing file of the same name is replaced.
+
+    `bar` is what the files pass through, such as `tqdm.tqdm`.
+    """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     mistakes, revealed = (json.loads(REVEALED.read_text(encoding="utf-8"))[x] for x in ("mistakes", "revealed"))
     entries: list[dict] = []
-    for file, case, inputs, words, found in arrays():
+    for file, case, inputs, words, found in bar(arrays()):
         given = {n: np.asarray(x) for n, x in inputs.items() if x is not None}
         stored: dict[str, Any] = {**given, **found, **allowed(case, inputs, found["doutput"])}
         np.savez(directory / file, **stored)

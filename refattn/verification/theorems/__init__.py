@@ -56,8 +56,10 @@ def chosen(names=()) -> list[Theorem]:
     table = every()
     for name in names:
         if not (name and any(name in t for t in table)):
-            raise ValueError(f"no theorem is called {name!r}{guess(name, table)} allowed: those of "
-                             f"`refattn list`, or attention/hyla, ...")
+            rows = dict.fromkeys(t.removeprefix("definition of ").removeprefix("gradient of ") for t in table)
+            raise ValueError(f"no theorem is called {name!r}{guess(name, rows)} allowed: parts of names of theorems "
+                             f"and rows (attention/hyla, ...), which `refattn list` prints, or of what `refattn "
+                             f"verify` prints for a row ('gradient of attention/hyla')")
     return [t for t in table.values() if not names or any(name in t.name for name in names)]
 
 
