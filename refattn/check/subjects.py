@@ -60,7 +60,10 @@ def subject(name) -> Subject:
     alike = [case.name for case in CASES if isinstance(name, str) and plain(case.name) == plain(name)]
     if alike and name not in pages:
         raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(alike)}, or {', '.join(pages)}")
-    row = page(name, pages)
+    try:
+        row = page(name, pages)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a row such as layers/LayerNorm, which `refattn list` prints") from None
     letters = {**row.axes, "o": "bqhe", "do": "bqhe", "lse": "bhq", "end": "bhde", "dend": "bhde"}
     for option in OPTIONS if row is STATE else ():
         del letters[option]

@@ -33,8 +33,8 @@ class CompiledAutomaton:
     SPLITS = ("words",)
     steps = 0
     evaluation_batch = 0
-    batches, asked, predict, data_read = Recipe.batches, Recipe.asked, Recipe.predict, Recipe.data_read
-    drawn = Recipe.drawn
+    batches, asked, drawn = Recipe.batches, Recipe.asked, Recipe.drawn
+    predict, data_read = Recipe.predict, Recipe.data_read
 
     name: str = setting("automaton", "of the language")
     table: str = setting("state output a\nq 0 q", "the automaton, its start first")

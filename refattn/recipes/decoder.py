@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from ..attention import VARIANTS
 from ..attention.layer import MultiHead
-from ..checks import check_integer
 from ..layers.mixture_of_experts import MixtureOfExperts
 from ..models.transformer import decoder
 from .base import Recipe, dropout, setting
@@ -36,7 +35,7 @@ class DecoderRecipe(Recipe):
     def __post_init__(self):
         super().__post_init__()
         if self.experts:
-            check_integer("chosen", self.chosen, 1, self.experts)
+            MixtureOfExperts(1, 1, self.experts, self.chosen)                   # knows what is allowed
         for split in self.SPLITS:
             if not len(self.data().combinations(split)):
                 raise ValueError(f"held_out is {self.held_out}, which leaves no combination in split {split!r}; "
