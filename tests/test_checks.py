@@ -189,7 +189,7 @@ def test_draws_have_every_broadcast_form():
 
 
 def test_an_unknown_case_is_refused():
-    with pytest.raises(ValueError, match=r"'attention/hayla', did you mean attention/hyla\? allowed: attention/soft"):
+    with pytest.raises(ValueError, match=r"'attention/hayla', did you mean attention/hyla\? allowed: 'attention/soft"):
         find("attention/hayla")
     with pytest.raises(ValueError, match=r"'lossy', did you mean losses/...\? allowed: contract/\.\.\., ops/\.\.\."):
         find("lossy")

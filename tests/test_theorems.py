@@ -71,7 +71,7 @@ def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
 
 def test_an_unknown_name_is_refused():
     for name in "fermat", "":                               # an empty one would be part of every name
-        words = f"no theorem is called {name!r}; allowed: those of `refattn list`, or attention/hyla"
+        words = f"no theorem is called {name!r}; allowed: parts of names of theorems and rows"
         with pytest.raises(ValueError, match=words):
             next(theorems.verify([name]))
 

@@ -55,8 +55,9 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
               progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
     Stop(max_seconds)                                       # knows what is allowed
-    for recipe in paths.values():
-        recipe.build()                                      # what cannot be built is refused before anything is written
+    for path, recipe in paths.items():
+        if not Path(path, "recipe.json").exists():
+            recipe.build()                                  # what cannot be built is refused before anything is written
     for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
         if not resume and Path(path, "recipe.json").exists():
             raise ValueError(f"out is {str(out)!r}, which holds the run {recipe.name} already; allowed: another "

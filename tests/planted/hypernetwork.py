@@ -90,7 +90,7 @@ ROWS = (
     ("ops.py", "else unbroadcast(ds, bias.shape)", "else unbroadcast(ds * scale, bias.shape)",
      "dbias is divided by sqrt(d), although the bias is added after that"),
     ("ops.py", "else unbroadcast(ds, bias.shape)", "else ds", "dbias is not summed to the shape of the bias"),
-    ("ops.py", "return dx.sum(axis=stretched, keepdims=True) if", "return dx.mean(axis=stretched, keepdims=True) if",
+    ("ops.py", "return dx.sum(axis=axes).reshape(shape) if", "return dx.mean(axis=axes).reshape(shape) if",
      "dbias is a mean over the axes that the bias was stretched along, not a sum"),
     # normalisers
     ("ops.py", "rho = a.mean(axis=axis, keepdims=True)", "rho = a.sum(axis=axis, keepdims=True)",
