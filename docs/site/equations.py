@@ -236,7 +236,9 @@ def hold(equation: Equation, before: dict, after: dict, axes: dict, **constants)
     sizes |= dict(zip(letters(equation.statement.targets[0]), result.shape, strict=False))
     with np.errstate(all="ignore"):
         ours = Evaluator([equation.statement], arrays, sizes, erf=erf, **constants | scalars).value(name)
-    wanted = result if equation.sign == "=" else (result - before[name]) * (1 if equation.sign == "+=" else -1)
-    if ours.shape != wanted.shape or np.abs(ours - wanted).max() > 1e-9 * np.abs(wanted).max() + 1e-300:
+        wanted = result if equation.sign == "=" else (result - before[name]) * (1 if equation.sign == "+=" else -1)
+        shaped = ours.shape == wanted.shape
+        off = np.where(ours == wanted, 0, np.abs(ours - wanted)).max() if shaped else np.inf        # infinities too
+    if off > 1e-9 * np.abs(wanted[np.isfinite(wanted)]).max(initial=0) + 1e-300:
         raise Untrue(f"{ast.unparse(equation.statement)} is not what the line computes")
     return True
