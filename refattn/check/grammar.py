@@ -120,8 +120,9 @@ def twins(of, texts) -> dict:
         first, *others = alike(of, tags) or [[]]
         for lines in others:
             ours, theirs = (WORD.findall(" ".join(texts[i] for i in those)) for those in (first, lines))
+            names = dict(zip(ours, theirs, strict=True))
             for i, j in zip(first, lines, strict=True):
-                found.setdefault(i, (f"in every {where}", {}))[1][j] = dict(zip(ours, theirs, strict=True))
+                found.setdefault(i, (f"in every {where}", {}))[1][j] = names
     return found
 
 

@@ -122,14 +122,17 @@ class Search:
                 break                                           # it explains nothing
         return float(rms), float(largest)
 
+    def reached(self, lines) -> set:
+        """Which of the compared results some lines have an influence on."""
+        return set().union(*(self.runner.reached(i, self.names) for i in lines))
+
     def fits(self, costs):
         """(rms, largest, mistake) of those that explain every answer."""
         wrong = {n for a in self.asked.values() for n in self.wrong(a)}
-        reached = {i: self.runner.reached(i, self.names) for i in range(len(self.of.lines))}
 
         def leads(lines):                                       # of the many only where they lead to nothing else
-            names = set().union(*(reached[i] for i in lines))
-            return names == wrong or 0 in costs and (names >= wrong or len(reached) < MANY)
+            names = self.reached(lines)
+            return names == wrong or 0 in costs and (names >= wrong or len(self.of.lines) < MANY)
         found = [mutants(self.known, self.part, self.sizes, costs, leads)]
         if self.part and 0 in costs:                            # what the backward makes again
             found.append(m._replace(words=f"made again wrongly, {m.words}", cost=m.cost + 1)
@@ -142,11 +145,7 @@ class Search:
         What such a pass misreads is misread in the weights that it makes again, too.
         """
         only = tuple(n for n in self.names if any(n in a.wrong for a in self.asked.values()))
-        reached = [self.runner.reached(i, self.names) for i in range(len(self.of.lines))]
-
-        def leads(lines):
-            return set().union(*(reached[i] for i in lines)) > {*only}
-        found = [mutants(self.known, part, self.sizes, costs, leads)
+        found = [mutants(self.known, part, self.sizes, costs, lambda lines: self.reached(lines) > {*only})
                  for part, costs in ((1, (0, 1)), (0, (0, 1)), (None, range(4))) if self.part]
         return self.explaining(m._replace(words=f"{m.words}, for {' and '.join(only)} only", only=only)
                                for m in chain(*found) if not m.words.startswith("every"))
