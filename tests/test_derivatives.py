@@ -212,14 +212,13 @@ def test_a_backward_may_lose_what_its_system_does():
     def solve_backward(saved, do):
         db = np.linalg.solve(saved[0].T, do)
         return {"m": -db @ saved[1].T, "b": db}
-    right = []
-    for seed, least in [(s, least) for s in range(4) for least in (1e-4, 1e-6, 1e-8)]:
+    # seeds 1, 77 and 325 were called wrong before a complex step was held to the rounding of the backward, too
+    for seed, least in [*((s, least) for s in range(4) for least in (1e-4, 1e-6, 1e-8)), (77, 1e-8), (325, 1e-8)]:
         g = np.random.default_rng(seed).standard_normal
         u, v = (np.linalg.qr(g((5, 5)))[0] for _ in range(2))
         x = {"m": u * np.geomspace(1, least, 5) @ v, "b": g((5, 2))}
-        right.append(check.derivative(solve, solve_backward, x, rng=seed).ok)
+        assert (report := check.derivative(solve, solve_backward, x, rng=seed)).ok, report
         assert not check.derivative(solve, lambda *s: {n: 1.0001 * g for n, g in solve_backward(*s).items()}, x).ok
-    assert sum(right) >= 11, right      # with OpenBLAS for Sapphire Rapids 3 of 1,200 lose more than that
 
 
 def test_a_tolerance_of_zero_allows_what_is_exact():
