@@ -4,6 +4,7 @@
     a[h, i]    = softmax over the offsets j of s;     o[h, i] = sum_j a[h, i, j] v_n
 
 Source: R, section 3.1, eq. (1), and the authors' code.  Differs: eq. (1) as C shifted products, not as a T x T mask; a
+window for every position, where the text of R speaks of chunks that do not overlap (the last position is the same); a
 key is missing because of its index (n < 0), where the code takes a bias of exactly 0 for a mask; `bias`, `keep` and
 `dropout` act on the (query, offset) pairs.
 Out of range, two semantics: "mask" (text: the key does not exist, the softmax runs over the others) and "pad" (code: a

@@ -30,7 +30,7 @@ OWN = {                        # axes of a layer's inputs in its formulas, and o
     "LearnedTable": {"table": "vm", "hit": "tv", "do": "btm"},
     "Conv": {"x": "byzi", "picks": "gjuwyz", "do": "bgjo"},
 }
-MAYBE = *OPTIONS, "hidden", "context_keep", "context_dropout", *(f"residual_{n}" for n in range(3))     # of blocks too
+OPTIONAL = *OPTIONS, "hidden", "context_keep", "context_dropout", *(f"residual_{n}" for n in range(3))  # blocks too
 WRITTEN = {f"{name}.py" for name in ("softmax", "linear", "hyla", "ablations", "compositional", "sliding_dilated")}
 JOINED = [row.replace("; ", "\n").split(" -> ") for row in BLOCKS["joined"].splitlines()]
 
@@ -279,11 +279,11 @@ def start(of: Formulas, inputs) -> dict:
         env.setdefault("context", env["x"])
     bias = env.get("bias", np.zeros(()))
     if of.read is not None:
-        env |= {n: queries(env[n], of.read) for n in MAYBE if n in env}
+        env |= {n: queries(env[n], of.read) for n in OPTIONAL if n in env}
         env["picked"] = np.eye(env["x"].shape[1])[of.read]
     size = {"1": 1}
     for name, axes in of.letters.items():
-        if name in env and name not in MAYBE:
+        if name in env and name not in OPTIONAL:
             size |= dict(zip(axes, env[name].shape, strict=False))
     if "residual_0" in of.letters:
         size["k"] = size.get("t", size["q"])                # a block attends to its own tokens
@@ -292,7 +292,7 @@ def start(of: Formulas, inputs) -> dict:
         env |= {"scale": size["d"] ** -0.5, "fold": lambda ds: queries_backward(unbroadcast(ds, form), bias, of.read),
                 "foldmean": lambda ds: unbroadcast(ds, form) * (prod(form) / ds.size)}
     env |= _places(of, env, size)
-    for name in *MAYBE, "weight":
+    for name in *OPTIONAL, "weight":
         axes = of.letters.get(name, "")
         shape = [size[x] for x in axes] if {*axes} <= size.keys() else ()
         env[name] = np.broadcast_to(env.get(name, 1.0 * (name != "bias")), shape)

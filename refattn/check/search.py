@@ -6,7 +6,7 @@ import numpy as np
 
 from ..verification import rounding
 from .changes import told
-from .formulas import MAYBE, renamed, start
+from .formulas import OPTIONAL, renamed, start
 from .grammar import mutants, scaled
 from .running import Runner
 from .upstream import ABSURD, FAR, first_lines
@@ -34,7 +34,7 @@ class Search:
                       for p, a in asked.items()}
         given = {n for inputs in seen.values() for n in renamed(inputs)}
         given |= {"keep"} if "state" in of.letters else set()
-        self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in MAYBE})
+        self.known = of._replace(letters={n: x for n, x in of.letters.items() if n in given or n not in OPTIONAL})
         self.difference = self.flat(self.first, self.asked[self.first].theirs)
         self.apart_by = np.linalg.norm(self.difference)
 

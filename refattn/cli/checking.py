@@ -14,8 +14,8 @@ from .options import Parser, Usage, as_option, reader, seed_number
 
 __all__ = ["run"]
 
-SIZES = reader(lambda text: {axis: int(n) for axis, n in (part.split("=") for part in text.split(","))},
-               "axes with whole numbers, such as q=6,k=6")
+SIZES = reader(lambda text: [(axis, int(n)) for axis, n in (part.split("=") for part in text.split(","))],
+               "axes with whole numbers, each once, such as q=6,k=6", lambda found: len(dict(found)) == len(found))
 ASKED = {"bias": "--bias", "keep": "--keep", "dropout": "--dropout", "causal": "--causal", "sizes": "--tiles"}
 
 
@@ -111,6 +111,8 @@ def run(argv) -> int:
         if "sizes" in options:
             raise Usage("--tiles is given, but so is --sizes; allowed: one of the two")
         options["sizes"] = "tiles"
+    elif "sizes" in options:
+        options["sizes"] = dict(options["sizes"])
     name, places = options.pop("kernel"), sys.path[:]
     try:
         kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
