@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..attention.pages import PAGES
 from .changes import factors, told
 from .formulas import formulas
-from .kernels import Call, Comparison
+from .kernels import Call, Comparison, attempt
 from .probing import MAYBE, Answer, consistent, probes
 from .search import Search
-from .subjects import masked, subject
+from .subjects import masked, relatives
 from .upstream import ABSURD
 
 __all__ = ["Diagnosis", "diagnose"]
 
 NEAR = 0.9999                  # a cosine beyond this: a known mistake, of unknown size
+ALIKE = 0.1                    # what outputs are off at most of those of another row that is asked whole
 LIKE = 0.5                     # beyond this: one that resembles it
 MOST = 0.5                     # of the error; a hint that leaves more of it is not said, but:
 OTHER = "a mistake that is not known, or two that meet"
@@ -81,7 +81,7 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     if outputs := [n for n in ("o", "end") if wrong.get(n)]:
         found = searched(call, asked, 0, outputs, consistent(call, asked, wrong))
         known = found.named or any(a.misshapen for a in asked.values())
-        return found if known else of_another_page(call, sizes, seed, found)
+        return found if known else of_another(call, asked, found)
     verdict = f"forward {'right' if 'o' in wrong else 'not given'}, backward wrong"
     return searched(call, asked, 1, [n for n in wrong if n not in ("o", "lse", "end")], verdict)
 
@@ -198,19 +198,28 @@ def exchanged(asked, names) -> dict:
     return found if moved else {}
 
 
-def of_another_page(call, sizes, seed, found) -> Diagnosis:
-    """What was found, and before it that the answers, or the output alone, are those of another page, if they are."""
-    for other in [n for n in PAGES if n != call.of.name and subject(n).arrays == call.of.arrays]:
-        call = copy(call)
-        call.of = subject(other)
-        inputs, results = call(call.draw(sizes, seed))
-        said = call.report(inputs, {n: x for n, x in results.items() if n != "lse"})      # softmax's alone
-        right = [entry for entry in said.entries if entry.ok]
-        if right and (said.ok or right[0].name == "o"):
-            fit = max(entry.error / max(entry.allowed, 1e-300) for entry in right)
-            words = f"{'every answer' if said.ok else 'the output'} is that of {other}"
+def of_another(call, asked, found) -> Diagnosis:
+    """What was found or, if so, that the answers, or the outputs alone, are those of another page or row."""
+    for of in relatives(call.of):
+        other = copy(call)
+        other.of = of
+        entries, _ = attempt(held, other, asked)
+        wrong = {entry.name for entry in entries or () if not entry.ok}
+        if entries and "o" not in wrong:
+            fit = max(entry.error / max(entry.allowed, 1e-300) for entry in entries if entry.name not in wrong)
+            words = f"{'the output' if wrong else 'every answer'} is that of {of.name}"
             return found._replace(sentences=(words,), named=True, fit=fit)
     return found
+
+
+def held(call, asked) -> list:
+    """The entries of all answers held against a page; [] where the first output is not near its."""
+    first = asked["all"]
+    ours = call.of.run(call.seen({n: x for n, x in first.inputs.items() if n != "do"}))["o"]
+    if ours.shape != first.theirs["o"].shape or not np.allclose(ours, first.theirs["o"], ALIKE, ALIKE):
+        return []
+    return [entry for a in asked.values() for entry in call.report(a.inputs, {
+        n: x for n, x in a.theirs.items() if n != "lse"}).entries]            # lse is softmax's alone
 
 
 def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:

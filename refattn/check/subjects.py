@@ -71,6 +71,14 @@ def subject(name) -> Subject:
     return Subject(row.name, letters, arrays, partial(_draw, row, letters), partial(_run, row), partial(_names, row))
 
 
+def relatives(of: Subject):
+    """Other pages, or rows, of the same arrays, one by one."""
+    if of.arrays:
+        return (x for name in PAGES if name != of.name and (x := subject(name)).arrays == of.arrays)
+    alike = [case.name for case in CASES if case.axes == find(of.name).axes and case.name != of.name]
+    return (x for name in alike if (x := subject(name)).letters == of.letters)
+
+
 def _draw(row, letters, forms, size, rng) -> dict:
     """One query (number 1) is a hundred times smaller, since there an epsilon shows; query 2 keeps nothing."""
     upstream = ("do", "dend") if row is STATE else ("do",)
