@@ -996,7 +996,7 @@ WIDE = ["list", "verify hyla_equals", "reproduce", "reproduce --all", "reproduce
 
 def test_numbers_stand_to_the_right_and_words_to_the_left(monkeypatch, capsys):
     def claims(*words):
-        assert cli.main(["reproduce", "claims", "--row", "Applying the code twice", "H, eq. 2-5", *words]) == 0
+        assert cli.main(["reproduce", "claims", "--row", "Applying the latent code twice", "H, eq. 2-5", *words]) == 0
         return capsys.readouterr().out.splitlines()
     assert "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |" in claims("--format", "markdown")
     monkeypatch.setenv("COLUMNS", "110")

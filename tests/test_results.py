@@ -86,8 +86,8 @@ def test_the_main_claims_of_c_and_r_in_the_readme():
             "the paper has 0.28 and 0.96.") in readme and not line["fixed_before"]
     line, = (row for row in judged() if row["words"].startswith("RegularGPT beats a vanilla Transformer"))
     low, high = line["interval_95"]
-    assert (f"RegularGPT answers {line['effect']:.3f} [{low:.3f}, {high:.3f}] more of the words rightly than a "
-            f"Transformer (n = {len(line['differences'])}): {line['verdict']}.") in readme
+    assert (f"RegularGPT's accuracy is {line['effect']:.3f} [{low:.3f}, {high:.3f}] above a Transformer's "
+            f"(n = {len(line['differences'])}): {line['verdict']}.") in readme
 
 
 def test_the_separation_is_that_of_its_runs():
@@ -135,13 +135,14 @@ def test_words_on_scan_are_those_of_the_runs():
         return " and ".join(f"{found[seed]:.3f}" for seed in sorted(found))
 
     one, two, dot = (longer("compositional", *how) for how in (("linear", 1), ("linear", 2), ("dot", 2)))
-    assert f"softmax attention says {longer('softmax')}, compositional attention with the released linear" in words
+    assert f"softmax attention translates {longer('softmax')}, compositional attention with the released linear" in words
     assert f"scoring {one} with one retrieval, {two} with two. That is the paper's order of means" in words
-    assert f"two retrievals say {dot}, more than any other run" in words and len(runs) == 8
+    assert f"two retrievals have {dot}, more than any other run" in words and len(runs) == 8
     least = min(runs, key=lambda run: run["metrics"]["held_out"]["accuracy"])["metrics"]
     assert least["train"]["accuracy"] == min(run["metrics"]["train"]["accuracy"] for run in runs)
     train, held_out = (least[split]["accuracy"] for split in ("train", "held_out"))
-    assert f"says {train:.3f} of the training commands and {held_out:.3f} of the held-out ones" in words
+    assert (f"translates a share of {train:.3f} of the training commands exactly, and {held_out:.3f} of the held-out ones"
+            in words)
     said = {run["metrics"]["longer"]["accuracy"]: run["fields"]["scoring"] for run in runs}
     assert [said[x] for x in sorted(said)[-2:]] == ["dot", "dot"]
     better, = (row for row in judged() if "SCAN, cut-off 26" in row["words"])
@@ -392,7 +393,7 @@ def test_words_on_compiled_automata_are_those_of_the_record():
 
 DIFFERENCES = {"HYLA generalises better than softmax attention": "HYLA minus softmax attention",
                "HYLA generalises better than linear": "HYLA minus linear attention",
-               "Applying the code twice helps": "the code used twice, three pairs",
+               "Applying the latent code twice helps": "the code used twice, three pairs",
                "RMSHead helps": "RMSHead, {} pairs",
                "RMSHead alone helps": "RMSHead alone, on linear attention",
                "The nonlinearity helps": "the nonlinearity, three pairs",
@@ -403,7 +404,7 @@ DIFFERENCES = {"HYLA generalises better than softmax attention": "HYLA minus sof
 
 
 @pytest.mark.parametrize("measured, seeds, recorded", [
-    ("held-out R² at the code's 50,000 steps", 3, 9), ("held-out R² after 3,000 of 50,000 steps", 8, 10)])
+    ("held-out R² at the released code's 50,000 steps", 3, 9), ("held-out R² after 3,000 of 50,000 steps", 8, 10)])
 def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded):
     rows = {}
     for row in judged():
@@ -418,7 +419,7 @@ def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded
 
 
 def test_no_difference_of_three_seeds_is_shown():
-    long = [row for row in judged() if row.get("measured") == "held-out R² at the code's 50,000 steps"]
+    long = [row for row in judged() if row.get("measured") == "held-out R² at the released code's 50,000 steps"]
     assert {row["verdict"] for row in long} <= {"suggested", "not supported at this scale", "never run"}
     assert "None is shown once adjusted" in " ".join(RESULTS.split())
     deep, behind = held_out("fuzzy_logic_paper", "hyla_deep").values(), mean(leads("hyla_deep", "hyla"))

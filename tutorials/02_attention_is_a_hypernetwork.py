@@ -70,8 +70,8 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#B
 #
 # $$= \sum_k \underbrace{\mathbf{W}_{qk}}_{\text{value network}} \mathbf{x}_k \tag{eq. 5}$$
 #
-# Nothing happens between the lines but moving sums. What changes is the reading: for one query and key, the H
-# weights `a[:, q, k]`, *one from each head*, are the code; they mix H fixed matrices into a matrix `W[q, k]`
+# Nothing happens between the lines but moving sums. What changes is the reading: for one query and key, the
+# weights `a[:, q, k]`, *one from each head*, are the code; they mix as many fixed matrices into a matrix `W[q, k]`
 # of that pair's own; that matrix is applied to the key's input.
 #
 # H writes columns, and the library rows: $\mathbf{W}_h^{\mathrm{value}}$ is `wv[:, h]` (m, e), $\mathbf{W}_h^{\mathrm{out}}$ is `wo[h]` (e, m),

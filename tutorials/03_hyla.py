@@ -62,7 +62,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # %% [markdown]
 # ## 1. The question and the equation
 #
-# If the H weights of a query-key pair are a code that generates a linear value network (tutorial 2), what if
+# If the weights of a query-key pair, one from each head, are a code that generates a linear value network (tutorial 2), what if
 # that network had a hidden layer? HYLA generates *two* matrices from the one code, puts a relu between them,
 # and needs no new parameters, as W^value and W^out are there already:
 #
@@ -377,7 +377,7 @@ axes[0].legend(loc="upper left")
 #
 # $$\mathbf{o}' = e^{\mu - \mu'} \mathbf{o} + \sum_k e^{\mathbf{s}_k - \mu'} \mathbf{v}_k, \qquad \text{and } \mathbf{o} / \ell \text{ at the end}$$
 #
-# H says the same in half a sentence (section 2.2): RMSHead "requires no communication across keys as opposed
+# H names the reason in half a sentence (section 2.2): RMSHead "requires no communication across keys as opposed
 # to softmax attention".
 
 # %%
@@ -503,4 +503,4 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 #   the released code; the pages say how we read them.
 # * The table's R2 is a mean of per-task ratios in the released code, "coefficient of determination" in the
 #   text. Here: the code's.
-# * Tiles are ours; the paper only says that they are possible.
+# * Tiles are ours; the paper says only that RMSHead needs no communication across keys.

@@ -374,7 +374,7 @@ for name, gradient in zip(("selector", "w", "w^query", "b"), gradients, strict=T
 # it in feature s; the answer is a weighted sum, over searches, of what the *searching* object prefers to
 # read off the found one. There are 16 pairs of preferences; 4 of them never occur in training, "held out".
 #
-# Three networks, quick scale: width 32, 5,000 steps of 64 sets, Adam at 0.002, one seed; C has 100,000 steps of
+# Three networks, quick scale: width 32, 5,000 steps of 64 sets, Adam at 0.002, one seed; the released code has 100,000 steps of
 # 256 sets at 0.0001. The loss is the mean absolute error. The softmax network has its heads' values of the
 # found objects and, beside them, the searching object's own value; so has the compositional one.
 
@@ -443,7 +443,7 @@ assert abs(diagonal["linear, trained"] - 0.25) < 0.1
 # %% [markdown]
 # **What is seen.** At the start every retrieval gets a quarter. Trained, dot scoring answers the preference: the rows
 # differ. What a true retrieval gets comes mostly from one learned retrieval for some of them, from several for others
-# (printed above). A permutation matrix would be complete specialisation (C's Figure 5); this is a twentieth of C's steps. Linear scoring has four
+# (printed above). A permutation matrix would be complete specialisation (C's Figure 5); this is a twentieth of the released code's steps. Linear scoring has four
 # equal rows: it cannot see who asks (section 6). That its loss is below that of always answering 0 all the same, on
 # trained preferences, shows that there are other ways for a preference to act, through the searches' queries and the own value; and on
 # held-out preferences they do not help.
@@ -485,7 +485,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * In `one_use_only`, forget line (7) instead of line (5). Which gradients go wrong now?
 # * `SATURATED`, in `verification/theorems/compositional.py`, is 1000. With 10, how far is the construction of section 5 from multi-head attention, and what is
 #   the selector's gradient?
-# * `refattn train contextual-retrieval --scale paper`: the first cell of C's Table 6.
+# * `refattn train contextual-retrieval --scale paper`: the first setting of C's Table 6 with 4 heads (2 searches, 4 retrievals, width 64).
 #
 # ## 9. Where the paper, its code and this page differ
 #

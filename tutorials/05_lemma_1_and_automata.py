@@ -104,7 +104,7 @@ print(f"all non-empty words together have {len(monoid.maps)} maps; shortest word
 
 # %% [markdown]
 # (Composing two of these maps gives one of them again: however long a word, its map is one of these. With the identity,
-# the map of the empty word, they are the automaton's **monoid**.)
+# the map of the empty word, they are the automaton's **transition monoid**.)
 #
 # So T symbols need ceil(log2 T) rounds in which neighbours are joined, like a knock-out tournament. R's idea is
 # that the levels of a transformer are these rounds, with the same weights in each, and as many as the length
@@ -325,7 +325,7 @@ assert [value > 0 for value in wrong.values()] == [False] * 6 + [True] * 3
 # divides by the deviation, multiplies by `scale` and adds `shift`: before attention and feed-forward layer in a pre-LN
 # network, after each has been added to the stream in a post-LN one. Every vector it meets here has a known number of ones
 # among zeros, so mean and variance are known, and `scale` and `shift` undo it. GELU, a smooth relu, is a relu
-# on whole numbers if they are made 32 times larger. And without pads (R's eq. 1 only masks what is out of
+# on whole numbers if they are made 32 times larger. And without pads (R's eq. 1, a T x T matrix, has nothing out of
 # range) a word begins with a reset, which sends all states to the start.
 
 # %%
@@ -408,7 +408,7 @@ assert most == 9
 #   residuals, norms and edges are this library's.
 # * The order of heads in R's section 7.2, if taken for that of the factors, multiplies later by earlier; here the
 #   left neighbour is the left factor.
-# * R's eq. 1 masks what is out of range; its footnote 1 pads, with what it does not say, and its code pads with a
+# * R's eq. 1, a T x T matrix, has no key before the first token; its footnote 1 pads, with what it does not say, and its code pads with a
 #   learned vector. Both can be exact: pads with the
 #   identity, a mask with a reset.
 # * R's code takes an offset bias of exactly 0 for a mask. The compiled ones are 1 and -999, so that the weights

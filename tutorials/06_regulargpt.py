@@ -206,7 +206,7 @@ for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_t
 # ## 5. Train on 40 symbols, ask about 5,000
 #
 # PARITY, as R's code trains it: each step draws one length from 1 to 40 and 128 words of it, and only the answer after
-# the last symbol is scored. 600 steps at rate 0.001; R has 100,000 at 0.0003. Beside it, as wide and with as many steps,
+# the last symbol is scored. 600 steps at rate 0.001; R has 100,000, and its launch script the rate 0.0003 for PARITY. Beside it, as wide and with as many steps,
 # a Transformer of two layers with Transformer-XL's relative positions (a score depends on the distance of the key, too),
 # which sees every symbol at once.
 
@@ -252,11 +252,13 @@ ax.legend(loc="upper right", bbox_to_anchor=(1, 0.93), framealpha=1)
 # %% [markdown]
 # With the same steps the Transformer still guesses, from 4 symbols on, at the trained lengths too. So its curve does not say
 # how it extrapolates what it has learned. It says only that RegularGPT needs fewer steps here. (R's Transformer, with 5
-# layers and 100,000 steps, has learned the trained lengths, and stays at chance beyond: its Table 2.) RegularGPT has no reason to stop at 40: a longer word is one more level of the same.
+# layers in the released code and 100,000 steps, has learned the trained lengths, and stays at chance beyond: its
+# Table 2. R takes this for *naive summation*: a sum over all bits, whose totals at longer lengths training never had. What a level of
+# RegularGPT may see, C vectors, is in R's words its *working memory*.) RegularGPT has no reason to stop at 40: a longer word is one more level of the same.
 #
 # ## 6. Look inside: how far the clusters are the maps
 #
-# All words of PARITY have two maps: identity and swap (tutorial 5 calls them the automaton's monoid). If level l holds the
+# All words of PARITY have two maps: identity and swap (tutorial 5 calls them its transition monoid). If level l holds the
 # map of the last $2^{l+1}$ symbols, its outputs fall apart by map (R, Figure 3). One word of 500 symbols, all levels of the
 # tree, first two principal components; colours are the **true** maps, which the network was never told. Must there be only
 # two points? At level 0 there are four words of two symbols, hence four vectors: 00 and 11 have the same map and need
@@ -302,7 +304,7 @@ drawn = PRESETS["parity"].sample(rng, 32, 500)
 field = regular.receptive_field(best.model, best.parameters, drawn.tokens, drawn.target)
 axes[1].plot(np.arange(1, 501), field, color=BLUE, linewidth=2, label="RegularGPT, PARITY")
 axes[1].plot([0, 500], [0, 1], color=GREY, linestyle=":", label="every symbol alike")
-axes[1].set(xlabel="most recent positions, symbols", ylabel="share of the gradient",
+axes[1].set(xlabel="most recent positions, symbols", ylabel="cumulative share of the gradient norm",
             title="Receptive field (n = 32 words)")
 axes[1].legend()
 print("share of the gradient of the last", ", ".join(f"{n}: {field[n - 1]:.2f}" for n in (50, 100, 250, 400, 450, 500)))
@@ -387,7 +389,7 @@ assert min(trained) > 0.9
 #
 # * The text has GPT-2's block (pre-LN, gelu); the code has post-LN, relu, embeddings times sqrt(D), no biases in the
 #   attention. Here: the code's; `norm`, `activation`, `biases` are switches.
-# * Eq. 1 masks what is out of range; footnote 1 pads the input, with what it does not say; the code pads with a learned
+# * Eq. 1, a T x T matrix, has no key before the first token; footnote 1 pads the input, with what it does not say; the code pads with a learned
 #   vector, the same at every level. Mask and learned vector are here.
 # * The code masks where a bias is exactly 0. Here a key is missing because of its index.
 # * The code's tree pads on the left at each level and, with more than one sub-layer a level, lets them change the pads:

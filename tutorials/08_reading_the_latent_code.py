@@ -55,7 +55,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"      # co
 # %% [markdown]
 # ## 1. The question
 #
-# In tutorial 2 multi-head attention became a hypernetwork: the H attention weights of one query-key pair, its
+# In tutorial 2 multi-head attention became a hypernetwork: the attention weights of one query-key pair, one from each head, its
 # **latent code** $\mathbf{a}_{:qk}$, generate the linear map that the pair applies to $\mathbf{x}_k$,
 #
 # $$\mathbf{W}_{qk} = \sum_h \mathbf{a}_{hqk}\, \mathbf{W}_h^{\mathrm{out}} \mathbf{W}_h^{\mathrm{value}} \tag{eq. 4}$$
@@ -292,7 +292,7 @@ figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 #
 # ## 6. How many heads does a code need?
 #
-# With H heads the code has H numbers. With one, RMSHead leaves a sign: every pair applies one of two fixed maps,
+# The code has one number from each head. With one, RMSHead leaves a sign: every pair applies one of two fixed maps,
 # $\mathbf{W}^{\mathrm{out}} \operatorname{relu}(\mathbf{v}_k)$ or $-\mathbf{W}^{\mathrm{out}} \operatorname{relu}(-\mathbf{v}_k)$,
 # $\mathbf{v}_k$ being the value of the key, and there is no code to speak of. Same training, one head:
 
@@ -307,7 +307,8 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # %% [markdown]
 # (Here fewer heads are fewer parameters too, as each head is two features wide. `refattn reproduce heads --fresh` trains
 # more seeds with heads that share one width, which takes the two apart; of SRAVEN such runs are recorded,
-# `refattn reproduce figure-5c`. H does not say how wide its heads are there.)
+# `refattn reproduce figure-5c`. H does not say whether its figure keeps the width of a head or that of all
+# heads together; its Table A3 has 64, in the released code that of all 16 heads.)
 #
 # ## 7. Change this
 #

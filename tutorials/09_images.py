@@ -161,11 +161,11 @@ print(f"36 pixels stand in {count:.0f} places of 9 windows")
 # A learned class token stands before the patches and has no position. The question is made as wide as a patch and
 # stands beside every token, the class token too. One pre-LN block (LayerNorm before attention and before the
 # feed-forward layer) is applied four times; the answer is read at the class token. The table of positions
-# is C's own: its exponents count features, not pairs.
+# is the released code's own: its exponents count features, not pairs.
 
 # %%
-published = {("softmax", 4): 684_554, ("compositional", 1): 670_186, ("compositional", 4): 719_530}
-for (attention, n), theirs in published.items():
+released = {("softmax", 4): 684_554, ("compositional", 1): 670_186, ("compositional", 4): 719_530}
+for (attention, n), theirs in released.items():
     model = recipe("sort_of_clevr", "paper", attention=attention, **(
         {"heads": n} if attention == "softmax" else {"retrievals": n})).build()
     ours = params.count(model.parameters())
@@ -175,7 +175,7 @@ for (attention, n), theirs in published.items():
 # %% [markdown]
 # ## 4. Training: three clusters of dots
 #
-# Sort-of-CLEVR is slow: C trains 459,300 updates (section 5 below). What can be watched in a minute is C's other geometric
+# Sort-of-CLEVR is slow: C's released code trains 459,300 updates (section 5 below). What can be watched in a minute is C's other geometric
 # task: do three clusters of dots make an equilateral triangle? Of such pictures half are equilateral to a pixel, in
 # the other half the third corner lies anywhere.
 
@@ -262,7 +262,7 @@ np.testing.assert_allclose(pairs.sum(axis=1), 1, rtol=1e-5)
 # %% [markdown]
 # ## 5. The first updates of Sort-of-CLEVR
 #
-# Questions about one object only, one application, 6,000 updates, a 26th of C's of this kind. White counts as nothing here
+# Questions about one object only, one application, 6,000 updates, a 26th of that code's of this kind. White counts as nothing here
 # and a full colour as 8, which shortens the time in which nothing is learned.
 # Two versions of this experiment were tried, one seed each, and both stayed near guessing; the one shown was chosen
 # after looking, for its clearer contrast below, so it illustrates and proves nothing.
@@ -354,4 +354,4 @@ assert (asked < another + 0.01).all() and right < blind["unary"] + 0.1
 #   is *not* equilateral.
 # * Rows are y here; the code feeds the transpose.
 # * The exponents of C's table of positions run to 2, since its index counts features, not pairs.
-# * C trains triangles of 64 × 64 pixels for 156,400 updates at width 256: this page's figures are no reproduction.
+# * C's released code trains triangles of 64 × 64 pixels for 156,400 updates at width 256: this page's figures are no reproduction.

@@ -68,7 +68,7 @@ rng = np.random.default_rng(0)
 # A hundred pictures, five of them for training. After training, two of the other ninety-five are shown: are they the
 # same? Whatever a network has learned about the five pictures is of no use; it must have learned what *the same* means.
 #
-# C takes pictures of Unicode symbols. These here are drawn by whole numbers alone, so that they are the same on every
+# C's released code takes pictures of Unicode symbols. These here are drawn by whole numbers alone, so that they are the same on every
 # machine, whatever its fonts.
 
 # %%

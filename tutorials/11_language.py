@@ -191,7 +191,8 @@ plt.show()
 # One run of each, and the last byte of 64 windows at the longest: with the seeds 0, 1 and 2 ALiBi changes by -0.34, +0.68
 # and -0.09 bits from 64 to 512 bytes, sines by +0.54, +1.13 and +0.44, rotary by +1.45, +2.38 and +1.84. In each of the
 # three ALiBi loses least, which the code above asserts of seed 0; the sizes are chance. To ALiBi a distance
-# never trained on only means that a key counts less. What an angle means that no distance in training had, the network was never taught. A learned
+# never trained on only means that a key counts less. Rotary positions turn by angles that no distance in training had, and the network never
+# learned what they mean. A learned
 # table has no row beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
 # dilation that training never had; `refattn reproduce table-3` is its table.
 #

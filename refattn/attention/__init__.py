@@ -89,7 +89,7 @@ VARIANTS: dict[str, Variant] = _Variants({row.name: row for row in (
     _knobs("hyla_softmax_for_rms_head", "HYLA - RMSHead + softmax", "softmax", 2, "relu"),
     _knobs("hyla_deep", "HYLA + deep value network", "rms_head", 3, "relu"),
     _knobs("hyla_and_softmax", "HYLA + softmax", "softmax_rms_head", 2, "relu"),
-    _knobs("hyla_and_softmax_reversed", "HYLA + softmax (the other order)", "rms_head_softmax", 2, "relu"),
+    _knobs("hyla_and_softmax_reversed", "– (ours: HYLA + softmax in the other order)", "rms_head_softmax", 2, "relu"),
 )})
 
 

@@ -17,6 +17,7 @@ __all__ = ["PAGES", "page"]
 
 LOGITS = {"dot": "selector.(t wr) / sqrt(c)", "linear": "selector.wc + t.wr + br",
           "nonlinear": "relu(selector wc + t wr + br).w2 + b2"}
+OWN_EQUATIONS = {"dot": "eq. 7-13", "linear": "eq. 7-10, 13, B.7", "nonlinear": "eq. 7-10, 13, released code"}
 BEFORE = {"mask": "there is no key", "pad": "pad_k and pad_v stand"}
 
 
@@ -25,7 +26,7 @@ def _compositional(name: str, scoring: str) -> Variant:
     formula = ("o[b,q,s] = sum_r g_sr t_sr with t_sr = sum_k softmax_k(q.k / sqrt(d) + bias) dropout v_r and "
                f"g = softmax_r({LOGITS[scoring]})")
     return Variant(name, partial(compositional, scoring=scoring), compositional_backward,
-                   "eq. 7-13" + ", B.7" * (scoring != "dot"), formula, "compositional.py", "Mittal et al. 2022",
+                   OWN_EQUATIONS[scoring], formula, "compositional.py", "Mittal et al. 2022",
                    letters={"v": "bkre"}, parts=("value_scores.py",),
                    extras={"selector": "bqhc", **dict(zip(names, axes, strict=True))})
 

@@ -24,7 +24,7 @@ def retrieval(measured, split, held_out, at=None) -> Comparison:
 
 def released(measured, split, held_out) -> Comparison:
     """The same at the paper's scale; 100,000 steps are the code's, the paper names none."""
-    return Comparison(f"{measured}, width 64, the code's 100,000 steps", "contextual_retrieval", sides(
+    return Comparison(f"{measured}, width 64, the released code's 100,000 steps", "contextual_retrieval", sides(
         OURS, split, "loss", held_out=held_out), ("contextual_retrieval_2s4r_64",), "paper", less=True)
 
 
