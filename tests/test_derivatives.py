@@ -221,6 +221,50 @@ def test_a_backward_may_lose_what_its_system_does():
         assert not check.derivative(solve, lambda *s: {n: 1.0001 * g for n, g in solve_backward(*s).items()}, x).ok
 
 
+@pytest.mark.parametrize("method", [None, "finite"])
+def test_a_gradient_is_missed_where_input_and_output_are_zero(method):
+    """Finer steps than rounding of 1 + x give slopes of exactly 0 there, which settle."""
+    for x in np.zeros(3), np.array([0.0, 0.0, 1.0]):
+        for seed in range(4):
+            right, none = (check.derivative(lambda a: (np.log(1 + a["x"]), a["x"]), backward, {"x": x}, rng=seed,
+                                            method=method).ok
+                           for backward in (lambda x, do: {"x": do / (1 + x)}, lambda x, do: {"x": 0 * do}))
+            assert right and not none, (x, seed)
+
+
+def test_a_kink_that_small_entries_are_beside_is_a_kink():
+    for seed in range(8):
+        x = np.concatenate([np.random.default_rng(seed).standard_normal(199), [1e-7, -1e-7, 0.0]])
+        try:
+            report = check.derivative(lambda a: (np.maximum(a["x"], 0), a["x"]), lambda x, do: {"x": do * (x > 0)},
+                                      {"x": x}, rng=seed)
+        except ValueError as error:
+            assert "greater entries, to ask one by one" in str(error)
+        else:
+            assert report.ok, (seed, report)
+
+
+def test_inputs_drawn_with_the_seed_of_the_check_hide_nothing():
+    """An upstream gradient that is x is radial, and x / |x| has none along it."""
+    for seed in range(4):
+        x = np.random.default_rng(seed).standard_normal(9)
+        right, none = (check.derivative(unit, backward, {"x": x}, rng=seed).ok
+                       for backward in (unit_backward, lambda x, do: {"x": 0 * do}))
+        assert right and not none, seed
+
+
+def test_a_backward_more_exact_than_its_forward_is_right():
+    """sin(x) / x is 1 to all digits at 1e-9, and a complex step gives 0 there; a series gives -x / 3."""
+    def backward(x, do):
+        small, y = np.abs(x) < 1e-4, np.where(np.abs(x) < 1e-4, 1, x)
+        return {"x": do * np.where(small, -x / 3, (np.cos(y) * y - np.sin(y)) / y**2)}
+    x = np.array([1e-9, 2.0, -0.5, 1e-7, 1e-12, 3e-5])
+    for seed in range(4):
+        right, wrong = (check.derivative(lambda a: (np.sin(a["x"]) / a["x"], a["x"]), lambda x, do, f=f: {
+            "x": f * backward(x, do)["x"]}, {"x": x}, rng=seed) for f in (1, 1.00001))
+        assert right.ok and not wrong.ok, (seed, right)
+
+
 def test_a_tolerance_of_zero_allows_what_is_exact():
     report = check.derivative(lambda a: (0 * a["x"], a["x"]), lambda x, do: {"x": 0 * do}, {"x": np.ones(3)},
                               tolerance=0)

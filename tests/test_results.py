@@ -135,14 +135,14 @@ def test_words_on_scan_are_those_of_the_runs():
         return " and ".join(f"{found[seed]:.3f}" for seed in sorted(found))
 
     one, two, dot = (longer("compositional", *how) for how in (("linear", 1), ("linear", 2), ("dot", 2)))
-    assert f"softmax attention translates {longer('softmax')}, compositional attention with the released linear" in words
-    assert f"scoring {one} with one retrieval, {two} with two. That is the paper's order of means" in words
+    assert f"softmax attention translates {longer('softmax')}, compositional attention with the released" in words
+    assert f"linear scoring {one} with one retrieval, {two} with two. That is the paper's order of means" in words
     assert f"two retrievals have {dot}, more than any other run" in words and len(runs) == 8
     least = min(runs, key=lambda run: run["metrics"]["held_out"]["accuracy"])["metrics"]
     assert least["train"]["accuracy"] == min(run["metrics"]["train"]["accuracy"] for run in runs)
     train, held_out = (least[split]["accuracy"] for split in ("train", "held_out"))
-    assert (f"translates a share of {train:.3f} of the training commands exactly, and {held_out:.3f} of the held-out ones"
-            in words)
+    assert (f"translates a share of {train:.3f} of the training commands exactly, and {held_out:.3f} of the held-out "
+            "ones" in words)
     said = {run["metrics"]["longer"]["accuracy"]: run["fields"]["scoring"] for run in runs}
     assert [said[x] for x in sorted(said)[-2:]] == ["dot", "dot"]
     better, = (row for row in judged() if "SCAN, cut-off 26" in row["words"])

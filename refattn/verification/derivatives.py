@@ -21,6 +21,7 @@ LOW = 100                      # times the rounding of float32, say, where resul
 SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
 OWN = 64                       # times the rounding of outputs over inputs, a backward's own
 BESIDE = 2.0**-24, 2.0**-50    # of every number: steps that float32, and float64, round in other ways each
+TINY = 1e-10                   # of the largest entry: steps from an entry of 0 that a forward need not feel
 LITTLE = 1e-5                  # of the largest slope, rounding of a backward's own may do; much more is a kink
 
 
@@ -102,8 +103,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     are checked entry by entry, larger ones in as many random directions as `directions`.  Integer and boolean arrays,
     None, and names in `constants` are not differentiated.  Raises ValueError for an unknown method, a gradient that is
     missing, inputs of which none is to be differentiated, results that are not as described, not finite, or others
-    when asked again, a pair that changes what it is given, differences that do not settle, and, with method "complex",
-    a forward that gives real numbers for complex ones.
+    when asked again, a pair that changes what it is given, differences that do not settle, as those of a forward that
+    computes in half precision, and, with method "complex", a forward that gives real numbers for complex ones.
     """
     check_choice("method", method, (None, *TOLERANCE))
     _need(isinstance(inputs, Mapping), f"inputs is a {type(inputs).__name__}; allowed: {{name: array}}")
@@ -111,7 +112,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     _need(tolerance is None or isinstance(tolerance, int | float) and tolerance >= 0,
           f"tolerance is {tolerance!r}; allowed: None, or a number from 0")
     of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
-    gradients = of.gradients(backward, np.random.default_rng((0, 1) if rng is None else rng))   # nobody draws inputs so
+    seed = (int(rng or 0), 1) if rng is None or isinstance(rng, int | np.integer) else rng      # nobody draws inputs so
+    gradients = of.gradients(backward, np.random.default_rng(seed))
     asked = {name: x for name, x in of.inputs.items() if is_float(x) and x.size and name not in constants}
     _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
     errors, allowed = {}, {}
@@ -222,7 +224,7 @@ class _Slopes:
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0) for x in (claimed, found))
         unclear = ~((apart > OFF * off) | (OFF * off <= max(SETTLED * largest, bar)))
         near = np.zeros(1) if exact is None else (np.abs(exact - found) <= bar + OFF * off) & (off < np.inf)
-        if agrees and unclear.any() or near.all():
+        if agrees and unclear.any() or near.all() and not self.doubtful(name, steps, claimed, exact):
             return exact, "complex"
         zero = np.abs(claimed).max() <= LOW * self.rounding * self.size / self.scale[name]
         _need(zero or not unclear.any(),
@@ -237,6 +239,13 @@ class _Slopes:
         scale = self.measure(name, exact, strict)
         error = np.abs(claimed - exact).max() / scale
         return error <= strict or tolerance is None and error <= LITTLE and error <= self.roughness(name, scale)
+
+    def doubtful(self, name, steps, claimed, exact) -> bool:
+        """Whether complex steps and claimed slopes differ by no more than rounding of outputs over each small entry."""
+        x, strict = np.abs(to_host(self.inputs[name])), TOLERANCE["complex"]
+        moved = [x[step != 0].max() if np.count_nonzero(step) == 1 else self.scale[name] for step in steps]
+        own = OWN * np.finfo(float).eps * self.size / np.maximum(moved, 1e-300)
+        return (np.abs(claimed - exact) <= np.maximum(own, strict * self.measure(name, exact, strict))).all()
 
     def differences(self, name, steps, claimed, tolerance):
         """Slopes by finite differences, and how far each may be off where it is not the claimed one."""
@@ -256,23 +265,27 @@ class _Slopes:
         moved, scale = np.abs(to_host(self.inputs[name])[step != 0]), self.scale[name]
         far = zip(*(self.outputs(name, x * FIRST * step) for x in (-scale, scale)), self.first, strict=True)
         rounding = self.rounding * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
-        near = (moved.max() or scale) * NEAR
-        sides = np.array([self.sides(name, step, near / n) for n in (1, 4, 16)])        # (3, 2, outputs)
-        gaps = np.abs(np.diff(sides, axis=1)).sum((1, 2))
-        if gaps.max() < 2 * gaps.min() and gaps.min() > max(1e-9 * np.abs(sides).max(), 100 * rounding / near):
-            low, high = sides[-1].min(0).sum() - 1e-4 * gaps[-1], sides[-1].max(0).sum() + 1e-4 * gaps[-1]
-            return np.clip(claimed, low, high), 0.0 if moved.size == 1 else np.inf      # many kinks tell little
-        least = moved[moved > 0].min(initial=scale if moved.max() else 1e-10 * min(scale, 1.0))
+
+        def at_kink(h):
+            sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])       # (3, 2, outputs)
+            gaps = np.abs(np.diff(sides, axis=1)).sum((1, 2))
+            if gaps.max() < 2 * gaps.min() and gaps.min() > max(1e-9 * np.abs(sides).max(), 100 * rounding / h):
+                low, high = sides[-1].min(0).sum() - 1e-4 * gaps[-1], sides[-1].max(0).sum() + 1e-4 * gaps[-1]
+                return np.clip(claimed, low, high), 0.0 if moved.size == 1 else np.inf  # many kinks tell little
+        if found := at_kink((moved.max() or scale) * NEAR):
+            return found
+        least = moved[moved > 0].min(initial=scale if moved.max() else TINY * min(scale, 1.0))
         h = scale * FIRST * 0.25 ** np.arange(RUNGS + np.log2(scale / least) // 2)
         found = np.array([self.finite(name, step, x) for x in h])
+        found[(found == 0) & (h < TINY * scale) & (moved.max() == 0)] = np.nan      # as of log(1 + x) at 0
         change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
         noise = (rounding + self.rounding * moved.min(initial=least) * np.abs(found)) / h      # of outputs, of the step
-        best, off = np.nan, np.inf
-        for x, its in zip(found[1:-1], np.maximum(change[1:], change[:-1]) + noise[1:-1], strict=True):
+        best, off, at = np.nan, np.inf, None
+        for x, its, by in zip(found[1:-1], np.maximum(change[1:], change[:-1]) + noise[1:-1], h[1:-1], strict=True):
             same, settled = abs(x - best) <= OFF * (its + off), OFF * its <= SETTLED * np.fmax(abs(x), abs(best))
             if its < np.inf and (off == np.inf or (its < off if same else settled)):
-                best, off = x, its
-        return best, off
+                best, off, at = x, its, by
+        return at and at_kink(at) or (best, off)
 
     @cached_property
     def coarse(self) -> float:
