@@ -139,7 +139,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
 
     def data(self) -> task.RegularLanguages:
         """The task with these settings."""
-        return task.RegularLanguages(self.language, self.leading_plus, self.protocol, self.ones)
+        return task.RegularLanguages(self.language, self.leading_plus, self.ones)
 
     def build(self):
         data, m, d = self.data(), self.width, self.width // self.heads
