@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice, check_integer
-from .languages import LANGUAGES
+from .languages import LANGUAGES, part
 
 ROUND, TRIES = 1_000, 100               # strings drawn at once at least, and for each that is asked for at most
 
@@ -33,11 +33,6 @@ class Strings(NamedTuple):
     tokens: np.ndarray         # (b, t) integers, 0 after the end
     target: np.ndarray         # (b, t, 2) of 0 and 1, float32
     weight: np.ndarray         # (b, t) float32, 1 inside the string, 0 after its end
-
-
-def part(rng, room):
-    """A target length, about 3/4 (+- 7.5 %) of each of these, cut to an integer."""
-    return ((0.75 + 0.075 * rng.standard_normal(len(room))) * room).astype(np.int64)
 
 
 def dyck(rng, n, room):
