@@ -55,6 +55,8 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
               progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
     Stop(max_seconds)                                       # knows what is allowed
+    if not isinstance(workers, groups.Alone):
+        groups.check(workers, device)
     for path, recipe in paths.items():
         if not Path(path, "recipe.json").exists():
             recipe.build()                                  # what cannot be built is refused before anything is written
