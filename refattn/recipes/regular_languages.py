@@ -134,7 +134,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
             _ = self.by_protocol.corpora
 
     def chance(self):
-        """Of a random answer, where there is one for each word and no length at which all have the same."""
+        """Of a random answer, where there is one for each word and each length from 3 on has several."""
         return 1 / self.data().classes if self.protocol == "released" and self.data().row.has_members(3) else None
 
     def data(self) -> task.RegularLanguages:
