@@ -750,6 +750,8 @@ BAD_CALLS = [                                               # call, exception, w
     ("a task of one token", lambda: FuzzyLogic(length=1), ValueError, ["length is 1", "2"]),
     ("two runs of one name", lambda: compare.compare([tiny(), tiny()], "/nowhere"), ValueError,
      ["hyla-seed0, hyla-seed0", "each once"]),
+    ("no workers", lambda: compare.compare([tiny()], "/nowhere", workers=0), ValueError,
+     ["workers is 0; allowed: whole numbers of at least 1"]),
     ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
     ("a number for a run", lambda: refattn.load(3), ValueError, ["path is 3; allowed: the name of a run directory"]),
     *((f"{size} samples of {task}", partial(recipe(task).sample, np.random.default_rng(0), size=size), ValueError,

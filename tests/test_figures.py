@@ -316,6 +316,8 @@ def test_a_transformer_is_asked_about_other_probabilities_at_its_trained_lengths
     assert found == {"probability": {f"ones {x:g}": pytest.approx(right(x)) for x in (0.1, 0.3, 0.5, 0.7, 0.9)}}
     with pytest.raises(ValueError, match="nothing is read off transformer_xl trained on cycle; allowed: parity"):
         codes.regular_codes(replace(run, language="cycle"), model, p)
+    with pytest.raises(ValueError, match="protocol is 'per_position'; allowed for codes: released"):
+        codes.regular_codes(replace(run, language="d2", protocol="per_position", far=run.max_length), model, p)
 
 
 def test_members_of_d3_lead_by_their_margin(tmp_path):

@@ -228,10 +228,10 @@ def test_the_probability_of_a_one_and_uniform_symbols():
 def test_per_position_targets_are_those_of_the_source():
     """What may come next, judged by trying; Tomita 3 calls q3 dead though it is not, as the source does."""
     for name in MEMBERSHIP:
-        task = RegularLanguages(name, protocol="per_position")
-        tokens, target = task.sample(np.random.default_rng(8), 20, 12)
+        row = LANGUAGES[name]
+        tokens = row.draw(np.random.default_rng(8), 20, 12)
+        target = np.array(row.next_symbols)[row.automaton.run(tokens)]
         assert target.shape == (20, 12, 2)
-        row = task.row
         for b, i in np.ndindex(tokens.shape):
             prefix = tokens[b, :i + 1]
             if name in ("tomita5", "tomita6"):
@@ -262,8 +262,6 @@ def test_a_batch_is_drawn_in_a_millisecond_or_so():
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"language": "d5"}, "language is 'd5'; allowed: parity, even_pairs"),
-    ({"protocol": "all"}, "protocol is 'all'; allowed: released, per_position"),
-    ({"protocol": "per_position"}, "protocol is 'per_position'; allowed for parity: 'released'"),
     ({"leading_plus": 1}, "leading_plus is 1; allowed: True and False"),
     ({"ones": 1.5}, "ones is 1.5; allowed: 0.5, and for parity numbers from 0 to 1"),
     ({"language": "d2", "ones": 0.4}, "ones is 0.4; allowed: 0.5"),
@@ -278,12 +276,8 @@ def test_samples_are_refused():
         PRESETS["d2"].sample(rng, 4, 0)
     with pytest.raises(ValueError, match="batch is 0; allowed"):
         PRESETS["d2"].sample(rng, 0, 4)
-    with pytest.raises(ValueError, match="split of parity with protocol released is 'corrupted'; allowed: released"):
+    with pytest.raises(ValueError, match="split of parity is 'corrupted'; allowed: released"):
         PRESETS["parity"].sample(rng, 4, 4, "corrupted")
-    with pytest.raises(ValueError, match="split of d2 with protocol per_position is 'corrupted'; allowed: released"):
-        RegularLanguages("d2", protocol="per_position").sample(rng, 4, 4, "corrupted")
-    with pytest.raises(ValueError, match="length is 5, at which D_2 has no members"):
-        RegularLanguages("d2", protocol="per_position").sample(rng, 4, 5)
 
 
 def test_drawing_until_wanted_keeps_the_number_and_the_wish():

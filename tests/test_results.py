@@ -968,7 +968,7 @@ def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path,
             records.load(tmp_path / "other.json")
     (tmp_path / "other.json").write_text('{"task": "fuzzy_logic", "fields": {"depth": 3}, '
                                          '"runs": [{"name": "a", "fields": {}}]}')
-    with pytest.raises(ValueError, match="other.json is not of a recipe .*depth"):
+    with pytest.raises(ValueError, match="other.json is not a recipe .*depth"):
         records.load(tmp_path / "other.json")
     assert file.read_bytes() == before and not list(tmp_path.glob("*.tmp"))
 

@@ -48,6 +48,15 @@ def test_a_check_that_raises_or_says_nothing_is_a_failed_line(monkeypatch):
         assert not result.ok and result.error == float("inf") and result.raised.startswith(words)
 
 
+def test_of_several_the_worst_counts_and_says_where_it_is(monkeypatch):
+    monkeypatch.setattr(statement, "THEOREMS", {})
+    for worst in 4.0, np.nan:
+        theorems.theorem("no number is one", "nobody", over=(1.0, worst, 3.0))(
+            lambda rng, x: theorems.deviation(np.array([1.0, x]), np.ones(2)))
+        error = statement.THEOREMS["<lambda>"].error(None)
+        assert error.where == f"the difference[1] is {worst}, not 1.0"
+
+
 def test_what_a_theorem_draws_depends_on_seed_and_name_alone(monkeypatch):
     drawn = []
     for name in "one", "two":

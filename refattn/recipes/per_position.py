@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..losses import sigmoid_mse
+from ..tasks.languages import LANGUAGES
 from ..tasks.per_position import Strings, strings
 from ..tasks.splits import SPLIT
 
@@ -33,7 +34,9 @@ class PerPosition:
     recipe: Any
 
     def check(self) -> None:
-        """Raises ValueError naming the field when a window of lengths is empty."""
+        """Raises ValueError naming the field for a language without members, or an empty window of lengths."""
+        if not LANGUAGES[self.recipe.language].members:
+            raise ValueError(f"protocol is 'per_position'; allowed for {self.recipe.language}: 'released'")
         for name, least in ("train_length", 2), ("far", self.recipe.max_length):
             if getattr(self.recipe, name) < least:
                 raise ValueError(f"{name} is {getattr(self.recipe, name)}; allowed with protocol per_position: "

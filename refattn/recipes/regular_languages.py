@@ -134,12 +134,12 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
             _ = self.by_protocol.corpora
 
     def chance(self):
-        """Of a random answer, where there is one for each word and no length at which all have the same."""
+        """Of a random answer, where there is one for each word and each length from 3 on has several."""
         return 1 / self.data().classes if self.protocol == "released" and self.data().row.has_members(3) else None
 
     def data(self) -> task.RegularLanguages:
         """The task with these settings."""
-        return task.RegularLanguages(self.language, self.leading_plus, self.protocol, self.ones)
+        return task.RegularLanguages(self.language, self.leading_plus, self.ones)
 
     def build(self):
         data, m, d = self.data(), self.width, self.width // self.heads

@@ -14,7 +14,7 @@ from ..train.json_files import read_json
 from . import drawing, records, verdicts
 from .codes import with_codes
 from .sheet import Sheet, chosen
-from .statements import QUOTES, STATEMENTS, Comparison, Computed, Counted, Exact, Side
+from .statements import STATEMENTS, Comparison, Computed, Counted, Exact, Side
 from .statistics import interval, mean
 from .table import Exhibit, differing, homogeneous, made_of, matches, put
 
@@ -76,8 +76,8 @@ def differences(runs, comparison: Comparison, pair=None) -> dict:
     for seed in sorted(set.intersection(*(set(side) for each in sides for side in each))):
         row = [sign * (better[seed] - worse[seed]) for better, worse in sides]
         row = [abs(x) for x in row] if sizes else row
-        own, beside = row[:len(comparison.pairs)], row[len(comparison.pairs):]
-        found[seed] = sum(own) / len(own) - (sum(beside) / len(beside) if beside else 0)
+        claimed, beside = row[:len(comparison.pairs)], row[len(comparison.pairs):]
+        found[seed] = sum(claimed) / len(claimed) - (sum(beside) / len(beside) if beside else 0)
     return found
 
 
@@ -199,7 +199,7 @@ class Claims(Exhibit):
 
     def row(self, one, runs) -> dict:
         """What is known of a statement, without the verdict where that needs all p's."""
-        known = {"words": one.words, "quote": QUOTES.get(one.words), "source": one.source, "cost": one.cost}
+        known = {"words": one.words, "quote": one.quote, "source": one.source, "cost": one.cost}
         match one.evidence:
             case None:
                 return {**known, "verdict": verdicts.NEVER}

@@ -55,7 +55,13 @@ def both(read, recipe, model, trained) -> dict:
 
 
 def regular_codes(recipe, model, trained) -> dict:
-    """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter."""
+    """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter.
+
+    Raises ValueError for a Transformer or an RNN of another language, and for protocol per_position, which has no right
+    answer after a word.
+    """
+    check_choice("protocol", recipe.protocol, ("released",), "allowed for codes")
+
     def half(p):
         drawn = recipe.sample(again(recipe), "longer", FIELD_WORDS, LENGTH)
         share = regular.receptive_field(model, p, drawn.tokens, drawn.target)

@@ -90,11 +90,16 @@ def drawn_until(wanted, draw, rng, b, t):
     return np.concatenate(parts) if parts else np.empty((0, t), dtype=np.int64)
 
 
+def part(rng, room):
+    """A length for what is nested in each of these rooms: about 3/4 of it (+- 7.5 %), cut to an integer."""
+    return ((0.75 + 0.075 * rng.standard_normal(len(room))) * room).astype(np.int64)
+
+
 def dyck(n: int) -> Language:
     """Balanced words of 0 (opens) and 1 (closes), nested n deep at most: D_0 = {empty}, D_n = (0 D_(n-1) 1)*.
 
-    A member of length m is drawn as 0 w 1 and the rest, w from D_(n-1) of even length about 3/4 (+- 7.5 %) of m - 2,
-    the rest in the same way.  All such parts of the batch are drawn at once, round by round: the same draws as by
+    A member of length m is drawn as 0 w 1 and the rest, w from D_(n-1) of an even length, a `part` of m - 2, the rest
+    in the same way.  All such parts of the batch are drawn at once, round by round: the same draws as by
     recursion, in another order.  Level 1 is (01)*, whatever lengths are drawn for its empty words.
     """
     def draw(rng, b, t):
@@ -103,8 +108,7 @@ def dyck(n: int) -> Language:
         flat, start, room, level = tokens.reshape(-1), np.arange(b) * t, np.full(b, t), np.full(b, n)
         while start.size:
             rest = room - 2
-            inner = ((0.75 + 0.075 * rng.standard_normal(rest.size)) * rest).astype(np.int64) // 2 * 2
-            inner = np.minimum(inner, rest)
+            inner = np.minimum(part(rng, rest) // 2 * 2, rest)
             flat[start], flat[start + inner + 1] = 0, 1
             start, room, level = (np.concatenate(pair) for pair in (
                 (start + 1, start + inner + 2), (inner, rest - inner), (level - 1, level)))

@@ -8,11 +8,14 @@ does:
     Tomita 5, 6    fair symbols, a stop before each with probability 1 / (1 + l), l the middle of the window, and at
                    its end; what is then a member and long enough
 
+Targets are what may come next (D_n, Tomita 3, 4: may 0, may 1) or what the prefix is (Tomita 5, 6: no member, member).
 Source: Bhattamishra, Ahuja & Goyal 2020, On the Ability and Limitations of Transformers to Recognize Formal Languages;
 the samplers are those of the authors' code.
 Differs: other random numbers, and many strings at a time.  The code asks for 10,000 different strings of D_n too, but
 its sampler has too few up to 50 symbols, so that they may repeat here.  A million tries, 10,000 at a time, found 76 of
 D_2, 435 of D_4 and 1,300 of D_12 with the generator of seed 0, and 73, 436 and 1,309 with that of seed 1.
+Of Tomita 3 a state is taken for dead that is not, as in the code: a member's own next symbol may be one that its target
+says may not come.
 Units: lengths in symbols.
 """
 
@@ -21,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice, check_integer
-from .languages import LANGUAGES
+from .languages import LANGUAGES, part
 
 ROUND, TRIES = 1_000, 100               # strings drawn at once at least, and for each that is asked for at most
 
@@ -30,11 +33,6 @@ class Strings(NamedTuple):
     tokens: np.ndarray         # (b, t) integers, 0 after the end
     target: np.ndarray         # (b, t, 2) of 0 and 1, float32
     weight: np.ndarray         # (b, t) float32, 1 inside the string, 0 after its end
-
-
-def part(rng, room):
-    """A target length, about 3/4 (+- 7.5 %) of each of these, cut to an integer."""
-    return ((0.75 + 0.075 * rng.standard_normal(len(room))) * room).astype(np.int64)
 
 
 def dyck(rng, n, room):

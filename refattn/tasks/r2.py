@@ -10,7 +10,8 @@ def r2_of_each_task(prediction, values):
     """1 - (prediction - y_T)^2 / variance of the task's own targets y_1 ... y_T, the query's included, divided by T.
 
     Shapes: prediction (b), values (b, t), returns (b) in float64.  A task whose targets (of float32) do not vary counts
-    1 if it is predicted exactly and minus infinity if not.
+    1 if it is predicted exactly and minus infinity if not.  The mean is the R2 of the authors' code: one residual each,
+    no lower bound, a heavy left tail.  Means of batches of one size can be averaged.
 
     >>> r2_of_each_task([0.5, 0.25], [[0.0, 1.0, 0.5], [0.0, 0.0, 0.75]])
     array([ 1., -1.])
@@ -20,19 +21,6 @@ def r2_of_each_task(prediction, values):
     error = (prediction - values[:, -1]) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(error == 0, 1.0, 1 - error / values.var(axis=1))
-
-
-def r2_per_task(prediction, values):
-    """mean of r2_of_each_task, the R2 of the authors' code: one residual each, no lower bound, a heavy left tail.
-
-    Batches of one size can be averaged.
-
-    Shapes: prediction (b), values (b, t), returns a number.
-
-    >>> r2_per_task([0.5, 0.25], [[0.0, 1.0, 0.5], [0.0, 0.0, 0.75]])
-    0.0
-    """
-    return float(r2_of_each_task(prediction, values).mean())
 
 
 def r2_pooled(prediction, values):

@@ -4,9 +4,7 @@ Source: R, section 5.1 and the authors' code; Delétang et al. 2023; Bhattamishr
 Differs: from the paper as the code does: D_n and Tomita are membership of whole words, negatives are uniformly random
 words, Modular Arithmetic has a leading + (`leading_plus`).  From the code: other random numbers, members before the
 others in a batch of any size, and split `corrupted`, members with one symbol changed: the published negatives are
-easy.  `protocol="per_position"` has the targets of Bhattamishra et al. at every position of members, which are drawn
-as above, all of one length; `per_position.py` draws them as they do, many lengths at once.  Of Tomita 3 their code
-takes a state for dead that is not: a member's own next symbol may be one that its target says may not come.
+easy.  The protocol of Bhattamishra et al., targets at every position of members, is in `per_position.py`.
 Symbols: b batch, t position; 0 and 1 are symbols 0 and 1, in D_n opening and closing.
 Units: lengths in symbols; `ones` is a probability.
 """
@@ -22,12 +20,11 @@ from . import languages
 from .languages import LANGUAGES
 
 SPLITS = "released", "corrupted"
-PROTOCOLS = "released", "per_position"
 
 
 class Batch(NamedTuple):
     tokens: np.ndarray         # (b, t) integers
-    target: np.ndarray         # (b) integers, the class after the last token; per_position: (b, t, 2) of 0 and 1
+    target: np.ndarray         # (b) integers, the class after the last token
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,6 @@ class RegularLanguages:
 
     language     : a name of LANGUAGES
     leading_plus : Modular Arithmetic begins with +, as released; otherwise with a number
-    protocol     : "released", one class for each word; "per_position", what may come next (D_n, Tomita 3, 4: may 0, may
-                   1) or what the prefix is (Tomita 5, 6: no member, member) at each position of members
     ones         : probability of a 1; other than 0.5 in parity only
 
     Raises: ValueError naming the field, what was given and what is allowed.
@@ -55,27 +50,18 @@ class RegularLanguages:
 
     language: str = "parity"
     leading_plus: bool = True
-    protocol: str = "released"
     ones: float = 0.5
 
     def __post_init__(self):
-        for name, allowed in ("language", LANGUAGES), ("protocol", PROTOCOLS):
-            check_choice(name, getattr(self, name), allowed)
+        check_choice("language", self.language, LANGUAGES)
         check_switch("leading_plus", self.leading_plus)
         number = isinstance(self.ones, float | int | np.number) and not isinstance(self.ones, bool)
         if not (number and 0 <= self.ones <= 1) or (self.ones != 0.5 and self.language != "parity"):
             raise ValueError(f"ones is {self.ones!r}; allowed: 0.5, and for parity numbers from 0 to 1")
-        if self.protocol == "per_position" and not self.row.members:
-            raise ValueError(f"protocol is 'per_position'; allowed for {self.language}: 'released'")
 
     @property
     def row(self) -> languages.Language:
         return LANGUAGES[self.language]
-
-    @property
-    def label(self) -> str:
-        """The language's name in the paper."""
-        return self.row.label
 
     @cached_property
     def automaton(self):
@@ -91,7 +77,7 @@ class RegularLanguages:
 
     @property
     def classes(self) -> int:
-        """Number of classes, or of independent targets at each position."""
+        """Number of classes."""
         return self.automaton.classes
 
     def tokens_at(self, length: int) -> int:
@@ -107,18 +93,12 @@ class RegularLanguages:
     def sample(self, rng, batch, length, split="released") -> Batch:
         """A Batch of words of one length, members first, half of them unless one class is impossible.
 
-        Raises ValueError for a batch or length below 1, or a split that language and protocol do not have.
+        Raises ValueError for a batch or length below 1, or a split that the language does not have.
         """
         batch = check_integer("batch", batch, 1)
         length = check_integer("length", length, 1)
-        splits = SPLITS if self.row.members and self.protocol == "released" else SPLITS[:1]
-        check_choice(f"split of {self.language} with protocol {self.protocol}", split, splits)
         row, t = self.row, self.tokens_at(length)
-        if self.protocol == "per_position":
-            if not row.has_members(t):
-                raise ValueError(f"length is {length}, at which {row.label} has no members; allowed: other lengths")
-            tokens = row.draw(rng, batch, t)
-            return Batch(tokens, np.array(row.next_symbols)[row.automaton.run(tokens)])
+        check_choice(f"split of {self.language}", split, SPLITS if row.members else SPLITS[:1])
         if not row.members:
             draw = partial(languages.bits, ones=self.ones) if self.language == "parity" else row.draw
             tokens = draw(rng, batch, t)

@@ -55,6 +55,8 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
               progress: bool = True, executor=None, workers=None) -> list[dict]:
     """`compare` for {run directory: recipe}, all of them below `out`."""
     Stop(max_seconds)                                       # knows what is allowed
+    if not isinstance(workers, groups.Alone):
+        groups.check(workers, device)
     for path, recipe in paths.items():
         if not Path(path, "recipe.json").exists():
             recipe.build()                                  # what cannot be built is refused before anything is written
@@ -76,7 +78,7 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
         workers = 1
     if len(jobs) == 1 and executor is None or isinstance(workers, groups.Alone):
         for path, recipe in jobs.items():
-            failed[path] = train_one(recipe, path, device, deadline, None, progress, workers or groups.cores())
+            failed[path] = train_one(recipe, path, device, deadline, None, progress, workers)
     elif jobs:
         failed = _through(executor, jobs, Path(out), device, deadline, progress, workers)
     return [outcome(path, recipe, failed.get(path)) for path, recipe in paths.items()]

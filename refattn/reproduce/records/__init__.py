@@ -14,14 +14,13 @@ Anything else at the top of a file is kept as it is; a file without `runs` is no
 """
 
 import json
-from dataclasses import asdict
-from dataclasses import fields as dataclass_fields
+from dataclasses import fields
 from pathlib import Path
 
 from ...files import whole_file
-from ...recipes import RECIPES, Recipe
+from ...recipes import RECIPES, Recipe, from_document
 from ...train import progress_bar, runs
-from ...train.json_files import plain, read_json
+from ...train.json_files import read_json
 
 __all__ = ["collect", "load", "names"]
 
@@ -51,22 +50,18 @@ def history(lines: list[dict]) -> dict:
     return columns
 
 
-def all_fields(task: str, fields: dict, source) -> dict:
-    """Every field of the recipe; one that came in after the run has its default.  Raises ValueError naming `source`."""
-    try:
-        return plain(asdict(RECIPES[task](**fields)))
-    except KeyError:
-        raise ValueError(f"{source} is of {task}; allowed: runs of {', '.join(RECIPES)}") from None
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{source} is not of a recipe of this refattn ({error})") from error
-
-
 def read_run(path) -> dict | None:
-    """A finished run directory as an entry of a record, with all its fields; None while the run is not complete."""
-    done = runs.result(path, runs.read_recipe(path))
+    """A finished run directory as an entry of a record, with all its fields; None while the run is not complete.
+
+    Raises ValueError for one that was not trained.
+    """
+    recipe = runs.read_recipe(path)
+    done = runs.result(path, recipe)
     if done is None:
         return None
-    return {"task": done["task"], "name": done["name"], "fields": all_fields(done["task"], done["fields"], path),
+    if recipe.TASK not in RECIPES:
+        raise ValueError(f"{path} is of {recipe.TASK}; allowed: runs of {', '.join(RECIPES)}")
+    return {"task": recipe.TASK, "name": done["name"], "fields": runs.describe(recipe)["fields"],
             **{name: done[name] for name in KEPT if name in done}, "history": history(runs.lines(path))}
 
 
@@ -86,9 +81,12 @@ def load(name) -> dict:
     record = read_json(path)
     if not _is_record(record):
         raise ValueError(f"{path} is no record of runs; allowed: a task, fields and runs")
-    task = record["task"]
-    return {**record, "runs": [{"task": task, **run, "fields": all_fields(task, record["fields"] | run["fields"], path)}
-                               for run in record["runs"]]}
+
+    def whole(run):                                         # a field that came in after it has its default
+        recipe = from_document({"task": record["task"], "fields": record["fields"] | run["fields"]}, path)
+        return {"task": recipe.TASK, **run, "fields": runs.describe(recipe)["fields"]}
+
+    return {**record, "runs": [whole(run) for run in record["runs"]]}
 
 
 def _is_record(x: dict) -> bool:
@@ -109,7 +107,7 @@ def recorded(wanted) -> list[dict]:
             for name, record in found.items() for run in record["runs"]]
 
 
-SETTINGS = {f.name for f in dataclass_fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
+SETTINGS = {f.name for f in fields(Recipe)} - {"seed"}        # of training, whatever the task and the model
 
 
 def merged(record: dict, found: list[dict]) -> dict:

@@ -32,7 +32,13 @@ def theorem(statement: str, source: str, tolerance: float = 1e-12, over=None):
     """
     def enter(f):
         f.__doc__ = f"The largest error of: {statement}."
-        error = f if over is None else wraps(f)(lambda rng: np.max([f(rng, each) for each in over]))
+
+        @wraps(f)
+        def largest_of_all(rng):
+            found = [f(rng, each) for each in over]
+            return found[np.argmax(found)]                  # which still says where it is; NaN is the largest
+
+        error = f if over is None else largest_of_all
         THEOREMS[f.__name__] = Theorem(f.__name__, statement, source, tolerance, error)
         return f
     return enter
