@@ -213,6 +213,8 @@ def _tokens(text, test):
 def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) -> Corpus:
     """The tokens of a text, and of another one as its test split if `test` names one, whose files the text then lacks.
 
+    Then the files that would be the text's own test split, a twentieth of three files or more, are in no split; of
+    fewer files that part is validated on.
     `vocabulary` is the greatest number of words, 0 for all.  A process reads a text once.  Raises ValueError for what
     is not there, empty, not UTF-8, or an unknown unit.
 

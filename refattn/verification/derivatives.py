@@ -94,7 +94,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     sides is right.
     Without a method it is the complex step, and finite differences for an input along which forward refuses complex
     numbers, gives real ones for them or, as with an abs inside, is not analytic: where the two do not agree, or where
-    in a random direction the slopes to both sides agree with one another and not with the complex step.
+    in a random direction the slopes to both sides agree with one another and not with the complex step.  They judge a
+    small entry too, where gradient and complex step differ by what the forward's own rounding does there.
 
     All of it is asked in float64, to which float inputs are raised; of results in float32, say, or of a forward that
     computes in it, a hundred times its rounding is asked for.  Rounding of a backward's own, as where it computes in
