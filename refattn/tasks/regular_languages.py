@@ -63,6 +63,11 @@ class RegularLanguages:
     def row(self) -> languages.Language:
         return LANGUAGES[self.language]
 
+    @property
+    def label(self) -> str:
+        """The language's name in the paper."""
+        return self.row.label
+
     @cached_property
     def automaton(self):
         """The minimal automaton, whose output after the last token is the target."""
