@@ -24,8 +24,8 @@ from .upstream import ABSURD
 __all__ = ["Diagnosis", "diagnose"]
 
 NEAR = 0.9999                  # a cosine beyond this: a known mistake, of unknown size
-ALIKE = 0.1                    # what outputs are off at most of those of another row that is asked whole
 LIKE = 0.5                     # beyond this: one that resembles it
+ALIKE = 0.1                    # what outputs are off at most of those of another page or row that is held whole
 MOST = 0.5                     # of the error; a hint that leaves more of it is not said, but:
 OTHER = "a mistake that is not known, or two that meet"
 SECOND = "the second answer to the same inputs is wrong, the first is right: a race, or a buffer that is not cleared?"

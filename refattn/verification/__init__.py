@@ -9,5 +9,5 @@
     vectors      small cases with results, gradients and error bars, for other languages
     strategies   the inputs of all this for hypothesis
 
-Of the library only the command line imports it; `refattn.check` is its door for other people's kernels.
+Of the library only the command line and `refattn.check`, its door for other people's kernels, import it.
 """

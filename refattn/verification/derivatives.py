@@ -313,8 +313,8 @@ class _Slopes:
     def analytic(self, name) -> bool:
         """Whether slopes to both sides do not speak against a complex step; at a kink, where they differ, none do.
 
-        They are asked twice, the second time as finely as rounding leaves them seven digits: a forward that is nearly
-        singular bends within a millionth of its inputs.
+        Where they do, finer ones are asked, to which rounding leaves seven digits: a forward that is nearly singular
+        bends within a millionth of its inputs.
         """
         direction, scale = self.rng.standard_normal(self.inputs[name].shape), self.scale[name]
         step = self.complex(name, direction)
