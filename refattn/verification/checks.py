@@ -6,7 +6,6 @@ takes.
 
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -43,15 +42,20 @@ def applies(check: str, case: Case) -> bool:
     return bool(CONDITIONS[check](case))
 
 
-def run(check: str, case: Case, rng=None) -> Deviation | None:
-    """The error of one check, None where it does not apply.  Raises Wrong, one line, for one too large or missing."""
+def run(check: str, case: Case, rng=None, *, locate: bool = True) -> Deviation | None:
+    """The error of one check, None where it does not apply.  Raises Wrong, one line, for one too large or missing.
+
+    `locate` : whether the entry where a gradient is wrong is looked for, which takes longer than to find that one is
+    """
     if not applies(check, case):
         return None
-    error = CHECKS[check](case, np.random.default_rng(0) if rng is None else rng)
+    rng = np.random.default_rng(0) if rng is None else rng
+    again, error = deepcopy(rng), CHECKS[check](case, rng)
     if error is None:
         raise Wrong(f"{case.name} fails the check {check!r}, which has compared nothing")
     if not error <= tolerance(case, check):
-        raise Wrong(f"{case.name} fails the check {check!r} (error {error:.2g}): {error.where}")
+        where = where_wrong(case, again) if locate and check == "derivative" else error.where
+        raise Wrong(f"{case.name} fails the check {check!r} (error {error:.2g}): {where}")
     return error
 
 
@@ -96,14 +100,15 @@ def in_layer(case, found: Deviation) -> Deviation:
 
 
 @check(differentiated, TOLERANCE["complex"])
-def derivative(case, rng):
-    """Every gradient is the derivative; where one is not, its entry is looked for among up to 1,000 numbers of it."""
-    asked = partial(_derivative, lambda x: case.forward(moved(case, x)), case.backward, case.make(rng),
-                    constants=case.constants, method="complex" if case.analytic else "finite")
-    again, error = deepcopy(rng), asked(rng=rng).error      # with the same gradient of the output
-    if error <= tolerance(case):
-        return error
-    return Deviation(error, in_layer(case, asked(rng=again, entries=1_000).error).where)
+def derivative(case, rng, **asked):
+    """Every gradient is the derivative."""
+    return _derivative(lambda x: case.forward(moved(case, x)), case.backward, case.make(rng), constants=case.constants,
+                       method="complex" if case.analytic else "finite", rng=rng, **asked).error
+
+
+def where_wrong(case, rng) -> str:
+    """The entry where a gradient is wrong, among up to 1,000 numbers of each array; `rng` as `derivative` had it."""
+    return in_layer(case, derivative(case, rng, entries=1_000)).where
 
 
 @check(lambda case: True)
