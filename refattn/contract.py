@@ -69,15 +69,42 @@ def plan(spec: str, order: str | None = None) -> Plan:
                 groups, axes(groups, [x for x in (*batch, left, right) if x]) if groups else ())
 
 
-def _sizes(spec: str, a: str, b: str, shape_a, shape_b) -> dict[str, int]:
-    size = dict(zip(a, shape_a, strict=False))
-    for letters, shape in (a, shape_a), (b, shape_b):
+class Sized(NamedTuple):
+    plan: Plan
+    a: tuple                   # shape of a as (batch, left, inner), and so on
+    b: tuple                   # (batch, inner, right)
+    c: tuple                   # (batch, left, right)
+    apart: tuple               # the same, left and right not as one axis each
+    groups: tuple | None
+    memory: tuple
+    result: tuple
+    pairs: tuple               # memory, then inner: of what is multiplied and not yet summed
+    rows: tuple                # the same as (memory, inner)
+    spread: tuple              # the axes of a and of b that are there, and shapes that broadcast to `pairs`
+
+
+@lru_cache(maxsize=4096)
+def sized(spec: str, order: str | None, shape_a, shape_b) -> Sized:
+    """The plan at some sizes, all that a contraction needs.  Raises ValueError for a bad spec, order or sizes."""
+    p = plan(spec, order)
+    size = dict(zip(p.a, shape_a, strict=False))
+    for letters, shape in (p.a, shape_a), (p.b, shape_b):
         if len(letters) != len(shape):
             raise ValueError(f"contract {spec!r}: {letters!r} is of shape {shape}; allowed: {len(letters)} axes")
-    for x, n in zip(b, shape_b, strict=True):
+    for x, n in zip(p.b, shape_b, strict=True):
         if (m := size.setdefault(x, n)) != n:
             raise ValueError(f"contract {spec!r}: axis {x} is {m} in the first, {n} in the second; allowed: one size")
-    return size
+    pairs = p.memory + p.inner
+
+    def of(*groups):
+        return tuple(prod([size[x] for x in group]) for group in groups)
+
+    spread = [([own.index(x) for x in pairs if x in own], [size[x] if x in own else 1 for x in pairs])
+              for own in (p.a, p.b)]
+    return Sized(p, of(*p.batch, p.left, p.inner), of(*p.batch, p.inner, p.right),
+                 of(*p.batch, p.left, p.right), of(*p.batch, *p.left, *p.right), p.groups and of(*p.groups),
+                 of(*p.memory), of(*p.result), of(*pairs), of(p.memory, p.inner),
+                 tuple(zip(*spread, strict=True)))
 
 
 def contract(spec: str, a, b, *, order=None, out=None):
@@ -96,26 +123,22 @@ def contract(spec: str, a, b, *, order=None, out=None):
     if order is not None and type(order) is not str:
         strides = dict(zip(spec.partition("->")[2], order.strides, strict=True))
         order = "".join(sorted(strides, key=lambda letter: -strides[letter]))       # from the slowest to the fastest
-    xp, p = array_module(a, b), plan(spec, order)
-    size = _sizes(spec, p.a, p.b, a.shape, b.shape)
+    xp, n = array_module(a, b), sized(spec, order, a.shape, b.shape)
     if out is not None:
-        fitted(out, f"contract {spec!r}: out", tuple(size[x] for x in p.result))
+        fitted(out, f"contract {spec!r}: out", n.result)
         xp.copyto(out, contract(spec, a, b, order=order))           # which refuses to cut off fractions
         return out
-    dtype = a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
+    p, dtype = n.plan, a.dtype if a.dtype == b.dtype else xp.result_type(a, b)
     if not p.inner:
-        return _outer(p, size, a, b, xp, dtype)
+        return _outer(n, a, b, xp, dtype)
     if not (p.left or p.right):
-        return _dots(p, size, a, b, xp, dtype)
-    batch = [size[x] for x in p.batch]
-    left, right, inner = (prod([size[x] for x in letters]) for letters in (p.left, p.right, p.inner))
-    a = a.transpose(p.axes_a).reshape(*batch, left, inner)
-    b = b.transpose(p.axes_b).reshape(*batch, inner, right)
-    if p.groups is None:                            # the result's letters interleave
-        return (a @ b).reshape([size[x] for x in p.batch + p.left + p.right]).transpose(p.axes_out)
-    c = xp.empty([prod([size[x] for x in group]) for group in p.groups], dtype=dtype)
-    xp.matmul(a, b, out=c.transpose(p.axes_groups).reshape(*batch, left, right))        # written in place, in any order
-    return c.reshape([size[x] for x in p.memory]).transpose(p.axes_memory)
+        return _dots(n, a, b, xp, dtype)
+    a, b = a.transpose(p.axes_a).reshape(n.a), b.transpose(p.axes_b).reshape(n.b)
+    if n.groups is None:                            # the result's letters interleave
+        return (a @ b).reshape(n.apart).transpose(p.axes_out)
+    c = xp.empty(n.groups, dtype=dtype)
+    xp.matmul(a, b, out=c.transpose(p.axes_groups).reshape(n.c))        # written in place, in any order
+    return c.reshape(n.memory).transpose(p.axes_memory)
 
 
 @lru_cache(maxsize=16)                                      # some are as long as batch times time
@@ -124,26 +147,24 @@ def constant(value: float, n: int, dtype, xp):
     return read_only(xp.full(n, value, dtype=dtype))
 
 
-def _outer(p: Plan, size, a, b, xp, dtype):
+def _outer(n: Sized, a, b, xp, dtype):
     """A contraction that sums over nothing, as one broadcast multiplication: twice as fast as tiny matrix products."""
-    out = xp.empty([size[x] for x in p.memory], dtype=dtype).transpose(p.axes_memory)
-    return xp.multiply(*(_spread(x, letters, p.result, size) for x, letters in ((a, p.a), (b, p.b))), out=out)
+    out = xp.empty(n.memory, dtype=dtype)
+    xp.multiply(*map(_spread, (a, b), *n.spread), out=out)
+    return out.transpose(n.plan.axes_memory)
 
 
-def _dots(p: Plan, size, a, b, xp, dtype):
+def _dots(n: Sized, a, b, xp, dtype):
     """Dot products of pairs of short rows: one multiplication, and one product with ones; four times faster."""
-    letters = p.memory + p.inner
-    c = xp.empty([size[x] for x in letters], dtype=dtype)
-    xp.multiply(*(_spread(x, own, letters, size) for x, own in ((a, p.a), (b, p.b))), out=c)
-    inner, shape = prod([size[x] for x in p.inner]), [size[x] for x in p.memory]
-    c = xp.matmul(c.reshape(prod(shape), inner), constant(1, inner, dtype, xp)).reshape(shape)    # axes may be empty
-    return c.transpose(p.axes_memory)
+    c = xp.empty(n.pairs, dtype=dtype)
+    xp.multiply(*map(_spread, (a, b), *n.spread), out=c)
+    c = xp.matmul(c.reshape(n.rows), constant(1, n.rows[1], dtype, xp)).reshape(n.memory)       # axes may be empty
+    return c.transpose(n.plan.axes_memory)
 
 
-def _spread(x, own: str, letters: str, size):
-    """x, whose axes are `own`, with the axes `letters`, of size 1 where it has none."""
-    return x.transpose([own.index(y) for y in letters if y in own]).reshape(
-        [size[y] if y in own else 1 for y in letters])
+def _spread(x, axes, shape):
+    """x with its axes in another order, and with axes of size 1."""
+    return x.transpose(axes).reshape(shape)
 
 
 def laid_out_like(x, a):
@@ -169,8 +190,7 @@ def multiply_adds(spec: str, *shapes: tuple[int, ...]) -> int:
     >>> multiply_adds("bqhd,bkhd->bhqk", (2, 5, 3, 7), (2, 4, 3, 7))
     840
     """
-    p = plan(spec)
-    return prod(_sizes(spec, p.a, p.b, *shapes).values())
+    return prod(sized(spec, None, *shapes).pairs)
 
 
 def broadcasts(shape, to) -> bool:

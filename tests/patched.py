@@ -1,7 +1,9 @@
 """Kernels of a bank as patches of right ones, as the banks in NumPy have them."""
 
 import inspect
-from functools import partial
+from functools import cache, partial
+
+source_of = cache(inspect.getsource)           # which reads a function anew, and a bank changes each many times
 
 
 def patched(kernels, rows, name, patches=()):
@@ -10,7 +12,7 @@ def patched(kernels, rows, name, patches=()):
     Each old text stands in it once.  `rows` is {name: (page, function, arguments that are fixed, options)}.
     """
     _, function, fixed, _ = rows[name]
-    source = inspect.getsource(getattr(kernels, function))
+    source = source_of(getattr(kernels, function))
     for old, new in patches:
         assert source.count(old) == 1, (function, old)
         source = source.replace(old, new)

@@ -6,7 +6,7 @@ running sum that is never rescaled.
 
 import ast
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -212,6 +212,7 @@ def reduced(of, node) -> str:
     return max((of.letters.get(n.id, "") for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)), key=len)
 
 
+@lru_cache(maxsize=1 << 16)
 def code_of(text):
     """The code of an expression."""
     return compile(text, text, "eval")
