@@ -13,6 +13,8 @@ from types import ModuleType
 
 import numpy as np
 
+from .checks import check_choice
+
 __all__ = ["array_module", "device", "keep_freed_memory", "to_device", "to_host"]
 
 
@@ -93,10 +95,9 @@ def device(name: str) -> ModuleType:
 
     Raises ValueError for another name, RuntimeError with the reason and the remedy when the device does not answer.
     """
+    check_choice("device", name, ("cpu", "gpu"))
     if name == "cpu":
         return np
-    if name != "gpu":
-        raise ValueError(f"device {name!r} is unknown; allowed: cpu, gpu")
     try:
         cupy = importlib.import_module("cupy")
         ones = cupy.ones((2, 2), dtype=np.float32)

@@ -752,6 +752,8 @@ BAD_CALLS = [                                               # call, exception, w
      ["hyla-seed0, hyla-seed0", "each once"]),
     ("no workers", lambda: compare.compare([tiny()], "/nowhere", workers=0), ValueError,
      ["workers is 0; allowed: whole numbers of at least 1"]),
+    ("an unknown device of several runs", lambda: compare.compare([tiny(), tiny(seed=1)], "/nowhere", device="tpu"),
+     ValueError, ["'tpu'", "cpu, gpu"]),
     ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
     ("a number for a run", lambda: refattn.load(3), ValueError, ["path is 3; allowed: the name of a run directory"]),
     *((f"{size} samples of {task}", partial(recipe(task).sample, np.random.default_rng(0), size=size), ValueError,
@@ -767,7 +769,7 @@ def test_bad_calls_name_the_value_and_what_is_allowed(call, kind, pieces):
         call()
     for piece in pieces:
         assert piece in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and not Path("/nowhere").exists()
 
 
 def test_a_run_where_none_may_be_is_refused_and_left_alone(finished):

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checks import check_integer
+from ..checks import check_choice, check_integer
 
 
 class WorkerLost(BrokenExecutor):
@@ -177,7 +177,8 @@ def cores() -> int:
 
 
 def check(workers: int | None, device: str, ranks=None) -> None:
-    """Raises ValueError for less than one worker, for several on a GPU, and for any number where ranks of MPI work."""
+    """Raises ValueError for an unknown device, less than one worker, several on a GPU, and any beside ranks of MPI."""
+    check_choice("device", device, ("cpu", "gpu"))
     if workers is None:
         return
     check_integer("workers", workers)
