@@ -135,7 +135,7 @@ ROWS = (
      "db is a mean over positions, not a sum"),
     ("ops.py", "return x.reshape(prod(x.shape[:-1]), x.shape[-1])", 'return x.ravel("K").reshape(-1, x.shape[-1])',
      "rows are read in memory order, whatever the axes are"),
-    ("contract.py", "b = b.transpose(p.axes_b).reshape", "b = b.reshape",
+    ("contract.py", "b.transpose(p.axes_b).reshape", "b.reshape",
      "an operand is reshaped without being transposed: right shape, mixed axes"),
     # positions
     (POSITIONS, "    max_distance: int\n    bidirectional: bool = False",

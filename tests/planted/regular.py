@@ -5,7 +5,7 @@ BLOCK, STACK, EMBEDDING = "layers/block.py", "layers/stack.py", "layers/embeddin
 XL, RECURRENT = "attention/transformer_xl.py", "models/recurrent.py"
 
 ROWS = (
-    ("contract.py", "return c.transpose(p.axes_memory)", "return c",
+    ("contract.py", "return c.transpose(n.plan.axes_memory)", "return c",
      "dot products of rows come in the order of memory instead of the result's letters"),
     ("ops.py", "return hit.astype(dy.dtype) @ rows_of(dy)", "return (hit / hit.sum()).astype(dy.dtype) @ rows_of(dy)",
      "a small table's gradient is a mean over positions instead of a sum"),
