@@ -145,13 +145,21 @@ def test_words_on_scan_are_those_of_the_runs():
             "ones" in words)
     said = {run["metrics"]["longer"]["accuracy"]: run["fields"]["scoring"] for run in runs}
     assert [said[x] for x in sorted(said)[-2:]] == ["dot", "dot"]
-    better, = (row for row in judged() if "SCAN, cut-off 26" in row["words"])
+    better, small = (row for row in judged() if "SCAN, cut-off 26" in row["words"])
     scored = {(x["scoring"], x["seed"]): run["metrics"]["longer"]["accuracy"] for run in runs for x in [run["fields"]]
               if (x["attention"], x["retrievals"]) == ("compositional", 2)}
     low, high = student(mean([scored["dot", seed] - scored["linear", seed] for seed in (0, 1)]))
     assert f"two seeds do not show: {better['effect']:+.3f} (95 % interval {better['interval_95'][0]:.3f} to " \
            f"{better['interval_95'][1]:.3f})" in words and better["verdict"].startswith("not supported")
     assert f"seeds is {low:.3f} to {high:.3f} all the same" in words
+    quick = records.load("scan_quick")["runs"]
+    ours, theirs = (np.mean([run["metrics"]["longer"]["accuracy"] for run in quick
+                             if run["fields"]["attention"] == name]) for name in ("compositional", "softmax"))
+    trained = [run["metrics"]["train"]["accuracy"] for run in quick]
+    low, high = small["interval_95"]
+    assert (f"translates {ours:.3f} of the longer commands, softmax attention {theirs:.3f}: {small['effect']:+.3f} "
+            f"apart (95 % interval {low:.3f} to {high:.3f}, n = {len(small['differences'])}). These networks are still "
+            f"learning: they translate {min(trained):.2f} to {max(trained):.2f} of the training commands.") in words
 
 
 def held_out(record, attention, split="held_out"):
