@@ -403,7 +403,7 @@ def test_a_run_and_what_its_codes_say_are_one_run():
     sheet = claims.sheet(claims.recorded(), ["HYLA generalises better than softmax attention", "figure 2B"])
     assert sheet.runs == len({(run["fields"]["attention"], run["fields"]["seed"], run["step"], run["seconds"])
                               for run in claims.recorded() if run["record"].startswith("fuzzy_logic")
-                              and run["record"] != "fuzzy_logic_grid" and run["fields"]["experts"] == 0
+                              and run["fields"]["experts"] == 0
                               and run["fields"]["attention"] in ("hyla", "softmax")})
 
 

@@ -231,7 +231,7 @@ class Claims(Exhibit):
                  "Effect: mean over seeds of the paired difference, positive as claimed, with Student's 95 % interval, "
                  "which knows no bounds: of a difference of shares it may pass 1. Of counts the fraction, and at most "
                  "what the paper allows. n: seeds, * where setting and seeds were fixed before the runs. Rows below a "
-                 "statement: its pairs, all that there are. Seconds: of one core, in older records wall clock.",
+                 "statement: its pairs. Seconds: of one core, in older records wall clock.",
                  *([f"Made of {made_of(used)}{told}."] if used else [])]
         return Sheet(self.name, self.title, self.source, ["", "source", "verdict", "effect", "95 % interval",
                                                           "adjusted p", "n", "seconds a run", "measured here"],

@@ -1,7 +1,7 @@
 """What a statement of a paper is held against: comparisons of runs, theorems, counts; nothing where it was never tried.
 
-A comparison is a list of pairs of numbers of runs that differ in nothing but what the statement is about.  All pairs
-that the records give are listed, those that speak against the statement too.
+A comparison is a list of pairs of numbers of runs that differ in nothing but what the statement is about, those that
+speak against the statement too.  docs/verdicts.md says which recorded pairs are in none.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ..language import CORPORA
 
 COUNTED = {"heads": "{} heads", "experts": "{} experts", "searches": "{} searches", "retrievals": "{} retrievals",
            "scoring": "{} scoring", "width": "width {}", "length": "{} examples", "held_out": "{:.0%} held out",
-           "position": "{}"}
+           "hold_out": "m = {}", "position": "{}"}
 
 
 class Side(NamedTuple):
