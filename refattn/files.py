@@ -5,6 +5,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
+def named(path):
+    """An OSError keeps its kind and names the file, which that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(f"{os.fspath(path)!r} cannot be written ({error.strerror or error})") from error
+
+
+@contextmanager
 def whole_file(path, mode: str = "w"):
     """A file that appears whole or not at all: written under a temporary name, synced, then renamed.
 
@@ -12,13 +21,12 @@ def whole_file(path, mode: str = "w"):
     """
     temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
     try:
-        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:                                # that of a full disk names no file
-        raise type(error)(f"{os.fspath(path)!r} cannot be written ({error.strerror or error})") from error
+        with named(path):
+            with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)

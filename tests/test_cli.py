@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from refattn.models.transformer import decoder
 from refattn.recipes import recipe
 from refattn.tasks.fuzzy_logic import FuzzyLogic
 from refattn.tasks.languages import LANGUAGES
-from refattn.train import compare, evaluate, fit, runs
+from refattn.train import compare, curves, evaluate, fit, runs
 from refattn.train.json_files import write_json
 from refattn.verification import theorems, vectors
 from refattn.verification.cases import CASES
@@ -85,6 +86,27 @@ def test_what_is_left_of_a_run_is_not_gone_on_with_as_a_new_one(missing, finishe
         (tmp_path / "run" / name).unlink()
     with pytest.raises(ValueError, match="which holds .*result.json; allowed: another directory"):
         fit(tiny(seed=5), tmp_path / "run", progress=False)
+
+
+def test_a_comparison_that_has_lost_a_recipe_does_not_go_on_without_that_run(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "all")
+    (tmp_path / "all" / "hyla-seed0" / "recipe.json").unlink()
+    for words in ["train", "--resume"], ["reproduce", "--record", str(tmp_path / "made.json")]:
+        assert cli.main([*words, str(tmp_path / "all")]) == 2
+        said = capsys.readouterr().err
+        assert f"{str(tmp_path / 'all' / 'hyla-seed0')!r} holds parts of a run and no recipe.json; allowed" in said
+
+
+def test_curves_that_cannot_be_written_are_said(finished, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+    shutil.copytree(finished / "hyla-seed0", tmp_path / "run")
+    (tmp_path / "run" / "curves.png").unlink(missing_ok=True)
+    monkeypatch.setattr(os, "replace", full)
+    curves.draw(tmp_path / "run", tiny())
+    file = str(tmp_path / "run" / "curves.png")
+    assert capsys.readouterr().err == f"refattn: {file!r} cannot be written (No space left on device)\n" * bool(
+        find_spec("matplotlib"))
 
 
 def test_a_link_to_a_run_is_gone_on_with_where_the_link_stands(finished, tmp_path):
@@ -295,9 +317,13 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     try:
         with pytest.raises(OSError, match=r"run.json' cannot be written \(File too large\)"):
             write_json(tmp_path / "run.json", {"text": "x" * 10_000})
+        assert not list(tmp_path.iterdir())
+        with pytest.raises(OSError, match=r"metrics.jsonl' cannot be written \(File too large\)"):
+            runs.append(tmp_path, {"text": "x" * 10_000})
+        with pytest.raises(OSError, match=r"npz' cannot be written \(File too large\)"):
+            vectors.write(tmp_path / "vectors")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert not list(tmp_path.iterdir())
     with pytest.raises(FileNotFoundError, match=r"run.json' cannot be written \(No such file or directory\)"):
         write_json(tmp_path / "nowhere" / "run.json", {})
 
@@ -755,6 +781,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("an unknown device of several runs", lambda: compare.compare([tiny(), tiny(seed=1)], "/nowhere", device="tpu"),
      ValueError, ["'tpu'", "cpu, gpu"]),
     ("no run", lambda: refattn.load("/nowhere"), ValueError, ["'/nowhere' holds no run", "recipe.json"]),
+    ("no name of a run", lambda: refattn.load(""), ValueError, ["path is ''; allowed: the name of a run directory"]),
     ("a number for a run", lambda: refattn.load(3), ValueError, ["path is 3; allowed: the name of a run directory"]),
     *((f"{size} samples of {task}", partial(recipe(task).sample, np.random.default_rng(0), size=size), ValueError,
        [f"size is {size}; allowed: whole numbers of at least 1"])

@@ -40,6 +40,32 @@ def test_a_table_is_drawn_too(name, tmp_path, capsys):
 
 
 @plots
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if hasattr(table, "columns")])
+def test_words_of_a_tables_picture_have_room(name):
+    """Of the recorded runs; a layout that finds no room for its panels warns."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    made = TABLES[name].plot(TABLES[name].sheet(TABLES[name].recorded()))
+    FigureCanvasAgg(made).draw()
+    *_, settings = made.texts
+    assert settings.get_text() == made.get_supxlabel()
+    for axes in made.axes:
+        label = axes.yaxis.label.get_window_extent()
+        assert 0 <= label.y0 <= label.y1 <= made.bbox.height and axes.bbox.height > 40
+        assert axes.xaxis.label.get_window_extent().y0 >= settings.get_window_extent().y1 * bool(settings.get_text())
+
+
+@plots
+def test_codes_that_are_all_alike_are_one_point(monkeypatch):
+    """scikit-learn's t-SNE ends the process there.  In layer 1 the last token of SRAVEN has one code for all samples."""
+    assert not latent_code.embed(np.full((50, 3), 0.1)).any()
+    places = latent_code.embed(np.random.default_rng(0).standard_normal((50, 3)), perplexity=5)
+    assert places.shape == (50, 2) and places.any()
+    monkeypatch.setattr(latent_code, "embed", lambda code: np.zeros((len(code), 2)))
+    _, panels = drawn("figure-5ab")
+    assert panels and all(", all alike" in title for title in panels)
+
+
+@plots
 @pytest.mark.parametrize("name", [picture.name for picture in PICTURES])
 def test_every_picture_of_a_network_is_drawn(name, tmp_path, monkeypatch):
     """Of an untrained one; every panel has a name at an axis, and the title has room on the page.

@@ -247,6 +247,8 @@ def similarity(code, labels):
 
 
 def embed(code, *, seed: int = 0, perplexity: float = 30.0):
-    """(n, 2): t-SNE of standardised codes (n, h)."""
+    """(n, 2): t-SNE of standardised codes (n, h); zeros where all are alike, of which scikit-learn's crashes."""
     from sklearn.manifold import TSNE
+    if np.ptp(code, axis=0).max() == 0:
+        return np.zeros((len(code), 2), np.float32)
     return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(standardised(code)[0])

@@ -14,7 +14,7 @@ from .layout import wrapped
 from .options import Parser, Usage, directory
 from .places import save
 
-MARKS = "recipe.json", "metrics.jsonl", "checkpoint.npz", "result.json"     # a directory with one of them is a run
+MARKS = "recipe.json", *runs.PARTS                          # a directory with one of them is a run
 ABOUT = "kind", "first", "second"
 
 

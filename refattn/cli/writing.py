@@ -35,8 +35,12 @@ def run(argv) -> int:
         for name in options:
             if name not in known:
                 raise Usage(f"{flag(name)} cannot go with {recipe.TASK}; allowed: {', '.join(map(flag, known))}")
+        said = False
         for piece in recipe.write(model, p, prompt, **options):
             print(piece, end="", flush=True)
+            said = said or bool(piece)
+        if not said:
+            print("refattn write: the model says nothing after that", file=sys.stderr)
     except ValueError as error:
         raise Usage(as_option(error, OPTIONS)) from None
     except KeyboardInterrupt:

@@ -61,7 +61,7 @@ def lines(sheet, axis: str, measure: str):
     if 0 < least < most / 30:                               # orders of magnitude
         axes.set_yscale("log")
     axes.set_xticks(range(len(columns)), [sheet.data[0]["cells"][n]["heading"] for n in columns])
-    axes.set(xlabel=axis, ylabel=f"{measure}, mean ± standard error", xlim=(-0.5, max(len(columns), 1) - 0.5))
+    axes.set(xlabel=axis, ylabel=f"{measure}\nmean ± standard error", xlim=(-0.5, max(len(columns), 1) - 0.5))
     legend(axes, loc="upper left", bbox_to_anchor=(1, 1))
     return made
 
@@ -134,7 +134,7 @@ def curves(sheet, measure: str):
             error = np.array([x or 0 for x in row["standard_error"]])
             axes.plot(row["steps"], middle, color=colour, label=f"{row['label']} (n = {row['n']})")
             axes.fill_between(row["steps"], middle - error, middle + error, color=colour, alpha=0.25, linewidth=0)
-    axes.set(xlabel="steps", ylabel=f"{measure}, mean ± standard error")
+    axes.set(xlabel="steps", ylabel=f"{measure}\nmean ± standard error")
     legend(axes)
     return made
 

@@ -62,8 +62,9 @@ def codes(run, model, parameters, rng, by, words=None, **fixed):
     """Codes of 1,500 samples of held-out tasks in two dimensions: a row for each layer, a column for each of by."""
     seen = latent_code.observe(run, model, parameters, rng, "held_out", 1_500, **fixed)
     layers = progress_bar(range(seen.code.shape[1]), progress=True, desc="t-SNE", unit="layer", delay=2, leave=False)
-    return latent_code_figures.points({f"layer {n + 1}": latent_code.embed(seen.at(n)) for n in layers}, by(seen),
-                                      f"1,500 {HELD_OUT}", words)
+    found = [(n, latent_code.embed(seen.at(n))) for n in layers]
+    return latent_code_figures.points({f"layer {n + 1}" + ", all alike" * (not places.any()): places
+                                       for n, places in found}, by(seen), f"1,500 {HELD_OUT}", words)
 
 
 def codes_of_terms(run, model, parameters, rng):

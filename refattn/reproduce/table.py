@@ -129,8 +129,10 @@ class Table(Exhibit):
     def plot(self, sheet):
         """The table as a picture: lines over the columns where they are one quantity, else a panel for each."""
         made = drawing.lines(sheet, *self.axes) if self.axes else drawing.dots(sheet, self.units)
-        settings = " ".join(note for note in sheet.notes if note.startswith("Settings"))
-        made.supxlabel(fill(settings, int(18 * made.get_figwidth())), fontsize=7)
+        settings = fill(" ".join(note for note in sheet.notes if note.startswith("Settings")),
+                        int(18 * made.get_figwidth()))
+        made.set_figheight(made.get_figheight() + 0.13 * len(settings.splitlines()))
+        made.supxlabel(settings, fontsize=7)
         return made
 
     def theirs(self, row, column) -> tuple | None:

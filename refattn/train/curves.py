@@ -6,6 +6,7 @@ have.  Lines on the right are probes, evaluations of few samples while training;
 figures, of all samples.
 """
 
+import sys
 from contextlib import suppress
 from inspect import getdoc
 from pathlib import Path
@@ -134,7 +135,11 @@ def draw(path, recipe) -> None:
     file = Path(path, "curves.png")
     if not file.exists():
         curve = Curve(recipe, runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
-        with suppress(ImportError, OSError):
+        try:
             made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
             with whole_file(file, "wb") as opened:
                 made.savefig(opened, format="png", dpi=120)
+        except ImportError:
+            pass
+        except OSError as error:
+            print(f"refattn: {error}", file=sys.stderr)

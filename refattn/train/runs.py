@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__, params
-from ..files import whole_file
+from ..files import named, whole_file
 from .json_files import commit, plain, read_json, write_json
 
 __all__ = ["find", "lines", "load", "read_recipe", "result"]
@@ -35,6 +35,7 @@ except ImportError:            # Windows
     fcntl = None               # type: ignore[assignment]
 
 CHECKPOINT, BEST, ERROR = "checkpoint.npz", "best.npz", "error.txt"
+PARTS = CHECKPOINT, "metrics.jsonl", "result.json"          # of a run, beside its recipe
 EVALUATED = "evaluated.tmp"    # how far the last evaluation is, for who draws bars of several runs
 ARRAYS = "parameters", "first", "second", "loss_sum"       # of a checkpoint
 
@@ -66,7 +67,7 @@ def begin(path, recipe, resume: bool = False) -> None:
     os.makedirs(path, exist_ok=True)
     if not file.exists():
         with locked(path):                                  # another process may begin here too
-            parts = [n for n in (CHECKPOINT, "metrics.jsonl", "result.json") if Path(path, n).exists()]
+            parts = [name for name in PARTS if Path(path, name).exists()]
             if parts and not resume:
                 raise ValueError(f"out is {str(path)!r}, which holds {', '.join(parts)}; allowed: another directory")
             if not file.exists():
@@ -117,10 +118,10 @@ def at_work(path) -> bool:
 
 def append(path, line: dict) -> None:
     """Add one line to metrics.jsonl, on disk before the next checkpoint can be."""
-    with open(Path(path, "metrics.jsonl"), "a", encoding="utf-8") as file:
-        file.write(json.dumps(plain(line)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with named(file := Path(path, "metrics.jsonl")), open(file, "a", encoding="utf-8") as opened:
+        opened.write(json.dumps(plain(line)) + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())
 
 
 def number(x) -> bool:
@@ -183,7 +184,8 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
     """
     file = Path(path, which)
     if which == CHECKPOINT and not file.exists() and (begun := lines(path)):
-        raise ValueError(f"{file} is missing, but metrics.jsonl goes to step {begun[-1]['step']}; allowed: both")
+        raise ValueError(f"{file} is missing, but metrics.jsonl goes to step {begun[-1]['step']}; allowed: both, "
+                         f"or neither: without {path} the other runs go on")
     arrays, meta = params.load(file, parameters)
     n = params.count(parameters)
     for name in ARRAYS if recipe.steps and which != BEST else ARRAYS[:1]:
@@ -237,13 +239,16 @@ def result(path, recipe=None) -> dict | None:
 def find(path) -> list[Path]:
     """The run directories at or right below `path`, in the order in which they were begun.
 
-    Raises ValueError when there is none.
+    Raises ValueError when there is none, or one that has lost its recipe.json.
     """
-    if not isinstance(path, str | os.PathLike):
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ValueError(f"path is {path!r}; allowed: the name of a run directory, or a Path")
     if Path(path, "recipe.json").exists():
         return [Path(path)]
     found = sorted(Path(path).glob("*/recipe.json"), key=lambda file: (file.stat().st_mtime_ns, file))
+    begun = {file.parent for name in PARTS for file in Path(path).glob(f"*/{name}")}
+    if lost := sorted(begun.difference(file.parent for file in found)):
+        raise ValueError(f"{str(lost[0])!r} holds parts of a run and no recipe.json; allowed: a run that is whole")
     if not found:
         raise ValueError(f"{str(path)!r} holds no run; allowed: one with recipe.json in it, or right above such ones")
     return [file.parent for file in found]

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import __version__
 from ..attention.pages import PAGES
+from ..files import whole_file
 from ..params import layout
 from . import rounding
 from .cases import find
@@ -121,7 +122,8 @@ def write(directory, bar=iter) -> list[Path]:
     for file, case, inputs, words, found in bar(arrays()):
         given = {n: np.asarray(x) for n, x in inputs.items() if x is not None}
         stored: dict[str, Any] = {**given, **found, **allowed(case, inputs, found["doutput"])}
-        np.savez(directory / file, **stored)
+        with whole_file(directory / file, "wb") as opened:
+            np.savez(opened, **stored)
         row = PAGES.get(case.name.removeprefix("attention/"))
         entries.append({
             "file": file, "case": case.name, "what": words, "source": case.source, "page": f"refattn/{case.file}",
