@@ -103,7 +103,7 @@ def regular_gpts():
 
 def relative(name, *, read=None) -> Case:
     """MultiHead with Transformer-XL's scores."""
-    one = MultiHead(8, 3, 4, 2, position=TransformerXL(8, 3, 4), biases=read is None)
+    one = MultiHead(8, 3, 4, 5, position=TransformerXL(8, 3, 4), biases=read is None)
     return attending(f"layers/MultiHead {name}", one, "attention/transformer_xl.py", xl.layer,
                      "Dai et al. 2019, section 3.3", ordered=True, read=read)
 
