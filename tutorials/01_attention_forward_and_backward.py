@@ -106,7 +106,8 @@ print(inspect.getsource(naive.softmax))
 # The page does the same with whole arrays. `contract("bhqk,bkhe->bqhe", c, v)` is a sum over the letters that
 # are missing on the right, done as one matrix product. The tags `(1)` to `(4)` number the forward's lines, and the text
 # calls them line (1) to line (4); `eq. 1` behind a tag is the paper's equation 1. `out=s` saves memory and nothing else: the
-# weights are written where the scores stood, so that s and a are one array from there on, and ds, da and dc below.
+# weights are written where the scores stood, so that s and a are one array from there on, and ds, da and dc below. `over=`
+# and `order=` say in which order the numbers of an array lie in memory; they change no number either.
 
 # %%
 print(inspect.getsource(softmax))
@@ -181,7 +182,8 @@ assert np.abs(ds.sum(axis=-1)).max() < 1e-12    # differences only
 print("four lines by hand = softmax_backward")
 
 # %% [markdown]
-# The page of the library, for comparison: the same tags, in reverse order. The drawing is made from these lines.
+# The page of the library, for comparison: the same tags, in reverse order. The drawing is made from these lines. Under each
+# number stands what this line's backward needs of the forward: `saved` has it, or it is made from that again, as c is here.
 
 # %%
 print(inspect.getsource(softmax_backward))
@@ -469,7 +471,8 @@ for variant, offset, colour, hatch in ("softmax", -0.2, BLUE, ""), ("linear", 0.
 right.axhline(0, color="black", linewidth=0.8)
 right.set_xticks(place, ["asked", *map(str, place[1:])])
 right.set(xlabel="key (the asked one first)", ylabel="weight a of the question on the key",
-          title="Mean and deviation (n = 1,000 tasks, seed 1)")
+          title="Mean ± standard deviation (n = 1,000 tasks, seed 1);\n"
+                "linear: sign chosen so that the asked key is positive")
 right.legend()
 
 # %% [markdown]

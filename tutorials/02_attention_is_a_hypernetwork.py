@@ -336,7 +336,7 @@ assert share["hyla", 1][2] > 0.85 * share["hyla", 1][1]
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.6))
-styles = zip(targets, plt.cm.cividis(np.linspace(0, 0.95, len(targets))), "osD^v", strict=False)
+styles = zip(targets, (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", GREY, "black"), "osD^vXP*", strict=False)
 for target, colour, marker in styles:
     chosen = asked.target == target
     for ax, name in zip(axes, fitted, strict=True):

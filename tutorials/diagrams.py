@@ -11,6 +11,7 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -216,13 +217,14 @@ def flow(name: str):
                 arrow(ax, (edge, ys[1]), (x, ys[1]), colour, style="--", shrink=2, boxes=(None, boxes[end]))
                 ax.text(edge, sum(ys) / 2, ", ".join(sorted(arrays)), ha="center", va="center", fontsize=10,
                         color=colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=4)
-    known = {target for line in down for target in line.targets} | {*"qkv"}
+    known = {target for line in down for target in line.targets} | {*page.Saved._fields}
+    known |= {*inspect.signature(getattr(page, name)).parameters}
     for tag, middle in at.items():
         needs = sorted({x for line in up if line.tag == tag for x in line.used} & known)
         ax.text(6.15, place - middle + 0.1, f"({tag})", ha="center", va="center", fontsize=11, weight="bold")
         if needs:
-            ax.text(6.15, place - middle - 0.25, f"needs {', '.join(needs)}", ha="center", va="center", fontsize=9,
-                    color=GREY)
+            ax.text(6.15, place - middle - 0.13, textwrap.fill(f"needs {', '.join(needs)}", 16), ha="center", va="top",
+                    fontsize=9, color=GREY)
     for x, colour, first, last in (3, BLUE, "q, k, v, …", "o"), (9.6, ORANGE, "dq, dk, dv, …", "do, from above"):
         ax.text(x, place + 0.5, first, ha="center", fontsize=10, color=colour)
         ax.text(x, -0.2, last, ha="center", fontsize=10, color=colour)

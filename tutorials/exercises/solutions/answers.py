@@ -45,12 +45,18 @@ def change_1():
 
 
 def explain_1():
-    """With do = 1 and values alike for all keys dq, dk and ds are 0, ds being dbias.  Returns their largest entry."""
-    q, k, v, bias = arrays("bqhd", "bkhd", "bkhe", "bhqk")
-    v[:] = v[:, :1]
-    o, saved = softmax(q, k, v, bias=bias)
-    dq, dk, _, dbias = softmax_backward(saved, np.ones_like(o))
-    return max(np.abs(g).max() for g in (dq, dk, dbias))
+    """With values alike for all keys dq, dk and ds, which is dbias, are 0, whatever do is; do = 1 alone is not enough.
+
+    Returns their largest entry.
+    """
+    q, k, v, bias, do = arrays("bqhd", "bkhd", "bkhe", "bhqk", "bqhe")
+
+    def largest(v, do):
+        dq, dk, _, dbias = softmax_backward(softmax(q, k, v, bias=bias)[1], do)
+        return [np.abs(g).max() for g in (dq, dk, dbias)]
+
+    assert min(largest(v, np.ones_like(do))) > 0.1
+    return max(largest(np.repeat(v[:, :1], v.shape[1], axis=1), do))
 
 
 def change_2():
