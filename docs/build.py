@@ -22,7 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from docs.site import page, units  # noqa: E402
 
-ROOMS = "attention", "layers", "models", "automata", "tasks", "train", "recipes", "analysis", "reproduce", "check"
+ROOMS = ("attention", "layers", "models", "automata", "tasks", "train", "recipes", "analysis", "reproduce", "check",
+         "verification/naive")
 RAW = "{title}\n{line}\n\n.. raw:: html\n\n{body}\n"
 INDEX = """# refattn
 
@@ -156,7 +157,7 @@ def write_modules(source: Path) -> list[str]:
     for room, modules in rooms().items():
         parts = [f"{room}\n{'=' * len(room)}\n"]
         parts += [f"{x}\n{'-' * len(x)}\n\n.. automodule:: {x}\n   :members:\n" for x in modules.values()]
-        name = f"modules/{room.replace(' ', '_')}"
+        name = f"modules/{re.sub('[ /]', '_', room)}"
         (source / f"{name}.rst").write_text("\n".join(parts), encoding="utf-8")
         names.append(name)
     return names

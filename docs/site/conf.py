@@ -15,7 +15,7 @@ html_static_path = ["_static"]
 html_css_files = ["side_by_side.css"]
 html_js_files = [("side_by_side.js", {"defer": "defer"}), ("numbers.js", {"defer": "defer"})]
 html_math_renderer = "mathml"
-html_copy_source = html_show_sourcelink = False
+html_copy_source = html_show_sourcelink = html_show_copyright = False
 html_show_search_summary = False                # summaries are fetched, which a folder does not allow
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3

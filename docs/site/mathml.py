@@ -86,7 +86,7 @@ class Typesetter:
                 return f"<mo>−</mo>{self.fence(node.operand)}"
             case ast.Compare():
                 sides = f"{self.of(node.left)}<mo>{OPERATORS[type(node.ops[0])]}</mo>{self.of(node.comparators[0])}"
-                return f"<mo>[</mo>{sides}<mo>]</mo>"
+                return f'<mo stretchy="false">[</mo>{sides}<mo stretchy="false">]</mo>'
             case ast.BinOp(op=ast.Div(), left=top, right=ast.Call(func=ast.Name(id="sqrt"))) if reduction(top):
                 return f"<mfrac><mn>1</mn>{self.of(node.right)}</mfrac>{self.of(top)}"
             case ast.BinOp(op=ast.Div()):

@@ -1,7 +1,7 @@
 """Sliding-dilated attention: each query sees itself and the C - 1 keys before it that are a dilation apart.
 
-    s[h, i, j] = q_i . k_n / sqrt(d) + r[h, j],   n = i - j x dilation,   j = 0 .. C - 1                      eq. (1)
-    a[h, i]    = softmax over the offsets j of s;     o[h, i] = sum_j a[h, i, j] v_n
+    s[h, q, w] = q_q . k_n / sqrt(d) + offset_bias[h, w],   n = position of q - w x dilation,   w = 0 .. C - 1  eq. (1)
+    a[h, q]    = softmax over the offsets w of s;     o[h, q] = sum_w a[h, q, w] v_n
 
 Source: R, section 3.1, eq. (1), and the authors' code.  Differs: eq. (1) as C shifted products, not as a T x T mask; a
 window for every position, where the text of R speaks of chunks that do not overlap (the last position is the same); a
@@ -9,7 +9,7 @@ key is missing because of its index (n < 0), where the code takes a bias of exac
 `dropout` act on the (query, offset) pairs.
 Out of range, two semantics: "mask" (text: the key does not exist, the softmax runs over the others) and "pad" (code: a
 learned vector stands at every position before the first, in every layer the same).
-Symbols: r = `offset_bias` (R: relative positional scalars), not divided by sqrt(d) and the same at every dilation; C =
+Symbols: `offset_bias` = r (R: relative positional scalars), not divided by sqrt(d) and the same at every dilation; C =
 chunk, the size of w.
 """
 

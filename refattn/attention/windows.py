@@ -73,7 +73,7 @@ def mixtures(c, y, pad, at):
 
 def scattered(c, x, at, keys: int, pad=None):
     """dy[b,k,h,e] = sum_q(sum_w(c[b,h,q,w] * x[b,q,h,e] * (n[q,w] == k))),
-    dpad[h,e] = sum_b(sum_q(sum_w(c[b,h,q,w] * x[b,q,h,e] * (n[q,w] < 0)))), which is None without a pad.
+    dpad[h,e] = sum_b(sum_q(sum_w(c[b,h,q,w] * x[b,q,h,e] * (n[q,w] < 0)))), None without a pad.  Returns dy, dpad.
     """
     xp = array_module(c, x)
     dy = xp.zeros((x.shape[0], keys, *x.shape[2:]), dtype=x.dtype)

@@ -3,8 +3,8 @@
 
 Sliding-dilated attention: each query sees itself and the C - 1 keys before it that are a dilation apart.
 
-    s[h, i, j] = q_i . k_n / sqrt(d) + r[h, j],   n = i - j x dilation,   j = 0 .. C - 1                      eq. (1)
-    a[h, i]    = softmax over the offsets j of s;     o[h, i] = sum_j a[h, i, j] v_n
+    s[h, q, w] = q_q . k_n / sqrt(d) + offset_bias[h, w],   n = position of q - w x dilation,   w = 0 .. C - 1  eq. (1)
+    a[h, q]    = softmax over the offsets w of s;     o[h, q] = sum_w a[h, q, w] v_n
 
 Each missing line has left its number and the arrays that it makes; dx is the gradient of x.
     refattn check tutorials/exercises/sliding_dilated.py --as sliding_dilated --bias h1w --keep bhqw --dropout bhqw
