@@ -486,6 +486,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * `SATURATED`, in `verification/theorems/compositional.py`, is 1000. With 10, how far is the construction of section 5 from multi-head attention, and what is
 #   the selector's gradient?
 # * `refattn train contextual-retrieval --scale paper`: the first setting of C's Table 6 with 4 heads (2 searches, 4 retrievals, width 64).
+#   (Two runs of 100,000 steps; recorded ones took 12 to 64 minutes each.)
 #
 # ## 9. Where the paper, its code and this page differ
 #

@@ -174,18 +174,18 @@ assert chain(ones)[-1][0, 0, 0] == 6 and np.linalg.multi_dot(ones)[0, 0] == 8
 # a + b = 1 is on the kink.
 
 # %%
-grid = np.linspace(-0.1, 1.1, 121)
+grid = np.linspace(0, 1, 121)
 a, b = np.meshgrid(grid, grid)
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), sharey=True)
 network = np.maximum(a + b - 1, 0)
-for ax, z, most, title in ((axes[0], a * b, 1.25, "a b"), (axes[1], network, 1.25, "relu(a + b - 1)"),
+for ax, z, most, title in ((axes[0], a * b, 1, "a b"), (axes[1], network, 1, "relu(a + b - 1)"),
                            (axes[2], np.abs(a * b - network), 0.25, "distance of the two")):
-    image = ax.contourf(a, b, z, levels=np.linspace(0, most, 11), cmap="cividis", extend="min")
-    ax.plot([0, 0, 1, 1], [0, 1, 0, 1], "o", color=ORANGE, markersize=9, markeredgecolor="black")
+    image = ax.contourf(a, b, z, levels=np.linspace(0, most, 11), cmap="cividis")
+    ax.plot([0, 0, 1, 1], [0, 1, 0, 1], "o", color=ORANGE, markersize=9, markeredgecolor="black", clip_on=False)
     ax.set(title=title, xlabel="a", aspect="equal")
     figure.colorbar(image, ax=ax, shrink=0.8)
 axes[0].set_ylabel("b")
-figure.suptitle("A product and its network: equal where an entry is 0 or 1, as at the four corners (orange)")
+figure.suptitle("A product and its network: equal on the edges of the unit square, so at its four corners (orange)")
 
 # %%
 a, b = np.random.default_rng(3).integers(2, size=(2, 1, 3, 3)).astype(float)
@@ -220,6 +220,9 @@ figure = diagrams.attention("sliding_dilated")
 # |---|---|---|
 # | attention | $\mathbf{P} \leftarrow \mathbf{S}$ of the position $2^l$ earlier | one head; the weight of the position itself is exp(−1000) = 0 |
 # | feed-forward | $\mathbf{S} \leftarrow \mathbf{P} \mathbf{S}$ by Lemma 1, $\;\mathbf{P} \leftarrow 0$ | units relu(x) of weight −1 take the old stream back |
+#
+# (The **stream** is what a position carries from block to block. A residual block adds to it, so to replace S there must be
+# units that add −S; so with P.)
 #
 # What stands before the first symbol? The empty word: the pad vector is the identity matrix. After level l, position
 # i holds the map of its last 2^(l+1) symbols.

@@ -224,6 +224,7 @@ assert 0.1 < probe < 1 and all(harder[label] < late[label] for label in labels)
 #
 # t-SNE puts codes that are close together close together on paper; distances between groups mean nothing. Layer 2
 # of HYLA, held-out functions, query fixed: each point is one task. Left coloured by the answer, then by the terms.
+# A term is written as one digit for each variable, 1 as it is, 0 negated: 001 is min(1 − x₁, 1 − x₂, x₃).
 # Groups go with the answer first: terms that have the same value at this query lie mixed.
 
 # %%
@@ -247,9 +248,9 @@ for ax, (title, values) in zip(axes, (("answer", shown.target), *shown.labels.it
 figure.suptitle(f"HYLA, layer 2: latent codes of n = {len(places)} held-out tasks, one query, one run (seed 2)")
 
 # %% [markdown]
-# The mean code of each function, trained and held out, compared by cosine. Functions are written by their two terms;
-# a 1 keeps a variable, a 0 negates it. Functions that share a term *seem* to lie closer. But they also tend to have the
-# same answer at this query; so compare only functions with the same answer, and only with different ones:
+# The mean code of each function, trained and held out, compared by cosine. Functions are written by their two terms.
+# Functions that share a term *seem* to lie closer. But they also tend to have the same answer at this query; so compare
+# only functions with the same answer, and only with different ones:
 
 # %%
 both = [fixed["hyla", split] for split in ("train", "held_out")]

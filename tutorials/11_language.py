@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Language models: the next token, and the token after the longest that was ever read
+# # Language models: the next token, and texts longer than any in training
 #
 # [all tutorials](README.md) · before: [10](10_sequences.py) · [exercises](exercises/README.md)
 #
@@ -61,9 +61,10 @@ rng = np.random.default_rng(0)
 # ## 1. The loss of the next token
 #
 # A model gives a vector $\mathbf{h}_i$ for each token $i$. The scores of what comes next are products with the table
-# $\mathbf{E}$ of the embedding, and the loss is minus the logarithm of a softmax, w being a word of the vocabulary:
+# of the embedding, and the loss is minus the logarithm of a softmax. (Here i is a token, w a word of the vocabulary, and
+# **h** what the model puts out; none is the index of README's notation.)
 #
-# $$\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{E}_w, \qquad \mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$$
+# $$\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{table}_w, \qquad \mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$$
 #
 # First as loops, then as the library has it; `rows` says how many tokens are in hand at a time.
 
@@ -80,7 +81,7 @@ print("nats for each token, the first text:", np.round(y[0], 3))
 #
 # | forward | backward |
 # |---|---|
-# | $\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{E}_w$ | $\mathrm{d}\mathbf{h}_i = \sum_w \mathrm{d}\mathbf{z}_{iw}\, \mathbf{E}_w$, $\quad \mathrm{d}\mathbf{E}_w = \sum_i \mathrm{d}\mathbf{z}_{iw}\, \mathbf{h}_i$ |
+# | $\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{table}_w$ | $\mathrm{d}\mathbf{h}_i = \sum_w \mathrm{d}\mathbf{z}_{iw}\, \mathbf{table}_w$, $\quad \mathrm{d}\mathbf{table}_w = \sum_i \mathrm{d}\mathbf{z}_{iw}\, \mathbf{h}_i$ |
 # | $\mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$ | $\mathrm{d}\mathbf{z}_{iw} = (\mathbf{p}_{iw} - [w = \mathrm{target}_i])\, \mathrm{d}\mathbf{y}_i$ |
 #
 # $\mathbf{z}$ has as many entries as tokens times words: a batch of four texts of 512 words out of 267,744 has over half a
