@@ -82,15 +82,23 @@ for T in 8, 40, 500, 5_000:
 # $\mathbf{r}_{hj}$, the offset bias, for each offset j. R writes both as one T x T matrix that is added to the scores, T
 # being the number of positions:
 #
-# $$\mathbf{M}_{hin} = \mathbf{r}_{hj} \ \text{ where }\ i - n = j \delta, \ 0 \le j < C, \qquad \mathbf{M}_{hin} = -\infty \ \text{ elsewhere} \tag{eq. 1}$$
+# $$\mathbf{M}_{hik} = \mathbf{r}_{hj} \ \text{ where }\ i - k = j \delta, \ 0 \le j < C, \qquad \mathbf{M}_{hik} = -\infty \ \text{ elsewhere} \tag{eq. 1}$$
 #
 # The loops do the same. Of the T x T entries C x T matter, so the attention with this matrix is a sum over offsets:
 #
-# $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hn} / \sqrt D + \mathbf{r}_{hj}, \qquad n = i - j \delta, \qquad
-# \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hn}$$
+# $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hk} / \sqrt D + \mathbf{r}_{hj}, \qquad k = i - j \delta, \qquad
+# \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hk}$$
 #
 # with D the number of features d, and the batch left out. For one offset the keys are the queries' neighbours,
 # **shifted**: there is no T x T mask, and nothing is gathered. Left out is only what lies before the first position.
+#
+# In the code `windows` lists for each offset which queries reach a key and which keys these are, and `present` says which
+# offsets of a query reach one. Where none is reached `pad` stands, or nothing.
+#
+# * `products(x, y, pad, at)` is $\mathbf{x}_i \cdot \mathbf{y}_{i-j\delta}$.
+# * `mixtures(c, y, pad, at)` is $\sum_j \mathbf{c}_{ij}\, \mathbf{y}_{i-j\delta}$.
+# * `scattered(c, x, at, keys, pad)` is the opposite shift, $\sum_j \mathbf{c}_{k+j\delta,j}\, \mathbf{x}_{k+j\delta}$ for each key k. It
+#   gives dk and dv, and beside each the gradient of its pad.
 
 # %%
 figure = diagrams.attention("sliding_dilated")
@@ -115,16 +123,16 @@ print("weight of the key 4 back, first head:", saved.code[0, 0, :, 1].round(2))
 #
 # The lines are those of tutorial 1, with an offset j in the place of a key. For each query:
 #
-# $$\mathrm{d}\mathbf{a}_{hij} = \mathrm{d}\mathbf{o}_{hi} \cdot \mathbf{v}_{hn}, \qquad
+# $$\mathrm{d}\mathbf{a}_{hij} = \mathrm{d}\mathbf{o}_{hi} \cdot \mathbf{v}_{hk}, \qquad
 # \mathrm{d}\mathbf{s}_{hij} = \mathbf{a}_{hij} \Big( \mathrm{d}\mathbf{a}_{hij} - \sum_{p=0}^{C-1} \mathbf{a}_{hip}\, \mathrm{d}\mathbf{a}_{hip} \Big),$$
 #
-# $$\mathrm{d}\mathbf{q}_{hi} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{hij}\, \mathbf{k}_{hn} / \sqrt D, \qquad n = i - j \delta$$
+# $$\mathrm{d}\mathbf{q}_{hi} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{hij}\, \mathbf{k}_{hk} / \sqrt D, \qquad k = i - j \delta$$
 #
-# Key n is read by the queries i = n, n + δ, ..., n + (C − 1) δ, those that there are, so its gradients collect what they
+# Key k is read by the queries i = k, k + δ, ..., k + (C − 1) δ, those that there are, so its gradients collect what they
 # send; and the offset bias is read by all queries:
 #
-# $$\mathrm{d}\mathbf{v}_{hn} = \sum_{j=0}^{C-1} \mathbf{a}_{h,n+j\delta,j}\, \mathrm{d}\mathbf{o}_{h,n+j\delta}, \qquad
-# \mathrm{d}\mathbf{k}_{hn} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{h,n+j\delta,j}\, \mathbf{q}_{h,n+j\delta} / \sqrt D, \qquad
+# $$\mathrm{d}\mathbf{v}_{hk} = \sum_{j=0}^{C-1} \mathbf{a}_{h,k+j\delta,j}\, \mathrm{d}\mathbf{o}_{h,k+j\delta}, \qquad
+# \mathrm{d}\mathbf{k}_{hk} = \sum_{j=0}^{C-1} \mathrm{d}\mathbf{s}_{h,k+j\delta,j}\, \mathbf{q}_{h,k+j\delta} / \sqrt D, \qquad
 # \mathrm{d}\mathbf{r}_{hj} = \sum_i \mathrm{d}\mathbf{s}_{hij}$$
 #
 # C slices, added up. Check it with the complex step, and forget the scale to see that the check would notice:
@@ -282,6 +290,8 @@ first = seen.level == 0
 ends = [f"{word[at - 1]}{word[at]}" for at in seen.position[first]]
 for text, off in {"00": (10, -14), "11": (6, 6), "01": (12, 8), "10": (6, 6)}.items():
     place = points[first][ends.index(text)]
+    axes[0].plot(*place, "o", markersize=10, markerfacecolor="none", markeredgecolor="black", linestyle="",
+                 label="level 0" if text == "00" else None)
     axes[0].annotate(text, place, xytext=off, textcoords="offset points", fontsize=10)
 axes[0].set(xlabel="first principal component", ylabel="second principal component",
             title=f"n = {len(points)} layer outputs of one word")
@@ -317,9 +327,9 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 # hundredths, and which is larger depends on the processor's rounding; and the marked words of level 0 are four points. So "the
 # clusters are the maps" is true in one direction: each cluster has one map, but a map may have several.
 #
-# On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4).
-# It is no straight line, as R's nearly is after 100,000 steps. But it does not level off before the end, as a local
-# rule would: every symbol has its share.
+# On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4, where
+# the last symbol is at the right edge, so that curves rise to the left). It is no straight line, as R's nearly is after
+# 100,000 steps. But it does not level off before the end, as a local rule would: every symbol has its share.
 #
 # ## 7. Where it fails: Even Pairs
 #
