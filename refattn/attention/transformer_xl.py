@@ -93,5 +93,5 @@ class TransformerXL:
         dqv = contract("bhqw,whd->bqhd", ds, relative)                                  # (2)
         grads.v += dqv.sum(axis=(0, 1))                                                 # (2)
         drelative = contract("bhqw,bqhd->whd", ds, q + p.v)                             # (2)
-        grads.wr += ops.linear_backward(table, p.wr, drelative)[1]                      # (1)
+        grads.wr += contract("wm,whd->mhd", table, drelative)                           # (1)
         return dq + dqv, dk

@@ -49,7 +49,7 @@ def linear_backward(selector, ret, w, w_query, b, _, dl):
     dsame = dl.sum(axis=-1)                                                         # (2)
     dret, dw = contract("bqsr,e->bqsre", dl, w), contract("bqsr,bqsre->e", dl, ret)                 # (2)
     dw_query = contract("bqs,bqsc->c", dsame, selector)                             # (1)
-    return contract("bqs,c->bqsc", dsame, w_query), dret, (dw, dw_query, dsame.sum(keepdims=True).reshape(1))
+    return contract("bqs,c->bqsc", dsame, w_query), dret, (dw, dw_query, dsame.sum().reshape(1))
 
 
 def nonlinear(selector, ret, w, w_query, b, w2, b2):
@@ -61,7 +61,7 @@ def nonlinear(selector, ret, w, w_query, b, w2, b2):
 
 def nonlinear_backward(selector, ret, w, w_query, b, w2, b2, z, dl):
     """dselector, dret, (dw, dw_query, db, dw2, db2) from dl (b, q, s, r)."""
-    dw2, db2 = contract("bqsr,bqsrf->f", dl, ops.relu(z)), dl.sum(keepdims=True).reshape(1)         # (3)
+    dw2, db2 = contract("bqsr,bqsrf->f", dl, ops.relu(z)), dl.sum().reshape(1)      # (3)
     dz = ops.relu_backward(z, contract("bqsr,f->bqsrf", dl, w2))                    # (3)
     dsame = dz.sum(axis=-2)                                                         # (2)
     dw_query, db = contract("bqsc,bqsf->cf", selector, dsame), dsame.sum(axis=(0, 1, 2))            # (2)

@@ -119,7 +119,7 @@ ROWS = (
      "the gradient does not flow back through time"),
     (RECURRENT, "dz[t + 1] @ p.wh.T", "dz[t + 1] @ p.wh",
      "the gradient through time takes the map forward, not its transpose"),
-    (RECURRENT, "ops.linear_backward(h[:-1], p.wh, dz)", "ops.linear_backward(h[1:], p.wh, dz)",
+    (RECURRENT, 'contract("tbe,tbf->ef", h[:-1], dz)', 'contract("tbe,tbf->ef", h[1:], dz)',
      "the recurrent map's gradient takes the state after the step for that before it"),
     (RECURRENT, "        grads.bi += dbh  ", "        grads.bi += 0 * dbh  ", "one of the two biases gets no gradient"),
     (RECURRENT, "btop->btnp\", product[:, :-reach], product[:, reach:])",
