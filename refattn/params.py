@@ -245,8 +245,8 @@ def save(path, parameters, arrays: dict, **meta) -> None:
     """
     arrays = {name: np.asarray(to_host(x)) for name, x in arrays.items()}
     for name, x in arrays.items():
-        if name in ("header", "file") or x.dtype.kind not in "biufc":
-            raise ValueError(f"array {name!r} has dtype {x.dtype}; allowed: numbers, named neither header nor file")
+        if name in ("header", "file", "allow_pickle") or x.dtype.kind not in "biufc":
+            raise ValueError(f"array {name!r} has dtype {x.dtype}; allowed: numbers, not as header, file, allow_pickle")
     header = json.dumps({"format": FORMAT, "layout": layout(parameters), "meta": meta})
     with whole_file(path, "wb") as file:
         np.savez(file, header=np.array(header), **arrays)

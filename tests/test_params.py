@@ -141,9 +141,9 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 
 @pytest.mark.parametrize("name, array, dtype", [
     ("a", None, "object"), ("a", np.array([None, "b"]), "object"), ("header", np.ones(3), "float64"),
-    ("file", np.ones(3), "float64")])
+    ("file", np.ones(3), "float64"), ("allow_pickle", np.ones(3), "float64")])
 def test_what_a_checkpoint_could_not_be_read_with_is_not_written(tmp_path, name, array, dtype):
-    """Objects were pickled, and `load` then refused the whole file."""
+    """Objects were pickled, and `load` then refused the whole file; an array named allow_pickle was left out."""
     with pytest.raises(ValueError, match=f"array '{name}' has dtype {dtype}; allowed: numbers"):
         params.save(tmp_path / "x.npz", LIST, {name: array})
     assert not list(tmp_path.iterdir())
