@@ -746,7 +746,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("half a hidden unit", lambda: FeedForward(6, 2.5), ValueError, ["hidden is 2.5", "whole numbers of at least 1"]),
     ("half a hidden unit with a gate", lambda: SwiGLU(6, 2.5), ValueError, ["hidden is 2.5", "whole numbers"]),
     ("half an expert", lambda: MixtureOfExperts(6, 4, 3, 1.5), ValueError, ["chosen is 1.5", "whole numbers"]),
-    ("more experts than there are", lambda: MixtureOfExperts(6, 4, 3, 4), ValueError, ["chosen is 4", "experts, 3"]),
+    ("more experts than there are", lambda: MixtureOfExperts(6, 4, 3, 4), ValueError, ["chosen is 4", "from 1 to 3"]),
     ("no heads", lambda: MultiHead(6, 0, 3), ValueError, ["heads is 0", "at least 1"]),
     ("no layers", lambda: decoder(MultiHead(6, 2, 3), hidden=4, layers=0, inputs=5), ValueError, ["layers is 0", "1"]),
     ("a contraction that does not fit", lambda: contract("ab,bc->ac", np.zeros((2, 3)), np.zeros((4, 5))), ValueError,

@@ -132,7 +132,7 @@ def test_a_step_with_experts_never_waits_nor_transfers_nor_widens():
     ({"held_out": 0.01}, "held_out is 0.01, which leaves no combination"),
     ({"released_split": True}, "features is 2; allowed with released splits: 4"),
     ({"features": 12, "symbols": 8}, "features is 12 with 8 symbols, which is too many for the best answers"),
-    ({"experts": 1, "chosen": 2}, "chosen is 2; allowed: numbers from 1 to experts, 1"),
+    ({"experts": 1, "chosen": 2}, "chosen is 2; allowed: whole numbers from 1 to 1"),
     ({"experts": -1}, "experts is -1; allowed:"),
     ({"wider_rule": "code"}, "wider_rule is 'code'; allowed: released, text"),
 ])

@@ -57,9 +57,8 @@ class MixtureOfExperts:
 
     def __post_init__(self):
         FeedForward(self.width, self.hidden, self.activation)                   # knows what is allowed
-        check_integers(vars(self), "width", "hidden", "experts", "chosen")
-        if self.chosen > self.experts:
-            raise ValueError(f"chosen is {self.chosen}; allowed: numbers from 1 to experts, {self.experts}")
+        check_integers(vars(self), "width", "hidden", "experts")
+        vars(self)["chosen"] = check_integer("chosen", self.chosen, 1, self.experts)
 
     def parameters(self) -> dict:
         """wg (m, x) of the gate; w1 (m, x, f), b1 (x, f), w2 (x, f, m), b2 (x, m) of the experts."""
