@@ -34,6 +34,7 @@ from .. import params
 from ..attention.sliding_dilated import SlidingDilated
 from ..checks import check_choice, check_integer, check_read
 from ..layers.feed_forward import FeedForward
+from ..layers.positions import slice_of
 from ..models.regular_gpt import RegularGPT
 from ..xp import array_module, physical_memory, to_device
 from .finite import Automaton
@@ -75,13 +76,13 @@ class WithReset(RegularGPT):
 
     def forward(self, p, x, *, tree=False, read=None, levels=None):
         """y (b, q, o) of words (b, t), as `RegularGPT.forward`; the answer to the reset is left out."""
+        xp = array_module(x)
         if x.ndim != 2 or not x.shape[1]:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) tokens, t at least 1, to put a reset before")
         check_read(read)
         at = range(1, x.shape[1] + 1)[slice(None) if read is None else read]
-        tokens = array_module(x).pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
-        return super().forward(p, tokens, tree=tree, levels=levels,
-                               read=read if tree else slice(at.start, at.stop, at.step))
+        tokens = xp.pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
+        return super().forward(p, tokens, tree=tree, levels=levels, read=read if tree else slice_of(at))
 
 
 def compiled(automaton: Automaton, chunk: int = 2, *, dtype=np.float64, xp=np, **switches) -> Compiled:

@@ -60,8 +60,8 @@ class EncoderDecoder:
         encoder, decoder : dropout, residual and hidden of each stack, as it takes them, in a dict
         """
         context, source, encoder = self.encode(p, source, source_keep, source_dropout, **encoder or {})      # (1)
-        keep = None if self.decoder.block.slides else masks.causal(target.shape[1], xp=array_module(context))
         h, target = self.target.forward(p.target, target, dropout=target_dropout)                       # (2)
+        keep = None if self.decoder.block.slides else masks.causal(h.shape[1], xp=array_module(h))
         h, saved = self.decoder.forward(p.decoder, h, context=context, keep=keep, context_keep=source_keep, read=read,
                                         **decoder or {})                                        # (3)
         y, _ = self.readout.forward(p.readout, h, getattr(p.target, "table", None))             # (4)
