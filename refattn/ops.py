@@ -108,8 +108,10 @@ def linear(x, w, b=None):
 def linear_backward(x, w, dy):
     """dx[T,m] = sum_O(dy[T,O] * w[m,O]), dw[m,O] = sum_T(x[T,m] * dy[T,O]), db[O] = sum_T(dy[T,O]).
 
-    Returns dx, dw, db.  Raises ValueError for dy of another shape, whose rows would be mistaken.
+    Returns dx, dw, db.  Raises ValueError for dy of another shape, whose rows would be mistaken, TypeError for dy of
+    another dtype or array module.
     """
+    check_alike(w=w, dy=dy)
     dy2 = fitted(dy, "dy", x.shape[:-1] + w.shape[1:]).reshape(prod(x.shape[:-1]), prod(w.shape[1:]))
     dx = (dy2 @ as_matrix(w).T).reshape(x.shape)
     return dx, (rows_of(x).T @ dy2).reshape(w.shape), column_sums(dy2).reshape(w.shape[1:])
@@ -155,7 +157,7 @@ def embedding(table, index):
 
 def embedding_backward(table, index, dy):
     """dtable[v,m] = sum_T(dy[T,m] * (index[T] == v))."""
-    xp, n, dy = array_module(table, dy), table.shape[0], fitted(dy, "dy", index.shape + table.shape[1:])
+    xp, n = check_alike(table=table, dy=fitted(dy, "dy", index.shape + table.shape[1:])), table.shape[0]
     if n <= 64:                                             # few rows: a product with one-hot rows is quicker
         hit = xp.arange(n, dtype=index.dtype)[:, None] == index.reshape(-1) % n
         return hit.astype(dy.dtype) @ rows_of(dy)
@@ -294,8 +296,8 @@ def layer_norm_backward(n, r, scale, dy):
     """dx[T,m] = r[T,1] * (dn[T,m] - mean_i(dn[T,i]) - n[T,m] * mean_i(dn[T,i] * n[T,i])), dn[T,m] = scale[m] * dy[T,m],
     dscale[m] = sum_T(dy[T,m] * n[T,m]), dshift[m] = sum_T(dy[T,m]).  Returns dx, dscale, dshift.
     """
-    xp = array_module(n, dy)
-    n2, dy2 = rows_of(n), rows_of(fitted(dy, "dy", n.shape))
+    xp = check_alike(n=n, dy=fitted(dy, "dy", n.shape))
+    n2, dy2 = rows_of(n), rows_of(dy)
     average = scale * (1 / n.shape[-1])
     dx, dscale = xp.empty_like(n2), xp.zeros_like(scale)
 

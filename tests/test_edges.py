@@ -36,7 +36,7 @@ from refattn.layers.norm import LayerNorm
 from refattn.layers.positions import T5, Rotary
 from refattn.layers.recompute import recompute
 from refattn.layers.stack import Stack
-from refattn.layers.text_positions import ALiBi
+from refattn.layers.text_positions import ALiBi, LearnedTable
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.encoder_decoder import EncoderDecoder
@@ -697,7 +697,8 @@ def test_a_recomputed_layer_decodes_and_is_refused_like_the_layer():
 
 @pytest.mark.parametrize("layer", [
     Embedding(4, 3), Embedding(4, vocabulary=3), Recurrent(4, 3, 2),
-    RegularGPT(SlidingDilated(4, 2, 2, 2), FeedForward(4, 5), 3, 2)], ids=lambda layer: type(layer).__name__)
+    *(kind(SlidingDilated(4, 2, 2, 2), FeedForward(4, 5), 3, 2) for kind in (RegularGPT, WithReset))],
+    ids=lambda layer: type(layer).__name__)
 def test_a_list_is_no_array(layer):
     with pytest.raises(TypeError, match="is a list; allowed: an array of NumPy or CuPy"):
         layer.forward(filled(layer), [[0, 1, 2]])
@@ -1085,17 +1086,28 @@ def test_a_dropout_broadcasts_to_what_it_multiplies_and_is_of_its_dtype(layer, x
         layer.forward(p, x, **{name: np.ones((2, 3, 5), bool)})
 
 
-@pytest.mark.parametrize("layer", [FeedForward(4, 5), SwiGLU(4, 5), LayerNorm(4), Readout(4, 4), Embedding(4, 4),
-                                   Embedding(4, vocabulary=4)])
-def test_a_gradient_has_the_shape_of_the_output(layer):
-    """With axes exchanged its rows were those of other tokens."""
-    p, (_, grads) = filled(layer), params.allocate(layer.parameters(), np.float64)
-    x = np.ones((2, 3), int) if getattr(layer, "vocabulary", None) else np.ones((2, 3, 4))
-    y, saved = layer.forward(p, x)
-    with pytest.raises(ValueError) as caught:
-        layer.backward(p, saved, y.swapaxes(0, 1), grads)
+@pytest.mark.parametrize("layer, shape", [
+    *((layer, (2, 4, 4)) for layer in (
+        FeedForward(4, 5), SwiGLU(4, 5), MixtureOfExperts(4, 5, 3, 2), LayerNorm(4), ContextNorm(4), Readout(4, 4),
+        Embedding(4, 4), LearnedTable(9, 4), MultiHead(4, 2, 2), SlidingDilated(4, 2, 2, 2),
+        Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5))),
+    (Embedding(4, vocabulary=4), (2, 4)), (Embedding(4, vocabulary=99), (2, 4)), (Recurrent(5, 4, 3), (2, 4)),
+    (Conv(1, 4, 2), (4, 4, 3, 1))])
+def test_a_gradient_has_the_shape_and_the_dtype_of_the_output(layer, shape):
+    """With axes exchanged its rows were those of other tokens; of another dtype it gave gradients of either."""
+    p, (flat, grads) = filled(layer), params.allocate(layer.parameters(), np.float64)
+    x = np.ones(shape, int) if getattr(layer, "vocabulary", None) else np.ones(shape)
+    options = {"residual": [np.ones(shape)] * 2} if isinstance(layer, Block) else {}
+    y, saved = layer.forward(p, x, **options)
     name = "dh" if isinstance(layer, Embedding) else "dy"
-    assert str(caught.value) == f"{name} has shape (3, 2, 4); allowed: (2, 3, 4)"
+    for dy in y.swapaxes(0, 1), y[:, :1]:
+        with pytest.raises(ValueError) as caught:
+            layer.backward(p, saved, dy, grads)
+        batch = len(dy if isinstance(layer, LearnedTable) else y)           # which knows positions only
+        assert str(caught.value) == f"{name} has shape {dy.shape}; allowed: {(batch, *y.shape[1:])}"
+    with pytest.raises(TypeError, match=f"{name} is float32"):
+        layer.backward(p, saved, y.astype("f"), grads)
+    assert not flat.any()
 
 
 @pytest.mark.parametrize("layer", [
@@ -1123,6 +1135,8 @@ def test_the_gradient_of_a_loss_is_one_number_for_each_token():
         with pytest.raises(ValueError) as caught:
             next_token_backward(saved, np.ones(shape))
         assert str(caught.value) == f"dy has shape {shape}; allowed: (2, 3)"
+    with pytest.raises(TypeError, match="h is float64 but dy is float32; allowed: one dtype"):
+        next_token_backward(saved, np.ones((2, 3), "f"))
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..checks import check_choice, check_number
 from ..params import check_views
-from ..xp import fitted
+from ..xp import check_alike, fitted
 from .norm import LayerNorm
 from .positions import takes
 from .protocol import Gradients
@@ -139,6 +139,7 @@ class Block:
         Raises ValueError for dy of another shape, which dropout would stretch.
         """
         norm, dcontext, dy = LayerNorm(self.width, self.epsilon), None, fitted(dy, "dy", saved.shape)
+        check_alike(dy=dy, **{f"residual[{n}]": x for n, x in enumerate(saved.residual)})
         for (name, layer, norm_name), undo, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
                                                         strict=True):
             if self.norm == "post":

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_integers, check_number
-from ..xp import array_module, fitted
+from ..xp import array_module, check_alike, fitted
 from .norm import LayerNorm
 from .protocol import check_tokens
 
@@ -59,12 +59,12 @@ class ContextNorm:
 
     def backward(self, p, saved, dy, grads):
         """dx = r (dn - mean dn - n sum(dn n) / (positions - 1)); parameter gradients are added into `grads`."""
-        n, r = saved
-        shape = n.shape[0], n.shape[1] * n.shape[2], n.shape[3]
-        dy = fitted(dy, "dy", shape).reshape(n.shape)
+        (n, r), (b, g, t, m) = saved, saved.n.shape
+        check_alike(n=n, dy=fitted(dy, "dy", (b, g * t, m)))
+        dy = dy.reshape(n.shape)
         grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
         grads.shift += dy.sum(axis=(0, 1, 2))                                           # (5)
         dn = dy * p.scale                                                               # (5)
-        spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (n.shape[2] - 1))           # (4) (3) (2)
+        spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (t - 1))                    # (4) (3) (2)
         dx = (dn - dn.mean(axis=2, keepdims=True) - n * spread) * r                     # (1)
-        return dx.reshape(shape)
+        return dx.reshape(b, g * t, m)

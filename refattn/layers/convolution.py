@@ -119,7 +119,7 @@ class Conv:
 
     def backward(self, p, saved, dy, grads, *, pixels=True):
         """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""
-        dy = fitted(dy, "dy", saved.patches.shape[:3] + p.k.shape[3:])
+        check_alike(k=p.k, dy=fitted(dy, "dy", saved.patches.shape[:3] + p.k.shape[3:]))
         grads.b += ops.column_sums(ops.rows_of(dy))                             # (3)
         grads.k += contract("bgjuwi,bgjo->uwio", saved.patches, dy)             # (2)
         if not pixels:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .. import ops
 from ..checks import check_choice, check_integer, check_integers, check_switch, check_switches
 from ..params import Parameter, check_views
-from ..xp import array_module, fitted, read_only
+from ..xp import array_module, check_alike, fitted, read_only
 from . import positions
 from .protocol import check_tokens
 
@@ -97,6 +97,7 @@ class Embedding:
     def backward(self, p, saved, dh, grads):
         """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
         x, dropout = saved
+        check_alike(**dict(p), dh=dh)
         dh = ops.drop(fitted(dh, "dh", (*x.shape[:2], self.width)), dropout)        # (4), (3): the table is constant
         if self.scale:
             dh = dh * self.width ** 0.5                                                         # (2)

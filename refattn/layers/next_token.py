@@ -78,7 +78,7 @@ def next_token(h, table, target, scale: float = 1.0, rows: int | None = None) ->
 def next_token_backward(saved, dy) -> tuple:
     """dh (b, t, m) and dtable (v, m) from dy (b, t); each tile's scores are made again."""
     h, table, target, top, total, hit, scale, rows = saved
-    xp, dy = array_module(h, dy), fitted(dy, "dy", hit.shape).reshape(-1, 1)
+    xp, dy = check_alike(h=h, dy=fitted(dy, "dy", hit.shape)), dy.reshape(-1, 1)
     dh, dtable, slab = xp.empty_like(h), xp.zeros_like(table), max(1, (1 << 24) // max(1, table.shape[1]))
     for tile, z, at in _tiles(saved):                                           # (1) again
         z -= top[tile, None]

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..checks import check_choice, check_integer, check_integers
 from ..params import Parameter
-from ..xp import array_module, check_alike, read_only
+from ..xp import array_module, check_alike, fitted, read_only
 from .positions import check_at
 from .protocol import check_tokens
 
@@ -146,5 +146,6 @@ class LearnedTable:
 
     def backward(self, p, saved, dy, grads):
         """dx (b, t, m); the table's gradient is added into `grads`."""
+        check_alike(table=p.table, dy=fitted(dy, "dy", (*dy.shape[:1], *p.table[saved].shape)))
         grads.table[saved] += dy.sum(axis=0)                            # (1)
         return dy.copy()                                                # (1)
