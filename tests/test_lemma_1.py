@@ -67,6 +67,6 @@ def test_what_does_not_fit_is_refused(a, b, error):
 def test_a_chain_is_of_an_array():
     with pytest.raises(TypeError, match="matrices is a list; allowed: an array of NumPy or CuPy"):
         chain([[[1.0]]])
-    for shape in (1, 2, 3), (2, 2):                             # one matrix is multiplied by no other
+    for shape in (1, 2, 3), (2, 2), (0, 2, 2):                  # one matrix is multiplied by no other
         with pytest.raises(ValueError, match=re.escape(f"matrices has shape {shape}; allowed: (..., t, n, n)")):
             chain(np.ones(shape))

@@ -22,7 +22,7 @@ from ..xp import check_alike
 from .kept import Keeping
 from .projections import in_maps, out_map
 from .shapes import check_pairs
-from .value_scores import scoring as row
+from .value_scores import scoring as scoring_of
 
 __all__ = ["Compositional", "Saved", "compositional", "compositional_backward"]
 
@@ -65,7 +65,7 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     a = ops.softmax(s, keep, out=s)                                     # (2) eq. 8, search scores
     c = ops.drop(a, dropout)                                            # (3)
     t = contract("bsqk,bkre->bqsre", c, v)                              # (4) eq. 10, retrievals
-    l, inside = row(scoring).forward(selector, t, *score)               # (5) eq. 11-13
+    l, inside = scoring_of(scoring).forward(selector, t, *score)        # (5) eq. 11-13
     g = ops.softmax(l, out=l)                                           # (6) eq. 13, value scores
     o = contract("bqsr,bqsre->bqse", g, t)                              # (7) eq. 13
     return o, Saved(q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside)
@@ -78,7 +78,7 @@ def compositional_backward(saved, do):
     dg = contract("bqse,bqsre->bqsr", do, t, order=g)                   # (7)
     dt = contract("bqsr,bqse->bqsre", g, do)                            # (7) the retrievals' second use
     dl = ops.softmax_backward(g, dg, out=dg)                            # (6)
-    dselector, dt5, dscore = row(scoring).backward(selector, t, *score, inside, dl)     # (5)
+    dselector, dt5, dscore = scoring_of(scoring).backward(selector, t, *score, inside, dl)      # (5)
     dt += dt5                                                           # (5) the retrievals' first use
     dc = contract("bqsre,bkre->bsqk", dt, v, order=a)                   # (4)
     dv = contract("bsqk,bqsre->bkre", c, dt)                            # (4)
@@ -89,8 +89,8 @@ def compositional_backward(saved, do):
 
 
 def check(q, k, v, selector, score, scoring, bias, keep, dropout):
-    """Nothing, if the arrays fit together."""
-    each = row(scoring)
+    """Nothing, or the errors of `compositional`."""
+    each = scoring_of(scoring)
     if len(score) != len(each.names):
         raise ValueError(f"scoring {scoring!r} got {len(score)} arrays; allowed: {', '.join(each.names)}")
     xp = check_alike(q=q, k=k, v=v, selector=selector, bias=bias, dropout=dropout,
@@ -123,12 +123,11 @@ class Compositional(Keeping):
     selector_biases: bool | None = None
 
     def __post_init__(self):
-        if self.selector_biases is None:
-            object.__setattr__(self, "selector_biases", self.biases)
+        vars(self)["selector_biases"] = self.biases if self.selector_biases is None else self.selector_biases
         check_integers(vars(self), "width", "searches", "retrievals", "search_width", "retrieval_width",
                        "selector_width")
         check_switches(vars(self), "biases", "selector_biases")
-        row(self.scoring)
+        scoring_of(self.scoring)
 
     @property
     def heads(self) -> int:
@@ -140,7 +139,7 @@ class Compositional(Keeping):
         m, e, c = self.width, self.retrieval_width, self.selector_width
         size: dict = {"s": self.searches, "r": self.retrievals, "d": self.search_width, "e": e, "c": c, "f": c, "1": 1}
         names = in_maps(m, self.biases, size, q="sd", k="sd", v="re") | in_maps(m, self.selector_biases, size, s="sc")
-        listed = dict(zip(row(self.scoring).names, row(self.scoring).axes, strict=True))
+        listed = dict(zip(scoring_of(self.scoring).names, scoring_of(self.scoring).axes, strict=True))
         if self.scoring == "dot" and self.selector_biases:
             listed["br"] = "c"
         for name, axes in listed.items():
@@ -156,13 +155,13 @@ class Compositional(Keeping):
     def page(self, p, arrays, at, bias, keep, dropout):
         """o (b, q, s, e) from q, s the selector, k, v, and what the page saves; `at` is not used."""
         q, selector, k, v = (arrays[name] for name in "qskv")
-        score = [p[name] for name in row(self.scoring).names]
+        score = [p[name] for name in scoring_of(self.scoring).names]
         o, saved = compositional(q, k, v, selector, *score, scoring=self.scoring, bias=bias, keep=keep, dropout=dropout)
         return o, None, saved
 
     def page_backward(self, p, saved, do, grads):
         """The gradients of q, s, k, v by name, and dbias; those of the scoring's arrays are added into `grads`."""
         dq, dk, dv, dbias, ds, *dscore = compositional_backward(saved.attention, do)
-        for name, value in zip(row(self.scoring).names, dscore, strict=True):
+        for name, value in zip(scoring_of(self.scoring).names, dscore, strict=True):
             grads[name] += value
         return {"q": dq, "s": ds, "k": dk, "v": dv}, dbias

@@ -34,7 +34,7 @@ class Saved(NamedTuple):
     bias: Any
     keep: Any
     dropout: Any
-    o: Any                     # softmax only
+    o: Any                     # softmax only: the returned array itself, not to be written into
     top: Any                   # softmax only: (b, h, q, 1), m after the last tile, 0 where nothing is kept
     total: Any                 # softmax only: (b, h, q, 1), l after the last tile, 1 where nothing is kept
     page: str

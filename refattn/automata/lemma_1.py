@@ -85,11 +85,11 @@ def chain(matrices) -> list:
 
     Exact for matrices with one 1 in each row, whose products are such matrices again.  Not for 0/1 matrices in
     general: an entry of a first product may be 2, and relu(2 + 2 - 1) is 3.  Raises TypeError for what is no array of
-    floats, ValueError for matrices that are not square, one among them, and for a single matrix without the axis t.
+    floats, ValueError for matrices that are not square, one among them, for none, and for one without the axis t.
     """
     xp = check_alike(matrices=matrices)
-    if matrices.ndim < 3 or matrices.shape[-1] != matrices.shape[-2]:
-        raise ValueError(f"matrices has shape {matrices.shape}; allowed: (..., t, n, n)")
+    if matrices.ndim < 3 or not matrices.shape[-3] or matrices.shape[-1] != matrices.shape[-2]:
+        raise ValueError(f"matrices has shape {matrices.shape}; allowed: (..., t, n, n) with at least one matrix")
     levels = [matrices]
     while (t := levels[-1].shape[-3]) > 1:
         here = levels[-1]

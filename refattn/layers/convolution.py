@@ -112,10 +112,10 @@ class Conv:
         """y (b, g, j, o) from x (b, g, j, i).  Returns y and Saved."""
         check_views(p)
         check_image(x, self.inputs, k=p.k)
-        windows = patches(x, self.size, self.stride, self.padding)              # (1)
-        y = contract("bgjuwi,uwio->bgjo", windows, p.k)                         # (2)
+        cut = patches(x, self.size, self.stride, self.padding)                  # (1)
+        y = contract("bgjuwi,uwio->bgjo", cut, p.k)                             # (2)
         y += p.b                                                                # (3)
-        return y, Saved(x.shape, windows)
+        return y, Saved(x.shape, cut)
 
     def backward(self, p, saved, dy, grads, *, pixels=True):
         """dx (b, g, j, i), or None without `pixels`; parameter gradients are added into `grads`."""

@@ -80,14 +80,15 @@ class Recurrent:
 
 class ScanSaved(NamedTuple):
     a: Any
-    h: Any                     # (b, t, n)
+    h: Any                     # (b, t, n), the returned array itself, not to be written into
 
 
 def linear_scan(a, u) -> tuple[Any, ScanSaved]:
     """h_t = h_{t-1} A_t + u_t, h_{-1} = 0, for all t in ceil(log_2 T) parallel steps.  Returns h and ScanSaved.
 
     Pairs (A, u) compose associatively, (A, u) then (B, w) = (A B, u B + w), so each step doubles the window that ends
-    at every t: the dense form of RegularGPT at chunk 2.
+    at every t: the dense form of RegularGPT at chunk 2.  Source: R, section 4, figure 2; Martin & Cundy
+    2018.  Differs from R: an A of each step; R has one.
 
     Shapes
     ------

@@ -101,7 +101,7 @@ def causal_linear_attention_is_a_recurrence(rng):
 
 
 @theorem("one head, linear attention: every generated W_qk is a multiple of the one matrix W^out W^value",
-         "H, eq. (4) with H = 1")
+         "H, section 4.4, eq. (4) with H = 1")
 def one_linear_head_only_rescales_one_map(rng):
     layer, p, x = layer_of(rng, "linear", heads=1)
     code = layer.forward(p, x)[1].attention.code

@@ -110,7 +110,7 @@ def only_differences_of_offset_biases_count(rng, out_of_range):
 
 
 @theorem("a linear recurrence h_t = h_{t-1} A_t + u_t as a parallel scan is the sequential one, forward and backward, "
-         "for any matrices and any length", "R, section 4; Martin & Cundy 2018", over=(1, 2, 3, 8, 21))
+         "for any matrices A_t (R has one) and any length", "R, section 4; Martin & Cundy 2018", over=(1, 2, 3, 8, 21))
 def the_parallel_scan_is_the_recurrence(rng, t):
     b, n, *_ = sizes(rng, 2)
     a, u, dh = rng.standard_normal((b, t, n, n)) / n, rng.standard_normal((b, t, n)), rng.standard_normal((b, t, n))

@@ -20,7 +20,7 @@ def extras(rng, row, q, v):
 
 
 @theorem("self-attention of every variant is equivariant under permutations of the positions; without positional "
-         "bias or mask", "H, section 2.1", over=VARIANTS)
+         "bias or mask", "this library", over=VARIANTS)
 def every_variant_is_permutation_equivariant(rng, name):
     layer, p, x = layer_of(rng, name)
     order = rng.permutation(x.shape[1])
