@@ -32,9 +32,10 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Raises TypeError for arrays of several dtypes (the mask may have its own), of several devices, and of float16, in
-    which epsilon is 0, ValueError for one of another shape, a step below 1, a negative rate, decay or epsilon, a beta
-    outside [0, 1).
+    Squares are of g's dtype: in float32 a g above 1.8e19 makes v infinite, for good, and its p stands still.
+    Raises TypeError for arrays of several dtypes (the mask may have its own), of several devices, and of float16,
+    ValueError for one of another shape, a step below 1, a negative rate or decay, an epsilon that is not above 0 in
+    their dtype (p would be NaN where g is 0), a beta outside [0, 1).
     """
     check_integer("step", step)
     for name, value in ("rate", rate), ("decay", decay), ("epsilon", epsilon):              # before anything is changed
@@ -45,6 +46,8 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     xp = check_alike(flat=flat, grads=grads, first=first, second=second)
     if flat.dtype.itemsize < 4:
         raise TypeError(f"flat has dtype {flat.dtype}; allowed: float32, float64")
+    if not flat.dtype.type(epsilon):
+        raise ValueError(f"epsilon is {epsilon}; allowed: numbers above 0 in {flat.dtype}")
     for name, x in ("grads", grads), ("mask", mask), ("first", first), ("second", second):
         fitted(x, name, flat.shape, xp=xp)
     first *= beta1
@@ -70,15 +73,16 @@ def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     (NumPy: a scalar).
 
     Source: R has epsilon 0; C, released code for SCAN (PyTorch), 1e-6.  Differs: 1e-30 in place of 0.
-    Raises ValueError for a limit or epsilon below 0.
-    Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0.
+    Raises ValueError for a limit or epsilon below 0.  An infinite limit leaves g as it is.
+    Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0 under any other limit.
     """
-    if not (isinstance(limit, float) and limit == inf):
+    if limit != inf:
         check_number("limit", limit)
     check_number("epsilon", epsilon)
     xp, g = check_alike(grads=grads), grads.reshape(-1)
     norm = xp.sqrt(g @ g)
-    grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)          # zero gradients stay zero
+    if limit != inf:
+        grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)      # zero gradients stay zero
     return norm
 
 

@@ -79,7 +79,8 @@ def test_a_limit_below_zero_is_refused(limit):
     grads = np.array([3.0, 4.0])
     with pytest.raises(ValueError, match=f"limit is {limit!r}; allowed: numbers of at least 0"):
         optim.clip_by_global_norm(grads, limit)
-    assert optim.clip_by_global_norm(grads, float("inf")) == 5 and grads.tolist() == [3, 4]
+    for large in float("inf"), np.float32("inf"):
+        assert optim.clip_by_global_norm(grads, large) == 5 and grads.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("change, words", [
@@ -100,6 +101,7 @@ def test_a_gradient_whose_squares_overflow_is_no_update():
     right, over = np.array([1.8e19, 1], "f"), np.array([1.9e19, 1], "f")
     with np.errstate(over="ignore"):
         assert optim.clip_by_global_norm(right, 1.0) == np.float32(1.8e19) and right[0] == pytest.approx(1)
+        assert optim.clip_by_global_norm(over, np.inf) == np.inf and over.all()             # inf / inf was NaN
         assert optim.clip_by_global_norm(over, 1.0) == np.inf and not over.any()
 
 
@@ -123,7 +125,14 @@ def test_an_update_is_of_one_dtype(name):
 
 
 def test_an_update_is_in_32_bits_at_least():
-    """In float16 epsilon is 0, and a gradient of 0 made parameters NaN."""
+    """In float16 epsilon is 0, and a gradient of 0 made parameters NaN; so is 1e-46 in float32, which has 1e-45."""
     flat = np.ones(3, np.float16)
     with pytest.raises(TypeError, match="flat has dtype float16; allowed: float32, float64"):
         optim.adamw_step(flat, flat, optim.moments(flat), step=1, rate=0.1)
+    for dtype, epsilon in ("float32", 0.0), ("float32", 1e-46), ("float64", 0):
+        flat, state = np.ones(3, dtype), optim.moments(np.zeros(3, dtype))
+        with pytest.raises(ValueError, match=f"epsilon is {epsilon}; allowed: numbers above 0 in {dtype}"):
+            optim.adamw_step(flat, 0 * flat, state, step=1, rate=0.1, epsilon=epsilon)
+    single = np.ones(3, "float32")
+    optim.adamw_step(single, 0 * single, optim.moments(single), step=1, rate=0.1, epsilon=1e-45)
+    assert (single == 1).all() and (flat == 1).all()
