@@ -209,8 +209,8 @@ def gelu(x, *, slope=None):
             slope += 1
             slope *= 0.5
         y += 1
+        y *= 0.5                                # before x, which may be as large as its dtype allows
         y *= x
-        y *= 0.5
 
     return in_tiles(piece, x, outs=(array_module(x).empty_like(x), *([] if slope is None else [slope])))[0]
 
@@ -318,7 +318,8 @@ def layer_norm_backward(n, r, scale, dy):
 def softmax(s, keep=None, axis: int = -1, *, out=None):
     """a[T,k] = keep[T,k] * exp(s[T,k]) / sum_j(keep[T,j] * exp(s[T,j])), or 0 where nothing is kept.
 
-    `axis` is that of k; `keep` is boolean and broadcasts; `out` may be `s` itself.  Raises TypeError for another keep.
+    `axis` is that of k; `keep` is boolean and broadcasts to s, which is not asked; `out` may be `s` itself.
+    Raises TypeError for another keep.
     """
     xp = array_module(s, keep)
     if keep is not None and keep.dtype != bool:         # an additive mask would keep what it is to hide
