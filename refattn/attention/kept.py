@@ -99,5 +99,4 @@ class Keeping(AttentionLayer):
         check_kept(kept, Kept)
         if getattr(self, "position", None) is not None:
             raise ValueError(f"position is {self.position!r}, but tokens do not say where they stand; allowed: None")
-        of_queries, _ = self.maps()
-        return out(p, self.page(p, mapped(p, x, of_queries) | kept.seen(), None, bias, keep, None)[0])
+        return out(p, self.page(p, mapped(p, x, self.maps()[0]) | kept.seen(), None, bias, keep, None)[0])

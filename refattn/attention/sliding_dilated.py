@@ -135,8 +135,7 @@ class SlidingDilated(AttentionLayer):
     value_width: int | None = None
 
     def __post_init__(self):
-        if self.value_width is None:
-            object.__setattr__(self, "value_width", self.head_width)
+        vars(self)["value_width"] = self.head_width if self.value_width is None else self.value_width
         check_integers(vars(self), "width", "heads", "head_width", "value_width", "dilation")
         check_integers(vars(self), "chunk", least=2)
         check_switch("biases", self.biases)

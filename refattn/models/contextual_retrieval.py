@@ -80,8 +80,7 @@ class RetrievalNetwork:
 
     def backward(self, p, saved, dy, grads):
         """dx (b, t, i) from dy (b, q, 1); parameter gradients are added into `grads`."""
-        encoder, decoder = self._parts
-        read = saved.read
+        (encoder, decoder), read = self._parts, saved.read
         do = decoder.backward(p.decoder, saved.decoder, dy, grads.decoder)                      # (5)
         dh = self.attention.backward(p.attention, saved.attention, do, grads.attention).x       # (2)
         if self.own_width:
