@@ -62,6 +62,7 @@ def check_numbers(name, x, size):
 
 
 def check_read(read) -> None:
-    """Nothing, or a ValueError for positions to be read that are no slice."""
-    if not isinstance(read, slice | None):
-        raise ValueError(f"read is {read!r}; allowed: None and slices, which keep the axis")
+    """Nothing, or a ValueError for positions to be read that are no slice, or that no axis has."""
+    whole = isinstance(read, slice) and all(isinstance(n, Integral | None) for n in (read.start, read.stop, read.step))
+    if read is not None and not (whole and read.step != 0):
+        raise ValueError(f"read is {read!r}; allowed: None and slices of integers, which keep the axis, step not 0")

@@ -3,7 +3,8 @@
 The value is a 0-d array on the device of its arguments, in NumPy a scalar: nothing here waits.  Value and gradient have
 the dtype of the first argument, whatever that of targets and weights.  In float16 a sum beyond 65,504 is infinite,
 without an error: `mse`, `mean_absolute_error` and `cross_entropy` are 0, inf or NaN where the sum or the number of
-their terms is so large; every loss and its gradient are 0 where the sum of the weights is.
+their terms is so large; every loss and its gradient are 0 where the sum of the weights is.  In float32 that sum is
+infinite beyond 3.4e38; and of weights that are not finite every loss may be NaN.
 Classes are integers, or booleans.
 TypeError: a first argument of another dtype than floating point; targets or weights on another device than it.
 ValueError: shapes other than those named; classes of another dtype; a mean of no terms; in host memory also classes out
@@ -14,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from .checks import check_integer
 from .ops import check_numbers, relu, sigmoid
 from .xp import array_module, check_alike, fitted
 
@@ -66,6 +68,7 @@ def sigmoid_mse(logits, target, weight=None):
     returns : a 0-d array, and ... v
     """
     xp = check_alike(logits=logits)
+    check_integer("number of axes of logits", logits.ndim)
     p, weight = sigmoid(logits), fitted(weight, "weight", logits.shape[:-1], logits.dtype, xp)
     error = p - fitted(target, "target", logits.shape, logits.dtype, xp)
     share = 1 / terms(p.shape) if weight is None else weight[..., None] / (terms(p.shape, weight) * p.shape[-1])
@@ -86,6 +89,7 @@ def log_loss(logits, target):
 
 def _of_classes(logits, target, xp):
     """-log p[target] of each entry, exp(logits - their largest), and its sum over v."""
+    check_integer("number of axes of logits", logits.ndim)
     check_classes(target, logits.shape[:-1], logits.shape[-1], xp)
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)

@@ -36,7 +36,7 @@ from refattn.layers.norm import LayerNorm
 from refattn.layers.positions import T5, Rotary
 from refattn.layers.recompute import recompute
 from refattn.layers.stack import Stack
-from refattn.layers.text_positions import ALiBi, LearnedTable
+from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable
 from refattn.losses import cross_entropy
 from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.encoder_decoder import EncoderDecoder
@@ -205,6 +205,9 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
      "a loss of shape (4,) has weights that sum to 0; allowed: other sums"),
     (lambda: losses.binary_cross_entropy(REAL, REAL, np.zeros((4, 3), bool)),
      "a loss of shape (4, 3) has weights that sum to 0; allowed: other sums"),
+    *((lambda loss=loss: loss(np.array(1.0), np.array(1)),
+       "number of axes of logits is 0; allowed: whole numbers of at least 1")
+      for loss in (losses.cross_entropy, losses.log_loss, losses.sigmoid_mse)),
     (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
     (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
     (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),
@@ -453,6 +456,69 @@ def test_a_stack_takes_as_many_dropouts_as_it_applies_its_block(dropout):
     stack = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), epsilon=1e-5), 2)
     with pytest.raises(ValueError, match=f"dropout has {len(dropout)} entries; allowed: 2, one for each application"):
         stack.forward(filled(stack), np.ones((1, 6, 4)), dropout=dropout)
+
+
+BLOCK = Block(MultiHead(4, 2, 2), FeedForward(4, 5), cross=MultiHead(4, 2, 2), epsilon=1e-5)
+STACK = Stack(Block(MultiHead(4, 2, 2), FeedForward(4, 5), T5(2, 8, 16), epsilon=1e-5), 2)
+READ, PAIRS = slice(1, 3), (2, 1, 4, 5)
+
+
+@pytest.mark.parametrize("name, shape, made", [
+    ("residual[1]", (2, 4, 4), lambda x: {"residual": [None, x, None]}), ("hidden", (2, 4, 5), lambda x: {"hidden": x}),
+    ("context_keep", PAIRS, lambda x: {"context_keep": x > 0}), ("context_dropout", PAIRS,
+                                                                 lambda x: {"context_dropout": x})])
+def test_what_belongs_to_the_queries_that_are_read_is_cut_once(name, shape, made):
+    """An array of the queries that are read was cut again, and its one row stretched over all of them."""
+    rng = np.random.default_rng(0)
+    p, x, context = filled(BLOCK), rng.standard_normal((2, 4, 4)), rng.standard_normal((2, 5, 4))
+    given = rng.standard_normal(shape)
+    y, _ = BLOCK.forward(p, x, context=context, **made(given))
+    read, _ = BLOCK.forward(p, x, context=context, read=READ, **made(given))
+    np.testing.assert_allclose(read, y[:, READ], rtol=1e-12)
+    for queries in 2, 3, 5:
+        wrong = np.ones((*shape[:-2], queries, shape[-1]))
+        with pytest.raises(ValueError) as caught:
+            BLOCK.forward(p, x, context=context, read=READ, **made(wrong))
+        assert str(caught.value) == f"{name} has shape {wrong.shape}; allowed with read: 1 or 4 queries"
+
+
+X, IDS = np.ones((2, 4, 4)), np.zeros((2, 4), int)
+PAIR = EncoderDecoder(Embedding(4, vocabulary=3), STACK, Embedding(4, vocabulary=3), Stack(BLOCK, 1), Readout(4, 3))
+ADDED = ALiBi(2), Kerple(2), TransformerXL(4, 2, 2)
+SCALED = Embedding(4, vocabulary=3, scale=True), RegularGPT(SlidingDilated(4, 2, 2, 2), FeedForward(4, 5), 3, 2)
+
+
+@pytest.mark.parametrize("layer, inputs, options, words", [
+    (MultiHead(4, 2, 2), [X], {"keep": [True], "read": READ}, "keep is a list; allowed: an array of NumPy or CuPy"),
+    (MultiHead(4, 2, 2), [X], {"dropout": 2.0, "read": READ}, "dropout is a float; allowed: an array"),
+    (RetrievalNetwork(4, MultiHead(4, 2, 2), 0), [X], {"dropout": [2.0], "read": READ}, "dropout is a list; allowed"),
+    (BLOCK, [X], {"context": X, "residual": [2.0, None, None], "read": READ}, "residual[0] is a float; allowed: an"),
+    (BLOCK, [X], {"context": X, "hidden": [2.0], "read": READ}, "hidden is a list; allowed: an array"),
+    (BLOCK, [X], {"context": X, "residual": 1}, "residual has 0 arrays; allowed: one for each of 3 sub-layers"),
+    (STACK, [X], {"residual": 1}, "residual has 0 entries; allowed: 2, one for each application"),
+    (STACK, [X], {"dropout": np.ones(())}, "dropout has 0 entries; allowed: 2, one for each application"),
+    *((STACK, [X], {"read": read}, f"read is {read!r}; allowed: None and slices of integers, which keep the axis")
+      for read in ("a", range(2), slice(0.0, 2.0), slice(0, 3, 0))),
+    *((layer, [None], {}, "x is a NoneType; allowed: an array of NumPy or CuPy")
+      for layer in (FeedForward(4, 5), LayerNorm(4), MultiHead(4, 2, 2), Embedding(4, 3), STACK, ContextNorm(4),
+                    Conv(1, 2, 2))),
+    *((layer, [np.ones(())] * 2, {}, "q has shape (); allowed: 4 axes (b, q, h, d)") for layer in (Rotary(), *ADDED)),
+    (Rotary(), [np.ones((1, 3, 2, 2)), np.ones((1, 3, 2, 4))], {}, "axis d is 2 in q but 4 in k; allowed: one size"),
+    *((MultiHead(4, 2, 2, position=position), [X], {"bias": np.ones((3, 3))},
+       "bias has shape (3, 3); allowed: what broadcasts to (b, h, q, k) = (2, 2, 4, 4)") for position in ADDED),
+    *((layer, [X.astype(dtype)], {}, f"x has dtype {dtype}; allowed: floating point")
+      for layer in SCALED for dtype in ("int64", "bool")),
+    (PAIR, [IDS], {"target": IDS[0]}, "x has shape (4,); allowed: ids (b, t)"),
+    (PAIR, [IDS], {"target": np.int64(0)}, "x has shape (); allowed: ids (b, t)"),
+    (PAIR, [IDS], {"target": [[0]]}, "is a list; allowed: an array of NumPy or CuPy"),
+    (PAIR, [IDS], {"target": IDS, "source_keep": np.ones((2, 1, 4), bool)},
+     "source_keep has shape (2, 1, 4); allowed: (2, 1, 1, 4)"),
+    (T5(2, 8, 16), [3.0, 5], {}, "queries is 3.0; allowed: whole numbers of at least 0")])
+def test_what_cannot_be_used_is_refused_by_its_name(layer, inputs, options, words):
+    T5(2, 8, 16).forward(filled(T5(2, 8, 16)), 3, 5)                    # 3.0, which is equal to 3, found its bias
+    with pytest.raises((ValueError, TypeError)) as caught:
+        layer.forward(filled(layer), *inputs, **options)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("residual, words", [
@@ -798,7 +864,7 @@ def test_what_a_page_lacks_or_cannot_use_has_a_name():
     for page, extras, wanted in ("hyla_deep", (), 1), ("softmax", (np.ones((2, 3, 3)),), 0):
         with pytest.raises(ValueError, match=f"number of extras is {len(extras)}; allowed: {wanted}"):
             tiled(q, q, q, *extras, page=page)
-    with pytest.raises(ValueError, match="read is 3; allowed: None and slices, which keep the axis"):
+    with pytest.raises(ValueError, match="read is 3; allowed: None and slices of integers, which keep the axis"):
         sliding_dilated(q, q, q, np.ones((2, 2)), read=3)
 
 
@@ -944,6 +1010,8 @@ def test_the_slope_of_gelu_is_0_or_1_however_far_from_0(dtype):
     x = np.array([-np.sqrt(np.finfo(dtype).max), -300, -40, 40, 300, np.sqrt(np.finfo(dtype).max)], dtype)
     with np.errstate(over="ignore"):
         assert ops.gelu_backward(x, np.ones_like(x)).tolist() == [0, 0, 0, 1, 1, 1]
+        largest_of_all = np.full(1, np.finfo(dtype).max)                # twice that is infinite
+        assert ops.gelu(largest_of_all) == largest_of_all and ops.gelu(-largest_of_all) == 0
 
 
 def test_a_bias_that_is_kept_for_later_calls_cannot_be_written_into():

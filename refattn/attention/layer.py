@@ -20,6 +20,7 @@ from .ablations import Knobs
 from .kept import Keeping, Kept, check_kept
 from .linear_state import KeptState, linear_state
 from .projections import in_maps, mapped, out, out_map
+from .shapes import check_inputs
 
 __all__ = ["MultiHead"]
 
@@ -36,8 +37,7 @@ class MultiHead(Keeping):
     biases: bool = True
 
     def __post_init__(self):
-        if self.value_width is None:
-            object.__setattr__(self, "value_width", self.head_width)
+        vars(self)["value_width"] = self.head_width if self.value_width is None else self.value_width
         check_integers(vars(self), "width", "heads", "head_width", "value_width")
         check_switch("biases", self.biases)
         if self.position is not None and not takes(self.position, "k"):
@@ -75,6 +75,8 @@ class MultiHead(Keeping):
         q, k, v = (arrays[name] for name in "qkv")
         row, position = variant(self.variant), None
         if self.position is not None:
+            if bias is not None:                            # before it is added to
+                check_inputs(q, k, v, bias)
             q, k, relative, position = self.position.forward(getattr(p, "position", None), q, k, at)
             bias = relative if bias is None else bias if relative is None else relative + bias
         arrays = arrays | {name: p[name] for name in row.parameters()}

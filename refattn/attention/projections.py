@@ -122,7 +122,7 @@ class AttentionLayer:
         Keys and values come from `context` (b, k, m) where given.  `bias`, `keep`, `dropout` broadcast to (b, h, q, k)
         of the whole x; `read`, a slice of query positions, gives y[:, read] at the cost of those queries only.
         """
-        check_tokens(self.width, read, p, bias=bias, keep=keep, dropout=dropout, x=x, context=context)
+        check_tokens(self.width, read, p, {"bias": bias, "keep": keep, "dropout": dropout}, x=x, context=context)
         arrays = project(p, x, context, read, *self.maps())
         o, position, inner = self.page(p, arrays, range(x.shape[1])[read or slice(None)],
                                        *(ops.queries(each, read) for each in (bias, keep, dropout)))

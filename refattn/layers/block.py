@@ -9,15 +9,15 @@ the papers' codes differ in it (1e-6 in H, 1e-5 in C and R).
 """
 
 from dataclasses import KW_ONLY, dataclass
+from operator import length_hint
 from typing import Any, NamedTuple
 
 from .. import ops
 from ..checks import check_choice, check_number
-from ..params import check_views
 from ..xp import check_alike, fitted
 from .norm import LayerNorm
 from .positions import takes
-from .protocol import Gradients
+from .protocol import Gradients, check_tokens
 
 __all__ = ["Block"]
 
@@ -99,7 +99,13 @@ class Block:
         Raises ValueError where context, what belongs to it, and `cross` do not go together, for another number of
         residuals, and for one that would stretch what it multiplies.
         """
-        check_views(p)
+        layers = len(self.sub_layers)
+        residual = (None,) * layers if residual is None else residual
+        if (given := length_hint(residual)) != layers:          # 0 of what has no length
+            raise ValueError(f"residual has {given} arrays; allowed: one for each of {layers} sub-layers")
+        named = {f"residual[{n}]": drop for n, drop in enumerate(residual)}
+        own = {"context_keep": context_keep, "context_dropout": context_dropout, "hidden": hidden}
+        check_tokens(self.width, read, p, named | own, x=x)
         self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
         norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
         if self.position is not None:
@@ -108,12 +114,9 @@ class Block:
                    "cross": {"context": context, "keep": ops.queries(context_keep, read),
                              "dropout": ops.queries(context_dropout, read)},
                    "feed_forward": {} if hidden is None else {"dropout": ops.queries(hidden, read)}}
-        layers = len(self.sub_layers)
-        drops = (None,) * layers if residual is None else tuple(ops.queries(x, read) for x in residual)
-        if len(drops) != layers:
-            raise ValueError(f"residual has {len(drops)} arrays; allowed: one for each of {layers} sub-layers")
-        for n, drop in enumerate(drops):
-            ops.check_dropout(x if read is None else x[:, read], drop, f"residual[{n}]")
+        drops = tuple(ops.queries(each, read) for each in residual)
+        for name, drop in zip(named, drops, strict=True):
+            ops.check_dropout(x if read is None else x[:, read], drop, name)
         saved, norms = {"cross": None}, []
         for (name, layer, norm_name), drop in zip(self.sub_layers, drops, strict=True):
             n, undo = norm.forward(p[norm_name], x) if self.norm == "pre" else (x, None)        # (1)

@@ -65,6 +65,6 @@ class ContextNorm:
         grads.scale += (dy * n).sum(axis=(0, 1, 2))                                     # (5)
         grads.shift += dy.sum(axis=(0, 1, 2))                                           # (5)
         dn = dy * p.scale                                                               # (5)
-        spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (t - 1))                    # (4) (3) (2)
+        spread = (dn * n).sum(axis=2, keepdims=True) * (1 / (n.shape[2] - 1))           # (4) (3) (2)
         dx = (dn - dn.mean(axis=2, keepdims=True) - n * spread) * r                     # (1)
         return dx.reshape(b, g * t, m)

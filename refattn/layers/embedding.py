@@ -87,11 +87,11 @@ class Embedding:
             raise ValueError(f"x has shape {x.shape}; allowed: ids (b, t), or (b, t, m) with m = {self.width}")
         else:
             h = ops.embedding(p.table, x) if x.ndim == 2 else x.copy()                          # (1)
+        ops.check_dropout(h, dropout)
         if self.scale:
             h = h * self.width ** 0.5                                                           # (2)
         if self.table != "none":
             h = add_positions(h, self.table, start)                                             # (3)
-        ops.check_dropout(h, dropout)
         return ops.drop(h, dropout), EmbeddingSaved(x, dropout)                                 # (4)
 
     def backward(self, p, saved, dh, grads):
@@ -126,8 +126,7 @@ class Readout:
     scale: bool = True
 
     def __post_init__(self):
-        if self.bias is None:
-            object.__setattr__(self, "bias", not self.tied)
+        vars(self)["bias"] = not self.tied if self.bias is None else self.bias
         check_integers(vars(self), "width", "outputs")
         check_switches(vars(self), "tied", "bias", "scale")
 

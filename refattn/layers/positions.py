@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice, check_integer, check_integers, check_switch
+from ..contract import agree
 from ..params import Parameter
 from ..xp import array_module, check_alike, read_only
 
@@ -29,11 +30,12 @@ def takes(scheme, name: str) -> bool:
 def check_at(q, k, at) -> tuple:
     """The array module of q (b, q, h, d) and k, and the range of the queries' positions, `at` or 0, 1, ...
 
-    Raises ValueError for another `at`, TypeError for what is no array of floats, or several dtypes.
+    Raises ValueError for another `at` and other axes, TypeError for what is no array of floats, or several dtypes.
     """
-    xp, at = check_alike(q=q, k=k), range(q.shape[1]) if at is None else at
-    if not (isinstance(at, range) and len(at) == q.shape[1] and min(at, default=0) >= 0):
-        raise ValueError(f"at is {at!r}; allowed: None and a range of {q.shape[1]} positions from 0 on")
+    xp, n = check_alike(q=q, k=k), agree(q=(q, "bqhd"), k=(k, "bkhd"))["q"]
+    at = range(n) if at is None else at
+    if not (isinstance(at, range) and len(at) == n and min(at, default=0) >= 0):
+        raise ValueError(f"at is {at!r}; allowed: None and a range of {n} positions from 0 on")
     return xp, at
 
 
@@ -95,7 +97,7 @@ class T5:
         array_module(flat, dbias).add.at(flat, saved.reshape(-1), dbias.reshape(-1))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32, typed=True)                          # 3.0 is not 3
 def _table_index(xp, t5: T5, queries: int, keys: int, start: int):
     bucket = t5_buckets(queries, keys, t5.buckets, t5.max_distance, t5.bidirectional, start)
     return read_only(xp.asarray(np.arange(t5.heads, dtype=np.int32)[:, None, None] * t5.buckets + bucket))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..checks import check_read
 from ..params import check_views
-from ..xp import check_alike
+from ..xp import check_alike, fitted
 
 __all__ = ["Attention", "Gradients", "Layer"]
 
@@ -60,18 +60,19 @@ class Attention(Layer, Protocol):
         """Gradients of x, context and bias from dy (b, q, m); those of parameters are added into `grads`."""
 
 
-def check_tokens(width, read=None, p=None, *, bias=None, keep=None, dropout=None, **inputs) -> None:
+def check_tokens(width, read=None, p=None, of_queries=None, **inputs) -> None:
     """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
 
-    Where a part is read, bias, keep and dropout must have the queries of all of x, or one.
+    Where a part is read, arrays of queries, by name, must have those of all of x, or one.
     Raises TypeError for what is no array of floats, inputs of several dtypes or array modules, a `p` without names.
     """
     check_views(p)
-    check_alike(**inputs, bias=bias)                        # which a position layer may add to
+    check_alike(**inputs, bias=(of_queries or {}).get("bias"))          # which a position layer may add to
     check_read(read)
     for name, x in inputs.items():
         if x is not None and (x.ndim != 3 or x.shape[-1] != width):
             raise ValueError(f"{name} has shape {x.shape}; allowed: (b, t, m) with m = {width}")
-    for name, y in ("bias", bias), ("keep", keep), ("dropout", dropout):
-        if read is not None and getattr(y, "ndim", 0) > 1 and y.shape[-2] not in (1, inputs["x"].shape[1]):
+    for name, y in (of_queries or {}).items() if read else ():
+        fitted(y, name, getattr(y, "shape", ()))            # no array has none
+        if y is not None and y.ndim > 1 and y.shape[-2] not in (1, inputs["x"].shape[1]):
             raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or {inputs['x'].shape[1]} queries")

@@ -7,6 +7,7 @@ C's code does: no halting and no code for the step.
 """
 
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, NamedTuple
 
 from ..checks import check_choice, check_integers, check_switches
@@ -82,8 +83,8 @@ class Stack:
         if not self.shared and len(p.blocks) != self.layers:
             raise ValueError(f"p has {len(p.blocks)} blocks; allowed: {self.layers}")
         for name, x in each.items():
-            if x is not None and len(x) != len(schedule):
-                raise ValueError(f"{name} has {len(x)} entries; allowed: {len(schedule)}, one for each application")
+            if x is not None and (given := length_hint(x)) != len(schedule):    # 0 of what has no length
+                raise ValueError(f"{name} has {given} entries; allowed: {len(schedule)}, one for each application")
         for n, (block, place, at) in enumerate(schedule):                                       # (1)
             own = {name: x[n] for name, x in each.items() if x is not None}
             h, saved = self._layer(block).forward(self._of(p, place), h, read=at, **options, **own)

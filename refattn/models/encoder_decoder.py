@@ -13,7 +13,7 @@ from ..attention import masks
 from ..checks import check_choice
 from ..layers.embedding import Embedding, Readout
 from ..layers.stack import Stack, StackSaved
-from ..xp import array_module
+from ..xp import array_module, fitted
 from .transformer import Transformer
 
 __all__ = ["EncoderDecoder"]
@@ -71,13 +71,13 @@ class EncoderDecoder:
         """The context (b, s, m), and what embedding and encoder save."""
         check_choice("source_keep for an encoder that slides", keep is not None and self.encoder.block.slides, (False,))
         h, embedding = self.source.forward(p.source, source, dropout=source_dropout)
+        fitted(keep, "source_keep", (h.shape[0], 1, 1, h.shape[1]))
         h, saved = self.encoder.forward(p.encoder, h, keep=keep, **options)
         return h, embedding, saved
 
     def begin(self, p, source, source_keep=None) -> tuple:
         """What `extend` needs before the first target token: keys and values of the source, and its paddings."""
-        context, *_ = self.encode(p, source, source_keep)
-        return self.decoder.keep_context(p.decoder, context), source_keep, 0
+        return self.decoder.keep_context(p.decoder, self.encode(p, source, source_keep)[0]), source_keep, 0
 
     def extend(self, p, target, state):
         """y (b, n, o) of n further target tokens (b, n), and the state after them: `forward` piece by piece."""
