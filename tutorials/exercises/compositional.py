@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from refattn import ops
 from refattn.attention.shapes import check_pairs
-from refattn.attention.value_scores import scoring as row
+from refattn.attention.value_scores import scoring as scoring_of
 from refattn.checks import check_choice
 from refattn.contract import agree, contract
 from refattn.xp import check_alike
@@ -63,7 +63,7 @@ def compositional(q, k, v, selector, *score, scoring="dot", bias=None, keep=None
     a = ops.softmax(s, keep, out=s)                                     # (2) eq. 8, search scores
     c = ops.drop(a, dropout)                                            # (3)
     t = contract("bsqk,bkre->bqsre", c, v)                              # (4) eq. 10, retrievals
-    l, inside = row(scoring).forward(selector, t, *score)               # (5) eq. 11-13
+    l, inside = scoring_of(scoring).forward(selector, t, *score)        # (5) eq. 11-13
     g = ops.softmax(l, out=l)                                           # (6) eq. 13, value scores
     o = contract("bqsr,bqsre->bqse", g, t)                              # (7) eq. 13
     return o, Saved(q, k, v, selector, score, scoring, bias, dropout, a, t, g, inside)
@@ -88,8 +88,8 @@ def compositional_backward(saved, do):
 
 
 def check(q, k, v, selector, score, scoring, bias, keep, dropout):
-    """Nothing, if the arrays fit together."""
-    each = row(scoring)
+    """Nothing, or the errors of `compositional`."""
+    each = scoring_of(scoring)
     if len(score) != len(each.names):
         raise ValueError(f"scoring {scoring!r} got {len(score)} arrays; allowed: {', '.join(each.names)}")
     xp = check_alike(q=q, k=k, v=v, selector=selector, bias=bias, dropout=dropout,
