@@ -63,7 +63,7 @@ class Attention(Layer, Protocol):
 def check_tokens(width, read=None, p=None, of_queries=None, **inputs) -> None:
     """Nothing, or a ValueError naming an input that is not (b, t, m) with the layer's m, or a `read` that is no slice.
 
-    Where a part is read, arrays of queries, by name, must have those of all of x, or one.
+    Where a part is read, arrays of queries, by name, must have those of all of x, or of x up to the last read, or one.
     Raises TypeError for what is no array of floats, inputs of several dtypes or array modules, a `p` without names.
     """
     check_views(p)
@@ -74,5 +74,6 @@ def check_tokens(width, read=None, p=None, of_queries=None, **inputs) -> None:
             raise ValueError(f"{name} has shape {x.shape}; allowed: (b, t, m) with m = {width}")
     for name, y in (of_queries or {}).items() if read else ():
         fitted(y, name, getattr(y, "shape", ()))            # no array has none
-        if y is not None and y.ndim > 1 and y.shape[-2] not in (1, inputs["x"].shape[1]):
-            raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or {inputs['x'].shape[1]} queries")
+        n, t = 1 if y is None or y.ndim < 2 else y.shape[-2], inputs["x"].shape[1]
+        if n != 1 and (n > t or range(n)[read] != range(t)[read]):      # of other positions
+            raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or {t} queries")
