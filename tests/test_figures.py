@@ -56,7 +56,7 @@ def test_words_of_a_tables_picture_have_room(name):
 
 @plots
 def test_codes_that_are_all_alike_are_one_point(monkeypatch):
-    """scikit-learn's t-SNE ends the process there.  In layer 1 of SRAVEN the last token has one code for all samples."""
+    """scikit-learn's t-SNE ends the process there.  In layer 1 of SRAVEN the last token has one code for all."""
     assert not latent_code.embed(np.full((50, 3), 0.1)).any()
     places = latent_code.embed(np.random.default_rng(0).standard_normal((50, 3)), perplexity=5)
     assert places.shape == (50, 2) and places.any()

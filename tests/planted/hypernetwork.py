@@ -164,7 +164,7 @@ ROWS = (
     (PROJECTIONS, "b += db", "b += 0 * db", "the gradients of bq, bk and bv are forgotten"),
     (PROJECTIONS, "source[:, read] += dx", "source[:, read] = dx",
      "the queries' part of dx replaces that of keys and values, instead of being added"),
-    (PROJECTIONS, "grads.bo += ops.column_sums", "grads.bo[...] = ops.column_sums",
+    (PROJECTIONS, "grads.bo += dy.sum(axis=(0, 1))", "grads.bo[...] = dy.sum(axis=(0, 1))",
      "the gradient of bo is overwritten, not added"),
     (PROJECTIONS, 'grads.wo += contract("bqhe,bqm->hem", o, dy)',
      'grads.wo += contract("bqe,bqm->em", o[:, :, 0], dy)', "the output map's gradient takes the first head for all"),
