@@ -1017,6 +1017,27 @@ def test_a_wrong_end_alone_is_a_wrong_forward():
     assert "end is 2 times what it should be" in said.sentences[0]
 
 
+def test_scores_that_are_divided_by_the_root_of_the_width():
+    right = own(Call(anything, "layers/MultiHead hyla", "float32"))
+
+    def kernel(**inputs):
+        factor = np.float32((inputs["wq"].shape[2] / inputs["wq"].shape[0]) ** 0.5)
+        found = right(**inputs | {n: factor * inputs[n] for n in ("wq", "bq")})
+        return found | {n: factor * found[n] for n in ("dwq", "dbq")}
+    found = check.diagnose(kernel, "layers/MultiHead hyla")
+    assert found.named and found.sentences[0].endswith("divided by sqrt(m) in place of sqrt(d)"), found
+
+
+def test_capped_scores_of_a_layer_are_placed_where_scores_are_made():
+    """Values are wider than queries: else another q would explain any output."""
+    def kernel(x, wq, bq, wk, bk, wv, bv, wo, bo):
+        q, k, v = (np.einsum("btm,mhd->bthd", x, w) + b for w, b in ((wq, bq), (wk, bk), (wv, bv)))
+        a = np.exp(2 * np.tanh(np.einsum("bqhd,bkhd->bhqk", q, k) / (2 * q.shape[-1] ** 0.5)))
+        return np.einsum("bhqk,bkhe,hem->bqm", a / a.sum(axis=-1, keepdims=True), v, wo) + bo
+    found = check.diagnose(kernel, "layers/MultiHead softmax")
+    assert not found.named and found.lines[0] == "forward (1)", found
+
+
 @pytest.mark.parametrize("option", ["bias", "keep", "dropout"])
 def test_a_layer_that_ignores_an_option_is_wrong(option):
     right = own(Call(anything, "layers/MultiHead hyla", "float32"))

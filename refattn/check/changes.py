@@ -163,7 +163,7 @@ class Changes:
         yield from self.rows(kinds, {"n": one("n", "hmd")}, x=x)
         if x == "scale" and letters is None:            # a page's 1/sqrt(d), not an array of LayerNorm's
             short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
-            yield from self.rows("scale", {"n": one("n", (*of.code, "e", "c")), "f": short}, head=of.code[1])
+            yield from self.rows("scale", {"n": one("n", (*of.code, *"ecm")), "f": short}, head=of.code[1])
         if x.startswith("n_"):
             yield from self.rows("size", {"n": one("n", "dechsrbkq".replace(x[2:], ""))}, letter=x[2:])
         if letters is None or x not in self.scope:
