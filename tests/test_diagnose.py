@@ -1017,6 +1017,18 @@ def test_a_wrong_end_alone_is_a_wrong_forward():
     assert "end is 2 times what it should be" in said.sentences[0]
 
 
+def test_a_shape_at_which_nothing_is_finite_does_not_hide_a_mistake_at_others():
+    """Whole tiles alone: the last keys are left out, and where there is no tile there is 0 / 0."""
+    def kernel(q, k, v):
+        k, v = (x[:, :k.shape[1] // 64 * 64] for x in (k, v))
+        a = np.exp(np.einsum("bqhd,bkhd->bhqk", q, k) / np.float32(q.shape[-1] ** 0.5))
+        with np.errstate(invalid="ignore"):
+            return np.einsum("bhqk,bkhe->bqhe", a, v) / a.sum(axis=-1).transpose(0, 2, 1)[..., None]
+    found = check.diagnose(kernel, "softmax", sizes="tiles")
+    assert found.named and "tile" in found.sentences[0] and found.lines == ("forward (2)",), found
+    assert found.verdict.endswith("given; nothing is finite where q is (1, 33, 2, 32) and k (1, 63, 2, 32)"), found
+
+
 def test_scores_that_are_divided_by_the_root_of_the_width():
     right = own(Call(anything, "layers/MultiHead hyla", "float32"))
 

@@ -16,7 +16,7 @@ import numpy as np
 from .changes import factors, told
 from .formulas import formulas
 from .kernels import Call, Comparison, attempt
-from .probing import MAYBE, Answer, consistent, probes
+from .probing import MAYBE, SECOND_SHAPE, Answer, consistent, probes
 from .search import Search
 from .subjects import masked, relatives
 from .upstream import ABSURD
@@ -72,9 +72,18 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
     asked, late = answers(call, sizes, seed)
     if late:
         return Diagnosis(late.comparison._replace(again=True), SECOND, (), tuple(pattern(late, n) for n in late.wrong))
-    worst = next((a for a in asked.values() if a.wrong), None)
-    if worst is None:
+    if not any(a.wrong for a in asked.values()):
         return Diagnosis(asked["all"].comparison, fit=0.0)
+    others, second = {p: a for p, a in asked.items() if p != SECOND_SHAPE}, asked.get(SECOND_SHAPE)
+    if not second or any(map(np.any, second.finite.values())) or not any(a.wrong for a in others.values()):
+        return judged(call, asked, sizes, seed)
+    found, (q, k) = judged(call, others, sizes, seed), (second.inputs[n].shape for n in "qk")     # NaN explains no line
+    return found._replace(verdict=f"{found.verdict}; nothing is finite where q is {q} and k {k}")
+
+
+def judged(call, asked, sizes, seed) -> Diagnosis:
+    """What the answers say, some of which are wrong."""
+    worst = next(a for a in asked.values() if a.wrong)
     wrong = {n: [p for p, a in asked.items() if n in a.wrong] for a in asked.values() for n in a.theirs}
     if found := of_no_line(call, asked, wrong, worst, sizes, seed):
         return found

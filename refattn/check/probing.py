@@ -6,7 +6,8 @@ from ..verification.plain_formulas import rounded
 from ..verification.rounding import UNIT
 from .formulas import OPTIONS
 
-MAYBE = "one sequence", "stretched bias"        # shapes that a kernel may refuse
+SECOND_SHAPE = "one sequence"
+MAYBE = SECOND_SHAPE, "stretched bias"          # shapes that a kernel may refuse
 SLOPES = {"float64": ((1e-4, 1e-5, 1e-6), 1e-5),           # lengths of steps, and what a slope may be off
           "float32": ((1e-2, 3e-3, 1e-3, 3e-4), 0.01)}
 OF_HALF = (0.25, 0.125), 0.2                    # the same in half precision
@@ -22,7 +23,7 @@ def probes(call, sizes, seed) -> dict:
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(call.hand(x)[1])}
     given = [n for n in OPTIONS if n in full]
     nothing = {n: np.zeros_like(full[n]) if n == "bias" else np.ones_like(full[n]) for n in given}
-    found["one sequence"] = call.draw(one_sequence(sizes), seed + 1)
+    found[SECOND_SHAPE] = call.draw(one_sequence(sizes), seed + 1)
     found["no options"] = call.draw(sizes, seed + 2) | nothing
     found["small scores"] = {**found["no options"], "q": found["no options"]["q"] * 2.0**-9}
     found["positive"] = {**found["no options"], **{n: np.abs(found["no options"][n]) for n in "qkv"}}
