@@ -307,16 +307,17 @@ def test_of_what_is_not_finite_no_more_is_said_than_shows(of_o, of_dq, words):
     assert check.diagnose(kernel, "softmax").verdict == words
 
 
-def test_an_epsilon_of_float32_has_a_name_and_no_factor_is_called_1():
+@pytest.mark.parametrize("epsilon, words", [(float(np.float32(1e-6)), "1e-6 as float32 rounds it"), (1e-5, "1e-05")])
+def test_an_epsilon_has_a_name_and_no_factor_is_called_1(epsilon, words):
     from refattn.check.changes import told
     assert (told(1.50001), told(1 + 3e-8), told(1 - 2e-6)) == ("1.5", "1 + 3e-08", "1 - 2e-06")
 
     def kernel(q, k, v):
         s = np.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[3] ** 0.5
-        a = s * ((s * s).mean(1, keepdims=True) + float(np.float32(1e-6))) ** -0.5
+        a = s * ((s * s).mean(1, keepdims=True) + epsilon) ** -0.5
         return np.einsum("bhqk,bqke->bqhe", a, np.maximum(np.einsum("bhqk,bkhe->bqke", a, v), 0))
     found = check.diagnose(kernel, "hyla", dtype="float64")
-    assert found.named and found.sentences[0].endswith("epsilon is 1e-6 as float32 rounds it"), found
+    assert found.named and found.sentences[0].endswith(f"epsilon is {words}"), found
 
 
 def test_sizes_beyond_the_memory_are_refused():

@@ -12,7 +12,7 @@ from .formulas import OPTIONS
 from .running import reduced, resolved, tiles, ways
 
 TABLE = files(__package__).joinpath("mistakes.txt").read_text(encoding="utf-8")
-EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
+EPSILONS = "1e-12", "1e-10", "1e-08", "1e-07", "1e-06", "2.0**-23", "2.0**-52", "1e-05", "0.0001", "0.001", "0.01"
 CAPS = 15, 20, 30, 50
 EXPONENTS = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0
 FACTORS = ("-1", "-1.0"), ("2", "2.0"), ("1/2", "0.5"), ("0", "0.0")
