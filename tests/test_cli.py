@@ -728,7 +728,7 @@ BAD_CALLS = [                                               # call, exception, w
     ("a list as x", layer([[[1.0] * 6]]), TypeError, ["x is a list; allowed: an array"]),
     ("whole numbers as x", layer(np.zeros((2, 3, 6), int)), TypeError, ["x has dtype int64"]),
     ("a position for a slice", layer((2, 3, 6), read=-1), ValueError, ["read is -1", "slices"]),
-    *((f"a {name} of fewer queries than x, with read", layer((2, 3, 6), read=slice(1, 2), **{name: given}),
+    *((f"a {name} of fewer queries than x, with read", layer((2, 3, 6), read=slice(1, 3), **{name: given}),
        ValueError, [f"{name} has shape (2, 3)", "with read: 1 or 3 queries"])
       for name, given in (("bias", np.zeros((2, 3))), ("keep", np.ones((2, 3), bool)), ("dropout", np.ones((2, 3))))),
     ("a position for a slice of a network", network(read=-1), ValueError, ["read is -1", "slices"]),

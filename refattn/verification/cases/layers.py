@@ -106,7 +106,7 @@ def attending(name, layer, file, naive, source, make=None, *, cross=False, read=
 def multi_head(name, variant, *, cross=False, read=None, pairing=None, biases=True) -> Case:
     """MultiHead around a page: self- or cross-attention, some queries only, rotary positions, no biases."""
     position = None if pairing is None else Rotary(pairing=pairing)
-    layer = MultiHead(8, 3, 4, 5, variant=variant, position=position, biases=biases)
+    layer = MultiHead(8, 3, 4, 5 if pairing is None else 2, variant=variant, position=position, biases=biases)
     loops, extras = definition(VARIANTS[variant]), VARIANTS[variant].extras
     turn = None if pairing is None else partial(naive_positions.rotary, pairing=pairing)
     naive = partial(naive_layer.multi_head, page=loops, extras=extras, position=turn)
