@@ -100,7 +100,7 @@ def diagnoses() -> str:
     names = "wrong", "seen", "located", "named", "misnamed", "right", "called wrong"
     head = "mistakes", "seen", "located", "named", "named in another line", "right kernels", "called wrong"
     words = ("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
-             "fourteenth fifteenth sixteenth seventeenth eighteenth").split()
+             "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth").split()
     order = [f"kernels_blind{f'_{n}' * (n > 1)}" for n in range(1, len(words) + 1)]
     known = json.loads((ROOT / "tests" / "bench" / "diagnoses.json").read_text(encoding="utf-8"))
     rows = [f"| [{word} bank](../tests/{bank}/__init__.py) | {dtype} | {' | '.join(str(counts[n]) for n in names)} |"

@@ -37,6 +37,7 @@ from .kernels_blind_13 import kernel as thirteenth
 from .kernels_blind_15 import CASES as FIFTEENTH
 from .kernels_blind_16 import CASES as SIXTEENTH
 from .kernels_blind_17 import CASES as SEVENTEENTH
+from .kernels_blind_19 import SETTINGS as NINETEENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
 
@@ -1588,6 +1589,14 @@ def test_right_kernels_of_rows_that_are_no_pages_agree(dtype):
         if not case.line:
             report = check.compare(case.function, case.as_, dtype=dtype)
             assert report.ok, f"{case.name}\n{report}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")            # of torch.compile
+def test_right_kernels_agree_in_every_setting():
+    for case in NINETEENTH:
+        report = check.compare(case.function, case.as_, dtype=case.only[0], **case.options)
+        assert report.ok, f"{case.name}, {case.options}\n{report}"
 
 
 @pytest.mark.parametrize("name, words", [
