@@ -30,7 +30,7 @@ class Saved(NamedTuple):
     encoder: Any
     z: Any                     # (n, m) before the relu
     place: Any
-    context: Any               # what the normalisation saved
+    norm: Any                  # what the context normalisation saved
     stack: Any
     h: Any                     # (b, t, m)
     readout: Any
@@ -69,9 +69,9 @@ class RelationNetwork:
 
     def parameters(self) -> dict:
         """Those of `convs`, `encoder`, `context`, of the stack, of `readout`."""
-        convs, encoder, context, stack, readout = self._parts
+        convs, encoder, norm, stack, readout = self._parts
         return {"convs": tuple(each.parameters() for each in convs), "encoder": encoder.parameters(),
-                "context": context.parameters(), **stack.parameters(), "readout": readout.parameters()}
+                "context": norm.parameters(), **stack.parameters(), "readout": readout.parameters()}
 
     def forward(self, p, x, *, place, pixels=True, dropout=None):
         """y (b, answers) from x (n, g, g, 1) and `place` (b, t), indices of x; `pixels` asks for dx.
@@ -89,11 +89,11 @@ class RelationNetwork:
             x = ops.relu(a)                                                                     # (2)
         z, encoded = encoder.forward(p.encoder, x.reshape(len(x), encoder.width))               # (3)
         h = ops.embedding(ops.relu(z), place)                                                   # (4)
-        h, of_context = context.forward(p.context, h)                                           # (5)
+        h, norm = context.forward(p.context, h)                                                 # (5)
         h = add_positions(h, "interleaved")
         h, blocks = stack.forward(p, h, dropout=None if dropout is None else [dropout])         # (6)
         y, saved = readout.forward(p.readout, h.mean(axis=1))                                   # (7)
-        return y, Saved(kept, x.shape, encoded, z, place, of_context, blocks, h, saved, pixels)
+        return y, Saved(kept, x.shape, encoded, z, place, norm, blocks, h, saved, pixels)
 
     def backward(self, p, saved, dy, grads):
         """dx (n, g, g, 1), or None without `pixels`; parameter gradients are added into `grads`."""
@@ -102,7 +102,7 @@ class RelationNetwork:
         t = saved.h.shape[1]
         dh = (dmean[:, None] * (1 / t)).repeat(t, axis=1)                                       # (7)
         dh = stack.backward(p, saved.stack, dh, grads).x                                        # (6)
-        dh = context.backward(p.context, saved.context, dh, grads.context)                      # (5)
+        dh = context.backward(p.context, saved.norm, dh, grads.context)                         # (5)
         dz = ops.relu_backward(saved.z, ops.embedding_backward(saved.z, saved.place, dh))       # (4)
         dx = encoder.backward(p.encoder, saved.encoder, dz, grads.encoder).reshape(saved.shape)             # (3)
         for n, (kept, a) in reversed(list(enumerate(saved.convs))):
