@@ -76,12 +76,11 @@ def clip_by_global_norm(grads, limit: float, epsilon: float = 0.0):
     Raises ValueError for a limit or epsilon below 0.  An infinite limit leaves g as it is.
     Squares are of g's dtype: in float32 a |g| above 1.8e19 is infinite, and g becomes 0 under any other limit.
     """
-    if limit != inf:
-        check_number("limit", limit)
     check_number("epsilon", epsilon)
     xp, g = check_alike(grads=grads), grads.reshape(-1)
     norm = xp.sqrt(g @ g)
     if limit != inf:
+        check_number("limit", limit)
         grads *= xp.minimum(limit / (norm + max(epsilon, 1e-30)), 1.0)      # zero gradients stay zero
     return norm
 

@@ -41,11 +41,11 @@ def array_module(*arrays) -> ModuleType:
 def check_alike(**arrays) -> ModuleType:
     """The module of all given arrays.  Raises TypeError naming both where modules or dtypes differ.
 
-    None is skipped, but not as x, which every layer has.
+    None is skipped, but not as the first of them.
     """
     first = None
     for name, x in arrays.items():
-        if x is None and name != "x":
+        if x is None and first:
             continue
         if not hasattr(x, "dtype"):
             raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")

@@ -28,6 +28,14 @@ def flash(q, k, v, do, bias, keep, dropout, causal, bq=3, bk=2):
     if causal:
         tri = np.arange(K)[None] <= np.arange(Q)[:, None] + K - Q
         keep = tri if keep is None else keep & tri
+
+    def scored(qs, ks):
+        """The scores of a tile, and its dropout."""
+        b, kp, dr = mask_block(keep, bias, dropout, full, qs, ks)
+        s = q[:, :, qs] @ k[:, :, ks].swapaxes(-1, -2) * scale
+        s = s if b is None else s + b
+        return (s if kp is None else np.where(kp, s, f(-np.inf))), dr
+
     o = np.zeros((B, H, Q, E), q.dtype)
     lse = np.zeros((B, H, Q), q.dtype)
     for i in range(0, Q, bq):
@@ -37,12 +45,7 @@ def flash(q, k, v, do, bias, keep, dropout, causal, bq=3, bk=2):
         acc = np.zeros_like(o[:, :, qs])
         for j in range(0, K, bk):
             ks = slice(j, j + bk)
-            b, kp, dr = mask_block(keep, bias, dropout, full, qs, ks)
-            s = q[:, :, qs] @ k[:, :, ks].swapaxes(-1, -2) * scale
-            if b is not None:
-                s = s + b
-            if kp is not None:
-                s = np.where(kp, s, f(-np.inf))
+            s, dr = scored(qs, ks)
             mn = np.maximum(m, s.max(-1))
             safe = np.where(np.isinf(mn), f(0), mn)
             p = np.exp(s - safe[..., None])
@@ -62,12 +65,7 @@ def flash(q, k, v, do, bias, keep, dropout, causal, bq=3, bk=2):
         ks = slice(j, j + bk)
         for i in range(0, Q, bq):
             qs = slice(i, i + bq)
-            b, kp, dr = mask_block(keep, bias, dropout, full, qs, ks)
-            s = q[:, :, qs] @ k[:, :, ks].swapaxes(-1, -2) * scale
-            if b is not None:
-                s = s + b
-            if kp is not None:
-                s = np.where(kp, s, f(-np.inf))
+            s, dr = scored(qs, ks)
             p = np.exp(s - lse[:, :, qs, None])
             pd = p if dr is None else p * dr
             dv[:, :, ks] += pd.swapaxes(-1, -2) @ do[:, :, qs]
@@ -449,7 +447,7 @@ def linear_jax(q, k, v, do, bias=None, keep=None, dropout=None):
     return (o,) + tuple(x for x in g if x is not None)
 
 
-def state_chunked(q, k, v, state, do, dend, C=2):
+def state_chunked(q, k, v, state, do, dend, bug=None, C=2):
     f = q.dtype.type
     T, c = q.shape[1], f(q.shape[-1] ** -0.5)
     S, states, o = state.copy(), [], np.zeros_like(v)
@@ -461,19 +459,24 @@ def state_chunked(q, k, v, state, do, dend, C=2):
         Q, K, V = q[:, i : i + C], k[:, i : i + C], v[:, i : i + C]
         states.append(S.copy())
         A = np.einsum("bihd,bjhd->bhij", Q * c, K) * tri(Q.shape[1])
-        o[:, i : i + C] = np.einsum("bhij,bjhe->bihe", A, V) + np.einsum("bihd,bhde->bihe", Q * c, S)
-        S = S + np.einsum("bjhd,bjhe->bhde", K, V)
-    R = dend.copy()
+        o[:, i : i + C] = np.einsum("bhij,bjhe->bihe", A, V) + np.einsum(
+            "bihd,bhde->bihe", Q * (f(1) if bug == "inter_unscaled" else c), S
+        )
+        S = S + np.einsum("bjhd,bjhe->bhde", K * (c if bug == "end_scaled" else f(1)), V)
+    R = np.zeros_like(dend) if bug == "dend_ignored" else dend.copy()
     dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
     for n, i in reversed(list(enumerate(range(0, T, C)))):
         Q, K, V, G = q[:, i : i + C] * c, k[:, i : i + C], v[:, i : i + C], do[:, i : i + C]
         A = np.einsum("bihd,bjhd->bhij", Q, K) * tri(Q.shape[1])
         dA = np.einsum("bihe,bjhe->bhij", G, V) * tri(Q.shape[1])
         dq[:, i : i + C] = c * (np.einsum("bhij,bjhd->bihd", dA, K) + np.einsum("bihe,bhde->bihd", G, states[n]))
-        dk[:, i : i + C] = np.einsum("bhij,bihd->bjhd", dA, Q) + np.einsum("bjhe,bhde->bjhd", V, R)
+        dk[:, i : i + C] = np.einsum("bhij,bihd->bjhd", dA, Q) + (
+            0 if bug == "dk_intra_only" else np.einsum("bjhe,bhde->bjhd", V, R)
+        )
         dv[:, i : i + C] = np.einsum("bhij,bihe->bjhe", A, G) + np.einsum("bjhd,bhde->bjhe", K, R)
         R = R + np.einsum("bihd,bihe->bhde", Q, G)
-    return o, S, dq, dk, dv, R
+    dstate = R - dend if bug == "dstate_no_dend" else R
+    return o, S, dq, dk, dv, dstate
 
 
 def state_cumsum_torch(q, k, v, state, do, dend):

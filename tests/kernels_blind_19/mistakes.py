@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .kernels import rot, torch_
+from .kernels import rot, state_chunked, torch_
 
 
 def fold(db, bias):
@@ -83,17 +83,20 @@ def torch_min_tie(q, k, v, do):
     return o, q.grad, k.grad, v.grad
 
 
+def into(x):
+    """(b, t, h, d) with every other position as a further head of its group."""
+    b, t, h, d = x.shape
+    return x.reshape(b, t // 2, 2, h, d).swapaxes(2, 3).reshape(b, t // 2, 2 * h, d)
+
+
+def back(x):
+    """The opposite of `into`."""
+    b, t, h, d = x.shape
+    return x.reshape(b, t, h // 2, 2, d).swapaxes(2, 3).reshape(b, 2 * t, h // 2, d)
+
+
 def gqa(q, k, v, do):
     """Heads of keys tiled instead of repeated: head i of queries uses head i % n of keys."""
-
-    def into(x):
-        b, t, h, d = x.shape
-        return x.reshape(b, t // 2, 2, h, d).swapaxes(2, 3).reshape(b, t // 2, 2 * h, d)
-
-    def back(x):
-        b, t, h, d = x.shape
-        return x.reshape(b, t, h // 2, 2, d).swapaxes(2, 3).reshape(b, 2 * t, h // 2, d)
-
     n = k.shape[2]
     o, dq, dk, dv = soft(into(q), np.tile(k, (1, 1, 2, 1)), np.tile(v, (1, 1, 2, 1)), into(do))
 
@@ -206,38 +209,6 @@ def lin_state(q, k, v, do, bug=None):
         dk[:, t] = np.einsum("bhde,bhe->bhd", R_, v[:, t])
         dv[:, t] = np.einsum("bhde,bhd->bhe", new if bug == "dk_exclusive" else R_, k[:, t])
     return o, dq, dk, dv
-
-
-def chunked(q, k, v, state, do, dend, bug=None, C=2):
-    f = q.dtype.type
-    T, c = q.shape[1], f(q.shape[-1] ** -0.5)
-    S, states, o = state.copy(), [], np.zeros_like(v)
-
-    def tri(n):
-        return np.tril(np.ones((n, n), q.dtype))
-
-    for i in range(0, T, C):
-        Q, K, V = q[:, i : i + C], k[:, i : i + C], v[:, i : i + C]
-        states.append(S.copy())
-        A = np.einsum("bihd,bjhd->bhij", Q * c, K) * tri(Q.shape[1])
-        o[:, i : i + C] = np.einsum("bhij,bjhe->bihe", A, V) + np.einsum(
-            "bihd,bhde->bihe", Q * (f(1) if bug == "inter_unscaled" else c), S
-        )
-        S = S + np.einsum("bjhd,bjhe->bhde", K * (c if bug == "end_scaled" else f(1)), V)
-    R = np.zeros_like(dend) if bug == "dend_ignored" else dend.copy()
-    dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
-    for n, i in reversed(list(enumerate(range(0, T, C)))):
-        Q, K, V, G = q[:, i : i + C] * c, k[:, i : i + C], v[:, i : i + C], do[:, i : i + C]
-        A = np.einsum("bihd,bjhd->bhij", Q, K) * tri(Q.shape[1])
-        dA = np.einsum("bihe,bjhe->bhij", G, V) * tri(Q.shape[1])
-        dq[:, i : i + C] = c * (np.einsum("bhij,bjhd->bihd", dA, K) + np.einsum("bihe,bhde->bihd", G, states[n]))
-        dk[:, i : i + C] = np.einsum("bhij,bihd->bjhd", dA, Q) + (
-            0 if bug == "dk_intra_only" else np.einsum("bjhe,bhde->bjhd", V, R)
-        )
-        dv[:, i : i + C] = np.einsum("bhij,bihe->bjhe", A, G) + np.einsum("bjhd,bhde->bjhe", K, R)
-        R = R + np.einsum("bihd,bihe->bhde", Q, G)
-    dstate = R - dend if bug == "dstate_no_dend" else R
-    return o, S, dq, dk, dv, dstate
 
 
 def hy(q, k, v, do, bias=None, keep=None, dropout=None, bug=None):
@@ -733,14 +704,6 @@ def window(q, k, v, do, n=4):
 
 
 def gqa2(q, k, v, do, how):
-    def into(x):
-        b, t, h, d = x.shape
-        return x.reshape(b, t // 2, 2, h, d).swapaxes(2, 3).reshape(b, t // 2, 2 * h, d)
-
-    def back(x):
-        b, t, h, d = x.shape
-        return x.reshape(b, t, h // 2, 2, d).swapaxes(2, 3).reshape(b, 2 * t, h // 2, d)
-
     o, dq, dk, dv = soft(into(q), np.repeat(k, 2, 2), np.repeat(v, 2, 2), into(do))
     red = (lambda x: x[:, :, ::2]) if how == "first" else (lambda x: (x[:, :, ::2] + x[:, :, 1::2]) / 2)
     return back(o), back(dq), red(dk), red(dv)
@@ -847,7 +810,7 @@ def mhh(x, wq, bq, wk, bk, wv, bv, wo, bo, do, bug=None):
 
 
 def state2(q, k, v, state, do, dend):
-    o, end, dq, dk, dv, dstate = chunked(q, k, v, state, do, dend)
+    o, end, dq, dk, dv, dstate = state_chunked(q, k, v, state, do, dend)
     c = np.asarray(q.shape[-1] ** -0.5, q.dtype)
     return o, end, dq, dk, dv, np.einsum("bqhd,bqhe->bhde", q * c, do)
 
