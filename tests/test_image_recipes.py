@@ -180,10 +180,13 @@ def test_a_few_steps_lower_the_loss(name, attention, tmp_path):
 
 
 def test_published_figures_are_fractions_with_standard_errors():
-    model = {"heads": 4, "retrievals": 3, "scoring": "dot"}
+    model = {"heads": 4, "searches": 4, "retrievals": 3, "scoring": "dot"}
     assert figures_for("sort_of_clevr", {**model, "width": 256}).figures == {
         "softmax": (0.649, 0.0148), "compositional": (0.671, 0.0067)}
-    assert figures_for("sort_of_clevr", {**model, "width": 32, "heads": 2}).figures == {"softmax": (0.545, 0.2397)}
+    assert figures_for("sort_of_clevr", {**model, "width": 256, "searches": 8}).figures == {"softmax": (0.649, 0.0148)}
+    small = {**model, "width": 32, "heads": 2, "retrievals": 2}                 # printed with 2 searches
+    assert figures_for("sort_of_clevr", small).figures == {"softmax": (0.545, 0.2397)}
+    assert figures_for("sort_of_clevr", {**small, "searches": 2}).figures["compositional"] == (0.536, 0.0036)
     assert figures_for("triangles", {**model, "retrievals": 4}).figures == {
         "softmax": (0.938, 0.0006), "compositional": (0.97, 0.0017)}
     assert figures_for("multitask_images", {"retrievals": 2, "first": "shapes"}).figures == {}
