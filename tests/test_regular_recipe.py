@@ -8,6 +8,7 @@ import pytest
 
 import refattn
 from refattn import cli, params, train
+from refattn.cli.comparison import otherwise
 from refattn.recipes import SHORT, recipe
 from refattn.recipes.per_word import Words
 from refattn.recipes.regular_languages import ATTENTIONS
@@ -43,6 +44,15 @@ def test_every_language_is_a_task_and_has_published_settings():
         assert (r.batch, r.clip, r.decay, r.initialise, r.rate_at(99), r.stride) == (128, 1, 0, "haiku", r.rate, 1)
         assert recipe("regular_languages", "paper", language=name) == r
         assert figures_for("regular_languages", {**asdict(r)}).figures["rnn"]
+
+
+@pytest.mark.parametrize(("scale", "change", "words"), [
+    ("paper", {}, ""), ("caption", {}, ""), ("paper", {"stride": 5}, "stride 5 (1)"),
+    ("caption", {"steps": 9}, "steps 9 (100,000)"), ("quick", {"train_length": 50, "max_length": 100}, "steps 2,000")])
+def test_neither_the_scripts_nor_the_captions_settings_are_other_than_the_papers(scale, change, words):
+    r = recipe("d2", scale, **change)
+    said = otherwise(type(r), asdict(r), figures_for("regular_languages", asdict(r)).by)
+    assert words in said and bool(said) == bool(words) and "length" not in said
 
 
 def test_parameters_of_the_published_models():

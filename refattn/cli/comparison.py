@@ -79,10 +79,13 @@ def table(kind, outcomes) -> str:
 
 
 def otherwise(kind, fields: dict, by) -> str:
-    """A sentence on what differs from the paper's settings, those of fields `by` chosen as here."""
+    """A sentence on what differs from the paper's settings, those of fields `by` chosen as here.
+
+    Where a caption has others than the released code, the paper's are those of which fewer differ.
+    """
     same = {name: fields[name] for name in (kind.COMPARES, "seed", *by)}
-    paper = asdict(recipe(kind.TASK, "paper", **same))
-    apart = differing(paper | fields, paper)                # an old run lacks what came in later
+    papers = [asdict(recipe(kind.TASK, scale, **same)) for scale in ("paper", "caption") if scale in kind.SCALES]
+    apart = min((differing(paper | fields, paper) for paper in papers), key=len)        # an old run lacks later fields
     return "; settings other than the paper's, which are in brackets: " * bool(apart) + ", ".join(
         f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in apart if name not in SAID)
 
