@@ -196,12 +196,21 @@ def test_long_members_are_as_deep_and_as_changeable_as_the_released_ones(name):
 def test_batches_are_balanced_where_both_classes_exist():
     for name in MEMBERSHIP:
         for length in range(1, 13):
-            row, batch = LANGUAGES[name], PRESETS[name].sample(np.random.default_rng(4), 9, length)
-            expected = {(True, True): 5, (True, False): 9, (False, True): 0}
+            row, batch = LANGUAGES[name], PRESETS[name].sample(np.random.default_rng(4), 8, length)
+            expected = {(True, True): 4, (True, False): 8, (False, True): 0}
             assert batch.target.sum() == expected[row.has_members(length), row.has_others(length)]
             every = (np.arange(2**length)[:, None] >> np.arange(length)) & 1
             answers = row.answer(every)
             assert (bool(answers.any()), bool((1 - answers).any())) == (row.has_members(length), row.has_others(length))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_small_batches_are_members_as_often_as_not(batch):
+    """An evaluation of long words has batches of 3 words or 1, which were two thirds members, or all."""
+    task, rng = RegularLanguages("d3"), np.random.default_rng(0)
+    drawn = [int(task.sample(rng, batch, 20).target.sum()) for _ in range(400)]
+    assert set(drawn) == {batch // 2, batch // 2 + 1} and abs(np.mean(drawn) - batch / 2) < 0.1
+    assert not any(task.sample(rng, batch, 21).target.any() for _ in range(20))             # no member is of odd length
 
 
 def test_corrupted_words_are_one_symbol_from_a_member():

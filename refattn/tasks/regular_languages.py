@@ -98,6 +98,7 @@ class RegularLanguages:
     def sample(self, rng, batch, length, split="released") -> Batch:
         """A Batch of words of one length, members first, half of them unless one class is impossible.
 
+        Of an odd number there is one more of either class, by chance: small batches are no more often members than not.
         Raises ValueError for a batch or length below 1, or a split that the language does not have.
         """
         batch = check_integer("batch", batch, 1)
@@ -108,8 +109,8 @@ class RegularLanguages:
             draw = partial(languages.bits, ones=self.ones) if self.language == "parity" else row.draw
             tokens = draw(rng, batch, t)
             return Batch(tokens, row.answer(tokens))
-        members = (batch + 1) // 2 if row.has_others(t) else batch
-        members = members if row.has_members(t) else 0
+        both = row.has_members(t) and row.has_others(t)
+        members = (batch + (batch % 2 and rng.integers(2))) // 2 if both else batch * row.has_members(t)
         others = self.corrupted if split == "corrupted" and row.has_members(t) else languages.bits
         right = row.draw(rng, members, t)
         wrong = languages.drawn_until(lambda x: row.answer(x) == 0, others, rng, batch - members, t)
