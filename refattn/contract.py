@@ -178,9 +178,12 @@ def laid_out_like(x, a):
     xp, x = array_module(x), x.transpose(axes)              # x's own: mixed devices are refused, not converted
     if x.size < STRIPED or x.flags.c_contiguous or type(x) is not np.ndarray:
         return xp.asarray(x, order="C").transpose(back)
-    y = np.empty(x.shape, dtype=x.dtype)
-    for start in range(0, x.shape[-1], 16):         # one cache line of float32 at a time: a third of the time
-        y[..., start:start + 16] = x[..., start:start + 16]
+    y, slow = np.empty(x.shape, dtype=x.dtype), max(range(x.ndim), key=x.strides.__getitem__)
+    step = max(1, (x.shape[slow] << 13) // x.size)
+    for n in range(0, x.shape[slow], step):         # of x what lies together, and of that strips, stay in the caches
+        to, of = (each.swapaxes(0, slow)[n:n + step] for each in (y, x))
+        for m in range(0, of.shape[-1], 64):
+            to[..., m:m + 64] = of[..., m:m + 64]
     return y.transpose(back)
 
 

@@ -67,6 +67,18 @@ def test_laid_out_like_changes_memory_only_strip_by_strip(monkeypatch):
         assert np.array_equal(laid_out_like(x[:1], a), x[:1])
 
 
+@pytest.mark.parametrize("order", ["kbhq", "hbqk", "qkhb", "bkqh"])
+def test_laid_out_like_copies_large_arrays_piece_by_piece(order):
+    """Of every memory order, of views with gaps and with turned axes, of one axis; more than one piece of each."""
+    shape = dict(zip("bhqk", (5, 3, 130, 150), strict=True))
+    a = np.empty([shape[x] for x in order]).transpose([order.index(x) for x in "bhqk"])
+    whole = np.arange(5 * 3 * 140 * 160, dtype=np.float32).reshape(5, 3, 140, 160)
+    for x in (whole[:, :, 3:133, :150], whole[:, ::-1, :130, 10:], whole.transpose(0, 1, 3, 2)[:, :, :130, :140]):
+        found = laid_out_like(x, a[..., :x.shape[3]])
+        assert np.array_equal(found, x) and found.transpose(["bhqk".index(x) for x in order]).flags.c_contiguous
+    assert np.array_equal(laid_out_like(np.arange(600_000)[::-2], a), np.arange(600_000)[::-2])
+
+
 def test_scores_lie_in_memory_by_what_they_are_normalised_over():
     q, k = np.ones((2, 3, 4, 5)), np.ones((2, 6, 4, 5))
     for over, order in ops.MEMORY.items():

@@ -50,7 +50,7 @@ class Recurrent:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
         check_views(p)
         check_read(read)
-        z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
+        z = ops.embedding(p.wi + (p.bi + p.bh), x.T)                    # (1) of all steps, (t, b, f)
         h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)
         for t in range(len(z)):
             h[t + 1] = ops.relu(z[t] + h[t] @ p.wh)                     # (2)
@@ -67,7 +67,7 @@ class Recurrent:
         grads.readout.b += db
         if read is not None:
             dseen = ops.scatter_slice(dseen, seen.shape, read, axis=1)
-        dz = array_module(h).zeros_like(h[1:])
+        dz = array_module(h).empty_like(h[1:])
         for t in reversed(range(len(dz))):
             dh = dseen[:, t] if t + 1 == len(dz) else dseen[:, t] + dz[t + 1] @ p.wh.T          # (2)
             dz[t] = ops.relu_backward(h[t + 1], dh)                     # (2) relu(h) = h: their slopes are the same
@@ -113,10 +113,7 @@ def linear_scan(a, u) -> tuple[Any, ScanSaved]:
 
 def linear_scan_backward(saved, dh) -> tuple:
     """da, du from dh (b, t, n): du_t = dh_t + du_{t+1} A_{t+1}^T, a scan from the other end; da_t = h_{t-1}^T du_t."""
-    (a, h), xp = saved, array_module(*saved)
-    turned = xp.zeros_like(a)
-    turned[:, 1:] = a[:, :0:-1].swapaxes(2, 3)
+    (a, h), later = saved, slice(1, None)
+    turned = ops.scatter_slice(a[:, :0:-1].swapaxes(2, 3), a.shape, later, axis=1)
     du = linear_scan(turned, dh[:, ::-1])[0][:, ::-1]
-    da = xp.zeros_like(a)
-    da[:, 1:] = contract("btn,bto->btno", h[:, :-1], du[:, 1:])
-    return da, du.copy()
+    return ops.scatter_slice(contract("btn,bto->btno", h[:, :-1], du[:, 1:]), a.shape, later, axis=1), du.copy()

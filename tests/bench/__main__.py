@@ -108,6 +108,8 @@ def main():
     set_threads(args.allocator, *args.threads)
     from . import problem, timing
     from .ours import initial
+    if args.memory:
+        args.only = ["ours"]                                # importing the others takes more than our steps do
     for name in [x for x in args.only if x != "ours" and importlib.util.find_spec(x) is None]:
         print(f"{name} is not installed (pip install refattn[bench]); its twins are left out")
         args.only = [x for x in args.only if x != name]

@@ -2,8 +2,10 @@
 
 The twin is written as one writes it in PyTorch, q, k, v (and the selector) in one map, the key map absorbed into the
 selector; `usual` computes every token of the last application, as the released code does, `read` the class token only,
-as ours does.  One process, one thread, taken in turns; medians of CPU time; below 1, ours is faster.
+as ours does.  One process, one thread, taken in turns; medians of CPU time; below 1, ours is faster.  The peak of ours
+is that of three updates in a process of their own, without PyTorch: `--memory SCALE ATTENTION` prints it alone.
 """
+import subprocess
 import sys
 
 import numpy as np
@@ -106,22 +108,37 @@ class Twin:
         return float(loss.detach())
 
 
-def main(scales, steps=40):
+def batches_of(chosen, steps):
+    """Batches of questions of one type."""
+    rng, questions = np.random.default_rng(1), chosen.size("train")
+    return [chosen.turns(chosen.take("train", rng.integers(questions, size=chosen.batch)))[0] for _ in range(steps)]
+
+
+def memory(scale, attention):
+    """Prints the megabytes of some updates, and of nothing else."""
+    chosen = recipe("sort_of_clevr", scale, attention=attention, scenes=200)
+    ours = Ours(chosen, np.random.default_rng(0))
+    for batch in batches_of(chosen, 3):
+        ours.step(batch)
+    print(f"{peak_megabytes():.0f}")
+
+
+def main(words, steps=40):
+    keep_freed_memory()
+    if words[:1] == ["--memory"]:
+        return memory(*words[1:])
     import torch
     torch.set_num_threads(1)
-    keep_freed_memory()
-    for scale in scales or ["small", "paper"]:
+    for scale in words or ["small", "paper"]:
         for attention in "softmax", "compositional":
             chosen = recipe("sort_of_clevr", scale, attention=attention, scenes=200)
             ours = Ours(chosen, np.random.default_rng(0))
-            rng, questions = np.random.default_rng(1), chosen.size("train")
-            batches = [chosen.turns(chosen.take("train", rng.integers(questions, size=chosen.batch)))[0]
-                       for _ in range(steps)]
-            ours.step(batches[0])
-            print(f"{scale} {attention}: peak of ours {peak_megabytes():,.0f} MB", flush=True)
+            alone = [sys.executable, "-m", "tests.bench.images", "--memory", scale, attention]
+            peak = subprocess.run(alone, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+            print(f"{scale} {attention}: peak of ours {peak} MB", flush=True)
             said(f"{scale} {attention}", interleaved({
                 "ours": ours.step, "PyTorch usual": Twin(ours, dropout=0.1).step,
-                "PyTorch read": Twin(ours, True, 0.1).step}, batches))
+                "PyTorch read": Twin(ours, True, 0.1).step}, batches_of(chosen, steps)))
 
 
 if __name__ == "__main__":
