@@ -12,6 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from contextlib import suppress
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from . import NonFinite, curves, fit, groups, pool, runs
 from .progress import Bars
 from .stop import Interrupted, Stop
@@ -147,7 +149,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
         return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
 
     futures: dict = {}
-    with Stop() as stop:
+    with Stop() as stop, threadpool_limits(1, "blas"):      # runs in threads of this process end at different times
         try:
             with pool.quiet_start():
                 for path in jobs:
