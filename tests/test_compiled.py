@@ -185,6 +185,9 @@ def test_words_have_two_axes_and_a_token(words):
     for ask in logits, errors:
         with pytest.raises(ValueError, match="words have shape .*; allowed:"):
             ask(compiled(PARITY), words)
+    one, four = np.ones((1, 1), int), np.ones((1, 4), int)     # a word of length 1 says nothing of length 2
+    with pytest.raises(ValueError, match=r"words are of lengths \[1, 4\]; allowed: those of the passes, \[2, 4\]"):
+        errors(compiled(PARITY), [one, four])
     with pytest.raises(ValueError, match="automaton is 'list'; allowed: Automaton"):
         compiled([[0, 1], [1, 0]])
 
