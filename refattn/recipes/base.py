@@ -257,6 +257,7 @@ class FiniteRecipe(Recipe):
     of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
     """
 
+    COUNTED = "samples per split at most"
     last_batch: str = setting("keep", "an epoch's last batch, if smaller: keep or drop it", choices=("keep", "drop"))
 
     @property
