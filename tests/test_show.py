@@ -231,7 +231,7 @@ def test_of_a_finite_set_as_many_are_asked_at_most():
     assert rmts.size("train") < rmts.evaluation == 20_000
     _, right = figure({"run": [Curve(rmts, [], {})]}).subfigs[0].axes
     assert right.get_title().endswith("lines: probes, n ≤ 1,000; diamonds: final, n ≤ 20,000")
-    for one, words in (rmts, "20,000 samples per split at most"), (questions, "1,984 questions of each type and split at"):
+    for one, words in (rmts, "20,000 samples per split at most"), (questions, "1,984 questions of each type and split"):
         assert words in settings(type(one), [{"task": one.TASK, "fields": runs.describe(one)["fields"]}])
 
 
