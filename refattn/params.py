@@ -225,10 +225,10 @@ def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
     return xp.asarray(np.concatenate([np.zeros(0, dtype=dtype), *masks]))
 
 
-def bounds(parameters, dtype=np.float32, xp=np):
+def bounds(parameters, xp=np):
     """(least, most) of each entry as flat arrays, for `clip` after an update; None where no array has a `span`."""
-    spans = (np.full((prod(p.shape), 2), p.span or (-np.inf, np.inf), dtype=dtype) for _, p in entries(parameters))
-    whole = np.concatenate([np.zeros((0, 2), dtype=dtype), *spans])
+    spans = (np.full((prod(p.shape), 2), p.span or (-np.inf, np.inf), np.float32) for _, p in entries(parameters))
+    whole = np.concatenate([np.zeros((0, 2), np.float32), *spans])
     return None if np.isinf(whole).all() else tuple(xp.asarray(np.ascontiguousarray(x)) for x in whole.T)
 
 
