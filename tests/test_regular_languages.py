@@ -41,7 +41,7 @@ def test_formula_automaton_and_batch_agree_at_every_length(name):
             tokens, target = task.sample(rng, 80, length, split)
             assert tokens.shape == (80, task.tokens_at(length)) and target.shape == (80,)
             np.testing.assert_array_equal(target, task.row.answer(tokens))
-            np.testing.assert_array_equal(target, task.targets(tokens)[:, -1])
+            np.testing.assert_array_equal(target, task.automaton.outputs(tokens)[:, -1])
 
 
 @pytest.mark.parametrize("name", [name for name in LANGUAGES if name != "modular_arithmetic"])
@@ -50,7 +50,7 @@ def test_formula_and_automaton_agree_on_any_word(name):
     task, rng = PRESETS[name], np.random.default_rng(1)
     for length in LENGTHS:
         tokens = rng.integers(task.vocabulary, size=(50, length))
-        np.testing.assert_array_equal(task.targets(tokens)[:, -1], task.row.answer(tokens))
+        np.testing.assert_array_equal(task.automaton.outputs(tokens)[:, -1], task.row.answer(tokens))
 
 
 @EACH
@@ -82,7 +82,7 @@ def test_targets_at_every_position_are_what_may_come_next_or_what_was_read(name)
 ])
 def test_words_by_hand(name, word, answer):
     tokens = LANGUAGES[name].automaton.encode(word)
-    assert PRESETS[name].targets(tokens)[-1] == LANGUAGES[name].answer(tokens[None]).item() == answer
+    assert PRESETS[name].automaton.outputs(tokens)[-1] == LANGUAGES[name].answer(tokens[None]).item() == answer
 
 
 def test_the_examples_of_section_5_1():
@@ -90,7 +90,7 @@ def test_the_examples_of_section_5_1():
     for name, word, answer in (("even_pairs", "00110", 0), ("parity", "000110", 0), ("modular_arithmetic", "+1+2-4", 4),
                                ("cycle", "010211".translate(str.maketrans("012", "120")), 2)):
         tokens = LANGUAGES[name].automaton.encode(word)
-        assert LANGUAGES[name].answer(tokens[None]).item() == PRESETS[name].targets(tokens)[-1] == answer
+        assert LANGUAGES[name].answer(tokens[None]).item() == PRESETS[name].automaton.outputs(tokens)[-1] == answer
 
 
 def test_two_symbols_of_cycle_navigation_have_all_its_maps():
@@ -107,7 +107,7 @@ def test_modular_arithmetic_is_pythons_arithmetic_with_and_without_the_plus():
             tokens, target = task.sample(np.random.default_rng(length), 40, length)
             words = ["".join(task.automaton.symbols[x] for x in row) for row in tokens]
             assert target.tolist() == [eval(word) % 5 for word in words]
-            np.testing.assert_array_equal(task.targets(tokens)[:, -1], target)
+            np.testing.assert_array_equal(task.automaton.outputs(tokens)[:, -1], target)
             assert all(word[0] == "+" for word in words) == plus and "_" not in "".join(words)
     assert modular_arithmetic(False).minimal().states == 25
     for word, answer in ("_", 0), ("1_2", 3), ("3*_", 0), ("2-_*3", 2), ("1_2*3", 2), ("+4_3", 2):     # a blank: 0 or +

@@ -41,7 +41,7 @@ class RegularLanguages:
     >>> tokens, target = task.sample(np.random.default_rng(0), 4, 6)
     >>> tokens.tolist(), target.tolist()
     ([[0, 0, 1, 1, 0, 1], [0, 0, 1, 1, 0, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]], [1, 1, 0, 0])
-    >>> task.targets(tokens)[0].tolist()                                        # of every prefix, by the automaton
+    >>> task.automaton.outputs(tokens)[0].tolist()                              # of every prefix
     [0, 0, 0, 1, 0, 1]
     >>> RegularLanguages("dyck")                                                # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -120,10 +120,6 @@ class RegularLanguages:
         tokens = self.row.draw(rng, b, t)
         tokens[np.arange(b), rng.integers(t, size=b)] ^= 1
         return tokens
-
-    def targets(self, tokens):
-        """The class after every token, (b, t), by the automaton."""
-        return self.automaton.outputs(tokens)
 
 
 PRESETS = {name: RegularLanguages(name) for name in LANGUAGES}

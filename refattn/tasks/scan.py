@@ -139,16 +139,12 @@ class Scan:
         check_choice("split", split, SPLITS)
         return len(indices(self.cutoff)[split])
 
-    def longest(self, split):
-        """Actions of the longest sequence of a split.  Raises ValueError for an unknown one."""
-        check_choice("split", split, SPLITS)
-        return int(examples().length[indices(self.cutoff)[split]].max())
-
     def take(self, split, chosen) -> Batch:
         """The examples of a split with these numbers, 0 to size(split) - 1, as wide as the split's longest and END."""
         check_numbers("chosen", chosen, self.size(split))
-        source, source_length, target, length = (x[indices(self.cutoff)[split][chosen]] for x in examples())
-        return Batch(source, source_length, target[:, :self.longest(split) + 1], length)
+        pool = indices(self.cutoff)[split]
+        source, source_length, target, length = (x[pool[chosen]] for x in examples())
+        return Batch(source, source_length, target[:, :examples().length[pool].max() + 1], length)
 
     def sample(self, rng, batch, split="train") -> Batch:
         """Examples of a split, drawn uniformly with replacement.  Raises ValueError for a batch below 1."""
