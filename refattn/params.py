@@ -256,7 +256,7 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     """(arrays, meta) of a file written by `save`, as host arrays.
 
     Raises ValueError, one line, when the file is truncated, foreign, or has another layout than that of the parameters
-    given; the sizes of the arrays are not compared.
+    given; the sizes of the arrays are not compared.  FileNotFoundError where there is no file.
     """
     try:
         with open(path, "rb") as raw:                       # closed even where it is cut off

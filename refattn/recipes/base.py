@@ -76,8 +76,8 @@ class Recipe:
 
     and says in capitals: TASK (its name in the registry), SOURCE, SPLITS, LABELS (metric -> words), TABLE (heading,
     split, metric of each column of results), SCALES (the first one is the default), and what a comparison varies:
-    COMPARES (a field), COMPARED (its values when nobody says; none where there is nothing to compare).  It may say more
-    than the methods below do by themselves.
+    COMPARES (a field), COMPARED (its values when nobody says; none where there is nothing to compare).  What the other
+    class variables and the methods below say holds for most; a subclass may say otherwise.
 
     A field of every batch is one row for each sample (`cut` may know better), the last one always.
     """

@@ -46,13 +46,9 @@ class State:
 
 def first_bad(finite, listed) -> str | None:
     """The name of the first parameter with an entry that is not finite, from a flat boolean array."""
-    finite, position = to_host(finite), 0
-    for name, p in params.entries(listed):
-        size = int(np.prod(p.shape))
-        if not finite[position:position + size].all():
-            return name
-        position += size
-    return None
+    bad, parts = np.flatnonzero(~to_host(finite)), list(params.entries(listed))
+    ends = np.cumsum([np.prod(p.shape, dtype=int) for _, p in parts])
+    return parts[np.searchsorted(ends, bad[0], side="right")][0] if bad.size else None
 
 
 class Health:
