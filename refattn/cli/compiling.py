@@ -111,7 +111,7 @@ def plan(options) -> tuple:
         raise Usage(as_option(error, switches)) from None
     except MemoryError as error:
         raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
-    out = Path(options["out"]) if "out" in options else new(time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S"))
+    out = Path(options["out"]) if "out" in options else new(f"compiled-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
     writable(out)
     if any(out.glob("*/recipe.json")):
         raise Usage(f"--out is {str(out)!r}, which holds runs already; allowed: another directory")
