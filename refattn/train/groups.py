@@ -123,7 +123,7 @@ class Forked(Alone):
                 line.close()                                # else nobody would see it cut
             self.rank, self.line = rank, theirs
             trained.help()
-        except (ConnectionError, KeyboardInterrupt):        # the leader is gone
+        except ConnectionError:                             # the leader is gone
             pass
         except (MemoryError, ValueError) as error:          # as the leader says it
             print(f"refattn: a worker: {error}", file=sys.stderr)
