@@ -1,5 +1,6 @@
 """Settings checked once, when they are made: each error names the field, what was given, and what is allowed."""
 
+import reprlib
 from numbers import Integral
 
 import numpy as np
@@ -18,7 +19,7 @@ def check_integer(name, value, least=1, most=None, reason="") -> int:
     if not (whole and least <= value and (most is None or value <= most)):
         allowed = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         but = f", but {reason}" if reason and whole and value < least else ""
-        raise ValueError(f"{name} is {value!r}{but}; allowed: whole numbers {allowed}")
+        raise ValueError(f"{name} is {reprlib.repr(value)}{but}; allowed: whole numbers {allowed}")
     return int(value)
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def named(path):
-    """An OSError keeps its kind and names the file, which that of a full disk does not."""
+    """An OSError inside keeps its type and names this file, also one that names none, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -17,7 +17,7 @@ def named(path):
 def whole_file(path, mode: str = "w"):
     """A file that appears whole or not at all: written under a temporary name, synced, then renamed.
 
-    An OSError keeps its kind and names the file.
+    An OSError keeps its type and names the file.
     """
     temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
     try:

@@ -126,10 +126,6 @@ def _truncated(rng, shape):
     return x
 
 
-def _lecun(rng, p: Parameter):
-    return _truncated(rng, p.shape) / (0.87962566103423978 * sqrt(p.fan_in))    # the deviation of a normal cut at +-2
-
-
 def _small(rng, p: Parameter):
     return 0.02 * rng.standard_normal(p.shape)
 
@@ -139,10 +135,11 @@ def _uniform(rng, p: Parameter):
 
 
 SCHEMES: dict[str, dict] = {                # what draws an array of each role, or the number that it begins as
-    # H: Flax defaults of the released code.  Truncated at two sigma, then rescaled: final deviation 1/sqrt(fan_in).
-    # Tables (T5 buckets, token embeddings) are untruncated normal; fan_in is the number of buckets, or the width.
-    "lecun_normal": {"weight": _lecun, "bias": 0.0, "scale": 1.0, "shift": 0.0, "table": _normal,
-                     "vector": _normal},
+    # H: Flax defaults of the released code.  Truncated at two sigma, where the deviation is 0.88, then rescaled to
+    # 1/sqrt(fan_in).  Tables (T5 buckets, token embeddings) are untruncated normal; fan_in is the number of buckets, or
+    # the width.
+    "lecun_normal": {"weight": lambda rng, p: _truncated(rng, p.shape) / (0.87962566103423978 * sqrt(p.fan_in)),
+                     "bias": 0.0, "scale": 1.0, "shift": 0.0, "table": _normal, "vector": _normal},
     # C: PyTorch defaults, weights and biases of linear maps uniform in +-1/sqrt(fan_in); embeddings standard normal
     "pytorch": {"weight": _uniform, "bias": _uniform, "scale": 1.0, "shift": 0.0,
                 "table": lambda rng, p: rng.standard_normal(p.shape), "vector": _uniform},
@@ -225,10 +222,10 @@ def decay_mask(parameters, rule: str, dtype=np.float32, xp=np):
     return xp.asarray(np.concatenate([np.zeros(0, dtype=dtype), *masks]))
 
 
-def bounds(parameters, dtype=np.float32, xp=np):
+def bounds(parameters, xp=np):
     """(least, most) of each entry as flat arrays, for `clip` after an update; None where no array has a `span`."""
-    spans = (np.full((prod(p.shape), 2), p.span or (-np.inf, np.inf), dtype=dtype) for _, p in entries(parameters))
-    whole = np.concatenate([np.zeros((0, 2), dtype=dtype), *spans])
+    spans = (np.full((prod(p.shape), 2), p.span or (-np.inf, np.inf), np.float32) for _, p in entries(parameters))
+    whole = np.concatenate([np.zeros((0, 2), np.float32), *spans])
     return None if np.isinf(whole).all() else tuple(xp.asarray(np.ascontiguousarray(x)) for x in whole.T)
 
 
@@ -256,7 +253,7 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     """(arrays, meta) of a file written by `save`, as host arrays.
 
     Raises ValueError, one line, when the file is truncated, foreign, or has another layout than that of the parameters
-    given; the sizes of the arrays are not compared.
+    given; the sizes of the arrays are not compared.  FileNotFoundError where there is no file.
     """
     try:
         with open(path, "rb") as raw:                       # closed even where it is cut off

@@ -4,7 +4,9 @@ from difflib import get_close_matches
 
 
 def guess(given, allowed) -> str:
-    """A question where some of those allowed begin with that, or one of them or its beginning is near to it; else ";".
+    """', did you mean A or B?' of the names that begin with what was given; else of the one nearest to it; else ';'.
+
+    A name is as near as the whole of it, or as its beginning of the same length.
 
     >>> guess("fuzy", ["fuzzy_logic", "esbn"]), guess("chess", ["fuzzy_logic", "esbn"])
     (', did you mean fuzzy_logic?', ';')

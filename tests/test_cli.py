@@ -130,6 +130,12 @@ def test_runs_are_copied_whole_or_not_at_all(finished, tmp_path, monkeypatch, ca
     said = capsys.readouterr().err
     assert "checkpoint.npz' cannot be written ([Errno 28] No space left on device)" in said and said.count("\n") == 1
     assert not list((tmp_path / "b").iterdir())
+
+    def stopped(*x, **how):
+        copytree(*x, **how)
+        raise KeyboardInterrupt
+    monkeypatch.setattr(shutil, "copytree", stopped)
+    assert cli.main(words) == 130 and not list((tmp_path / "b").iterdir())
     monkeypatch.undo()
     for path in (archive := tmp_path / "archive", *shutil.copytree(finished, archive).rglob("*")):
         path.chmod(0o555)                                   # which its copy shall not be

@@ -185,6 +185,9 @@ def test_words_have_two_axes_and_a_token(words):
     for ask in logits, errors:
         with pytest.raises(ValueError, match="words have shape .*; allowed:"):
             ask(compiled(PARITY), words)
+    one, four = np.ones((1, 1), int), np.ones((1, 4), int)     # a word of length 1 says nothing of length 2
+    with pytest.raises(ValueError, match=r"words are of lengths \[1, 4\]; allowed: those of the passes, \[2, 4\]"):
+        errors(compiled(PARITY), [one, four])
     with pytest.raises(ValueError, match="automaton is 'list'; allowed: Automaton"):
         compiled([[0, 1], [1, 0]])
 
@@ -212,7 +215,7 @@ def test_a_language_becomes_a_checkpoint_that_load_reads(tmp_path, capsys):
         assert done["metrics"]["words"]["errors"] == 0 and done["parameters"] == params.count(model.parameters())
 
 
-def test_a_table_and_an_expression_are_compiled(tmp_path, capsys):
+def test_a_table_and_an_expression_are_compiled(tmp_path, capsys, monkeypatch):
     table = tmp_path / "go.txt"
     table.write_text("state output go stop\na 0 b a\nb 2 c a\nc 1 c a\nnever 0 a a\n")
     out = str(tmp_path / "a")
@@ -226,6 +229,9 @@ def test_a_table_and_an_expression_are_compiled(tmp_path, capsys):
     assert json.loads((tmp_path / "b" / "recipe.json").read_text())["fields"]["expression"] == "-(ab)*"
     table.write_text("\ufeff" + table.read_text(), encoding="utf-8")             # as some editors begin a file
     assert cli.main(["compile", "--table", str(table), "--max-length", "3", "--out", str(tmp_path / "c")]) == 0
+    monkeypatch.chdir(tmp_path)                             # a name may have what stands for a part of the date
+    assert cli.main(["compile", "--table", str(table.rename(tmp_path / "day%d.txt")), "--max-length", "3"]) == 0
+    assert [path.name.startswith("compiled-day%d-2") for path in (tmp_path / "runs").iterdir()] == [True]
 
 
 def test_the_report_says_how_often_every_state_and_answer_was_asked(tmp_path, capsys):

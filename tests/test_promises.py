@@ -55,7 +55,7 @@ REFUSED = [
     ("start is [0]", partial(Automaton, [[0]], [0], [0])),
     ("windows is 0", partial(bits_by_position, None, None, None, 5, windows=0)),
     ("actions has -1 to -1; allowed: 0 to 6", partial(scan.spoken, [-1])),
-    ("split is 'nonsense'", partial(scan.Scan().longest, "nonsense")),
+    ("split is 'nonsense'", partial(scan.Scan().size, "nonsense")),
     ("index has -1 to -1", lambda: sort_of_clevr.take(
         sort_of_clevr.SortOfClevr(questions=2).one(np.random.default_rng(0), 3), 1, [-1])),
     ("rules has 9 to 9; allowed: 0 to 7", partial(Sraven().split_of, [9, 9, 9, 9])),

@@ -240,6 +240,17 @@ def test_nobody_is_left_when_the_leader_is_told_to_stop(sign, status, tmp_path):
     refattn.load(trained.path)
 
 
+@forks
+def test_ctrl_c_in_the_moment_of_a_fork_is_the_leaders_alone(tmp_path):
+    """A helper in which it was raised before it knew of itself went on as a second leader."""
+    code = ("import os, signal\nfrom refattn.train import fit\nfrom tests.tiny import tiny\nfork = os.fork\n"
+            "def forked():\n    if not (process := fork()):\n        os.kill(os.getpid(), signal.SIGINT)\n"
+            "    return process\n"
+            "os.fork = forked\nassert fit(tiny(shards=2), progress=False, workers=2).finished\nprint('done')")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
 def test_an_exception_of_the_leader_leaves_nobody(monkeypatch):
     monkeypatch.setattr(groups.threading, "active_count", lambda: 1)
     seen, before = [], children(os.getpid()) if Path("/proc/self/task").exists() else []

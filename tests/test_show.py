@@ -8,6 +8,7 @@ import pytest
 
 from refattn import cli
 from refattn.cli import places, showing
+from refattn.cli.comparison import settings
 from refattn.recipes import recipe
 from refattn.tasks import sort_of_clevr
 from refattn.tasks.text import corpus
@@ -222,6 +223,16 @@ def test_runs_that_have_just_begun_are_seen_and_named():
     assert words == ["softmax, seed 0", "hyla, seed 0", "chance: 0"] and left.get_legend() is None
     assert right.get_xlim() == left.get_xlim() and right.get_title().endswith("diamonds: final, all there are")
     assert [line.get_marker() for line in left.lines] == [".", "."]         # a line of one point has no length
+
+
+def test_of_a_finite_set_as_many_are_asked_at_most():
+    pytest.importorskip("matplotlib")
+    rmts, questions = recipe("rmts", hold_out=95), recipe("sort_of_clevr")
+    assert rmts.size("train") < rmts.evaluation == 20_000
+    _, right = figure({"run": [Curve(rmts, [], {})]}).subfigs[0].axes
+    assert right.get_title().endswith("lines: probes, n ≤ 1,000; diamonds: final, n ≤ 20,000")
+    for one, words in (rmts, "20,000 samples per split at most"), (questions, "1,984 questions of each type and split"):
+        assert words in settings(type(one), [{"task": one.TASK, "fields": runs.describe(one)["fields"]}])
 
 
 def test_one_run_is_drawn_with_all_splits_that_were_probed():

@@ -84,6 +84,21 @@ def test_the_number_of_blas_threads_is_one_whatever_it_was():
     assert set(seen) == ({1} if before else set()) and blas_threads() == before
 
 
+def test_a_run_that_ends_in_one_thread_leaves_the_others_with_one_of_blas(tmp_path):
+    begun, seen = threading.Event(), []
+
+    def long(step, _):
+        begun.set()
+        if step == 5:                                       # by then the other one has ended
+            time.sleep(1)
+        seen.extend(blas_threads())
+    short = disturbed(lambda *_: begun.wait(30) and None, steps=2, log_every=1, evaluate_every=1, warmup=0)
+    with threadpool_limits(2, "blas"), ThreadPoolExecutor(2) as threads:
+        before = blas_threads()
+        compare([short, disturbed(long, seed=1)], tmp_path, executor=threads, progress=False)
+        assert set(seen) == ({1} if before else set()) and blas_threads() == before
+
+
 def blas_threads() -> list[int]:
     return [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"]
 

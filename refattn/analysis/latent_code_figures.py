@@ -36,24 +36,24 @@ def points(places: dict, colourings: dict, title: str = "", words=None):
     return made
 
 
-def by_label(code, labels, words, title: str = "", *, label: str = "rule", sample: int = 40):
-    """Codes (n, h) of the first `sample`, the mean code of each label, and cosines of these means.
+def by_label(code, labels, words, title: str = "", *, sample: int = 40):
+    """Codes (n, h) of the first `sample`, the mean code of each rule, and cosines of these means.
 
-    `words[n]` says label n, a whole number.
+    `labels` (n) are the rules, whole numbers; `words[n]` says rule n.
     """
     from matplotlib.figure import Figure
     names, means = mean_codes(code, labels)
     made = Figure(figsize=(14, 4), layout="constrained")
     for axes, (heading, values, rows, columns) in zip(made.subplots(1, 3), (
             (f"latent codes of {len(code[:sample])} samples", code[:sample], "sample", "head"),
-            (f"mean latent code of each {label}", means, label, "head"),
-            ("cosine of mean latent codes", similarity(code, labels)[1], label, label)), strict=True):
+            ("mean latent code of each rule", means, "rule", "head"),
+            ("cosine of mean latent codes", similarity(code, labels)[1], "rule", "rule")), strict=True):
         limit = np.abs(values).max()
         drawn = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
         axes.set(title=heading, xlabel=columns, ylabel=rows)
-        if rows == label:
+        if rows == "rule":
             axes.set_yticks(range(len(names)), [words[name] for name in names])
-        if columns == label:
+        if columns == "rule":
             axes.set_xticks(range(len(names)), [words[name] for name in names], rotation=90)
         made.colorbar(drawn, ax=axes, shrink=0.85)
     made.suptitle(title)

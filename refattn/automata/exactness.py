@@ -97,7 +97,7 @@ def errors(machine, words, progress=None) -> Errors:
     machine : what `compiled` made, or what `refattn.load` returns of its run directory
     words   : (b, t) tokens, or a list of such arrays, one for each of the `passes` and as long as the pass
 
-    Raises ValueError for words of other axes, or without a token.
+    Raises ValueError for words of other axes or lengths, or without a token.
 
     >>> from refattn.automata.compiled import compiled
     >>> from refattn.automata.finite import Automaton
@@ -107,10 +107,13 @@ def errors(machine, words, progress=None) -> Errors:
     """
     machine = as_compiled(machine)
     automaton, longest = machine.automaton, length_of(words[-1] if isinstance(words, list) and words else words)
+    parts = passes(machine, longest)
+    words = words if isinstance(words, list) else [words[:, :length] for _, length in parts]
+    if (given := [length_of(part) for part in words]) != (lengths := [length for _, length in parts]):
+        raise ValueError(f"words are of lengths {given}; allowed: those of the passes, {lengths}")
     by_length, asked = np.zeros(longest, dtype=np.int64), []
     elsewhere, margin, answers, done = 0, np.inf, 0, 0      # `done`: the longest of the pass before
-    for at, (number, length) in enumerate(passes(machine, longest)):
-        tokens = words[at] if isinstance(words, list) else words[:, :length]
+    for (number, length), tokens in zip(parts, words, strict=True):
         states = automaton.run(to_host(tokens))
         truth = automaton.output[states][..., None]
         y = to_host(logits(machine, tokens, number, progress))

@@ -36,21 +36,16 @@ def summary(kind, outcomes) -> list[dict]:
     return rows
 
 
-def titled(task: str, fields: dict) -> str:
-    """A task, and where it has several, such as languages, which one."""
-    names = (name for name, (of, own) in SHORT.items() if of == task and own.items() <= fields.items())
-    return ", ".join([task, *names])
-
-
 def settings(kind, outcomes) -> str:
     """What was trained how and asked what, in a sentence."""
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
+    which = [name for name, (task, own) in SHORT.items() if task == kind.TASK and own.items() <= fields.items()]
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
     clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
     asked = "all" if fields["evaluation"] == 10**9 else f"{fields['evaluation']:,}"
     counted = "strings per split" if fields.get("protocol") == "per_position" else kind.COUNTED
     of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}: mean ± standard error"
-    return (f"{titled(outcomes[0]['task'], fields)}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
+    return (f"{', '.join([kind.TASK, *which])}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
             f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {counted}; {of_seeds}")
 
 

@@ -92,10 +92,10 @@ def report(machine, found, longest: int) -> str:
     return f"{columns(rows, {1}, room())}\n{wrapped(said)}"
 
 
-def errors_of(by_length, first: int, most: int = 8) -> str:
-    """How many errors, and at which lengths, of which the first has the number `first`; `most` of them are named."""
+def errors_of(by_length, first: int) -> str:
+    """How many errors, and at which lengths, of which the first has the number `first`; eight are named."""
     wrong = np.flatnonzero(by_length)
-    named = [f"{first + i:,}: {by_length[i]}" for i in wrong[:most]] + ["..."] * (wrong.size > most)
+    named = [f"{first + i:,}: {by_length[i]}" for i in wrong[:8]] + ["..."] * (wrong.size > 8)
     return f"{by_length.sum():,} (at length {', '.join(named)})" if named else "0"
 
 
@@ -111,7 +111,7 @@ def plan(options) -> tuple:
         raise Usage(as_option(error, switches)) from None
     except MemoryError as error:
         raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
-    out = Path(options["out"]) if "out" in options else new(time.strftime(f"compiled-{name}-%Y%m%d-%H%M%S"))
+    out = Path(options["out"]) if "out" in options else new(f"compiled-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
     writable(out)
     if any(out.glob("*/recipe.json")):
         raise Usage(f"--out is {str(out)!r}, which holds runs already; allowed: another directory")

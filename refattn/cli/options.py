@@ -88,9 +88,10 @@ def flag(name: str) -> str:
 
 
 def as_option(error: ValueError, names, **others: str) -> str:
-    """The words of an error about a field, with the field as its option, and others whose names are no plain words.
+    """The words of an error, in which the field that they begin with, and all whose names have a _, are options.
 
-    `others` are fields whose option has another name: variant="--as".
+    names  : of fields, each the name of its option
+    others : fields whose option has another name: variant="--as"
     """
     flags = {name: flag(name) for name in names} | others
     name, _, rest = str(error).partition(" ")

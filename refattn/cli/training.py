@@ -145,9 +145,11 @@ def copy(found: dict, out: str) -> None:
         for path, place in made.items():
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(path, place, ignore=shutil.ignore_patterns("*.tmp", "lock"))
-    except shutil.Error as error:
+    except BaseException as error:                          # at Ctrl-C nothing stays either
         for place in made.values():
             shutil.rmtree(place, ignore_errors=True)
+        if not isinstance(error, shutil.Error):
+            raise
         _, file, reason = error.args[0][0]
         raise Usage(f"--out is {out!r}, where {file!r} cannot be written ({reason}); allowed: more room") from None
     for place in made.values():

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_type_hints
 import numpy as np
 
 from .. import refusals
-from ..checks import check_integer
+from ..checks import check_integer, check_switch
 from ..optim import warmup_cosine
 from ..params import SCHEMES, count
 from ..train.evaluation import stream
@@ -24,23 +24,6 @@ def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tupl
     return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices})
 
 
-def check(name: str, value, kind: Any, *, least=-math.inf, most=math.inf, choices=()) -> None:
-    """Raises ValueError naming the setting, its value and what is allowed."""
-    end = ""                                                # of the refusal
-    if kind is bool:
-        end = "" if isinstance(value, bool) else "; allowed: True and False"
-    elif kind is str:
-        if not (value in choices if choices else isinstance(value, str)):
-            end = refusals.choices(value, choices or ["text"])
-    else:
-        number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-        if not (number and -math.inf < value < math.inf and least <= value <= most):
-            span = f"from {least:g} to {most:g}" if kind is float else f"from {least:,} to {most:,}"
-            end = f"; allowed: {'whole ' if kind is int else ''}numbers {span}"
-    if end:
-        raise ValueError(f"{name} is {reprlib.repr(value)}{end}")
-
-
 def check_multiple(made, name: str, of: str, even: bool = False) -> None:
     """Raises ValueError unless the field `name` is a multiple of the field `of`, an even one if that is asked for."""
     value, part = getattr(made, name), getattr(made, of)
@@ -52,12 +35,21 @@ types_of: Callable[[Any], dict] = lru_cache(get_type_hints)     # evaluates anno
 
 
 def check_fields(made) -> None:
-    """`check` of every field of a dataclass, as `setting` says or its type alone; NumPy's numbers become Python's."""
+    """Raises ValueError unless each field of a dataclass is as `setting` or its type says; NumPy's become Python's."""
     for f in fields(made):
-        if hasattr(getattr(made, f.name), "dtype"):
-            object.__setattr__(made, f.name, getattr(made, f.name).tolist())
-        allowed = {name: f.metadata[name] for name in ("least", "most", "choices") if name in f.metadata}
-        check(f.name, getattr(made, f.name), types_of(type(made))[f.name], **allowed)
+        if hasattr(value := getattr(made, f.name), "dtype"):
+            object.__setattr__(made, f.name, value := value.tolist())
+        kind, choices = types_of(type(made))[f.name], f.metadata.get("choices")
+        least, most = f.metadata.get("least", -math.inf), f.metadata.get("most", math.inf)
+        if kind is bool:
+            check_switch(f.name, value)
+        elif kind is int:
+            check_integer(f.name, value, least, most)
+        elif kind is str:
+            if not (value in choices if choices else isinstance(value, str)):
+                raise ValueError(f"{f.name} is {reprlib.repr(value)}{refusals.choices(value, choices or ['text'])}")
+        elif type(value) not in (int, float) or not (-math.inf < value < math.inf and least <= value <= most):
+            raise ValueError(f"{f.name} is {reprlib.repr(value)}; allowed: numbers from {least:g} to {most:g}")
 
 
 def dropout(rng, probability: float, shape, xp):
@@ -84,8 +76,8 @@ class Recipe:
 
     and says in capitals: TASK (its name in the registry), SOURCE, SPLITS, LABELS (metric -> words), TABLE (heading,
     split, metric of each column of results), SCALES (the first one is the default), and what a comparison varies:
-    COMPARES (a field), COMPARED (its values when nobody says; none where there is nothing to compare).  It may say more
-    than the methods below do by themselves.
+    COMPARES (a field), COMPARED (its values when nobody says; none where there is nothing to compare).  What the other
+    class variables and the methods below say holds for most; a subclass may say otherwise.
 
     A field of every batch is one row for each sample (`cut` may know better), the last one always.
     """
@@ -257,6 +249,7 @@ class FiniteRecipe(Recipe):
     of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
     """
 
+    COUNTED = "samples per split at most"
     last_batch: str = setting("keep", "an epoch's last batch, if smaller: keep or drop it", choices=("keep", "drop"))
 
     @property

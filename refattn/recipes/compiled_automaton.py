@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from ..automata.compiled import ACTIVATIONS, WithReset, shaped
 from ..automata.reading import from_table
+from ..checks import check_choice
 from ..layers.block import NORMS
-from .base import Recipe, check, check_fields, setting
+from .base import Recipe, check_fields, setting
 
 
 class Batch(NamedTuple):
@@ -67,7 +68,7 @@ class CompiledAutomaton:
         return WithReset(**vars(model)) if self.out_of_range == "mask" else model
 
     def sample(self, rng, split="words", size=None):
-        check("split", split, str, choices=self.SPLITS)
+        check_choice("split", split, self.SPLITS)
         tokens = rng.integers(self.automaton.vocabulary, size=(self.drawn(size), self.length))
         return Batch(tokens, self.automaton.outputs(tokens))
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..attention.layer import MultiHead
 from ..attention.sliding_dilated import OUT_OF_RANGE, SlidingDilated
 from ..attention.transformer_xl import TransformerXL
+from ..checks import check_choice
 from ..layers.block import NORMS
 from ..layers.feed_forward import FeedForward
 from ..models.recurrent import Recurrent
@@ -25,7 +26,7 @@ from ..models.transformer import post_norm
 from ..tasks import regular_languages as task
 from ..tasks.languages import LANGUAGES
 from . import per_position
-from .base import ConstantRateRecipe, check, check_multiple, setting
+from .base import ConstantRateRecipe, check_multiple, setting
 from .per_position import PerPosition
 from .per_word import OneAnswer, Words
 
@@ -167,7 +168,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         return Words(*words, np.full(len(words.tokens), length))
 
     def batches(self, split: str, tasks: int):
-        check("split", split, str, choices=self.SPLITS)
+        check_choice("split", split, self.SPLITS)
         return self.by_protocol.batches(split, tasks)
 
     def fitting(self, length: int) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..attention import VARIANTS, masks
 from ..attention.value_scores import SCORINGS
+from ..checks import check_integer
 from ..layers.block import Block
 from ..layers.embedding import Embedding, Readout
 from ..layers.feed_forward import FeedForward
@@ -28,7 +29,7 @@ from ..train.decoding import greedy
 from ..train.evaluation import stream
 from ..xp import array_module, to_device, to_host
 from .attention import attention_of
-from .base import LEVELS, ConstantRateRecipe, FiniteRecipe, check, check_multiple, dropout_mask, setting
+from .base import LEVELS, ConstantRateRecipe, FiniteRecipe, check_multiple, dropout_mask, setting
 
 PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 
@@ -156,7 +157,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
 
     def write(self, model, p, prompt, tokens=task.LONGEST + 1):
         """The actions of a command, as one piece.  Raises ValueError for less than no tokens."""
-        check("tokens", tokens, int, least=0, most=10**9)
+        check_integer("tokens", tokens, 0, 10**9)
         xp = array_module(p.target.table)
         source = to_device(np.array([task.tokens(prompt)]), xp)
         said = greedy(partial(model.extend, p), model.begin(p, source), xp.full((1, 1), task.END), tokens, task.END)

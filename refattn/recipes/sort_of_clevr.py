@@ -12,12 +12,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..checks import check_choice
 from ..layers.convolution import Conv
 from ..losses import cross_entropy
 from ..models.vision import ClassToken
 from ..tasks import sort_of_clevr as task
 from ..train.evaluation import stream
-from .base import FiniteRecipe, check, order, setting
+from .base import FiniteRecipe, order, setting
 from .vision import VisionRecipe
 
 ORDER = "ternary", "binary", "unary"    # of the updates in a step
@@ -36,6 +37,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     TASK = "sort_of_clevr"
     SOURCE = "Mittal et al. 2022, section 4.2"
     SPLITS = "train", "validation", "test"
+    COUNTED = "questions of each type and split at most"
     LABELS = {**{name: f"accuracy, {name} questions" for name in task.TYPES},
               **{kind.replace(" ", "_"): kind for kinds in task.KINDS for kind in kinds}}
     TABLE = (*((name, "chosen", name) for name in task.TYPES),
@@ -73,7 +75,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
 
     def size(self, split):
         """Questions of each type in a split.  Raises ValueError for an unknown one."""
-        check("split", split, str, choices=self.SPLITS)
+        check_choice("split", split, self.SPLITS)
         return self.data()[split].answers[:, 0].size
 
     def draw(self, step):

@@ -17,11 +17,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..checks import check_choice
 from ..tasks import text as task
 from ..tasks import text_windows
 from ..train.writing import streamed, written
 from ..xp import array_module
-from .base import check, setting
+from .base import setting
 from .language import LanguageRecipe
 
 __all__ = ["TextRecipe"]
@@ -166,7 +167,7 @@ class TextRecipe(LanguageRecipe):
 
         The latter all or none, none in a probe of fewer than `chunks`; of shorter ones as many as cost the same.
         """
-        check("split", split, str, choices=(*task.SPLITS, *self.lengths))
+        check_choice("split", split, (*task.SPLITS, *self.lengths))
         size = self.evaluation_batch or self.batch
         if split in self.lengths:
             own, probe = self.lengths[split], tasks < min(self.chunks, self.evaluation)

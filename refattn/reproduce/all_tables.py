@@ -119,12 +119,6 @@ MULTITASK = Table(
              "Training accuracy is that of images cropped and flipped, as they are trained on."))
 
 
-def beside_the_same_lengths(language: str, figures) -> tuple:
-    """The paper's maximum and average beside ours of the lengths that it names: to 500, or to 100."""
-    pair = tuple((figure, None) for figure in figures)
-    return (None, None, *pair) if language in CAPTION else pair
-
-
 TABLE_1_OF_R = Table(
     "table-1", "Table 1 of R, regular languages: accuracy at lengths beyond training",
     f"{PAPERS['R']}, table 1: maximum and average over 3 seeds and settings", "regular_languages",
@@ -133,7 +127,7 @@ TABLE_1_OF_R = Table(
      Column("worst length", "longer", "worst", extreme=min)),
     tuple(Row(f"{language}: {attention}" + (f", chunk {chunk}" if chunk else ""),
               {"language": language, "attention": attention, **({"chunk": chunk} if chunk else {})},
-              beside_the_same_lengths(language, figures))
+              (*[None] * 2 * (language in CAPTION), *((figure, None) for figure in figures)))      # of the same lengths
           for language, models in TABLE_1.items() for (attention, chunk), figures in models.items()),
     ("regular_languages",),
     remarks=("Maximum and average over seeds of the mean over lengths, every length weighing the same; worst length: "

@@ -115,7 +115,7 @@ def specialisations(run, model, parameters, rng):
 def kinds_of_questions(run, model, parameters, rng):
     """Searches and retrievals of Sort-of-CLEVR by kind of question, mean over applications."""
     found = images.by_kind(run, model, parameters)
-    return scores("1,984 test questions", {kind: x.mean(axis=0) for kind, x in found.items()})
+    return scores("1,984 test questions of each type", {kind: x.mean(axis=0) for kind, x in found.items()})
 
 
 def pairs_of_triangles(run, model, parameters, rng):

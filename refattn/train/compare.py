@@ -8,9 +8,12 @@ A run whose worker is lost is handed out again, and goes on from its checkpoint;
 import os
 import time
 import uuid
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ProcessPoolExecutor, wait
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
+
+from threadpoolctl import threadpool_limits
 
 from . import NonFinite, curves, fit, groups, pool, runs
 from .progress import Bars
@@ -136,7 +139,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     how = ""
     if own:
         together = min(len(jobs), together)
-        executor = pool.of_processes(together)
+        executor = ProcessPoolExecutor(together, get_context("spawn"), initializer=pool.begin_worker)
         by = " or ".join(map(str, sorted(set(counts))))
         how = f", {together} at a time, each by {by} worker{'s' if max(counts) > 1 else ''}"
     stop_file = out.resolve() / f"stop-{uuid.uuid4().hex}"
@@ -147,7 +150,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
         return executor.submit(train, jobs[path], path.resolve(), device, deadline, stop_file, False, each[path])
 
     futures: dict = {}
-    with Stop() as stop:
+    with Stop() as stop, threadpool_limits(1, "blas"):      # runs in threads of this process end at different times
         try:
             with pool.quiet_start():
                 for path in jobs:

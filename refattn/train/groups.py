@@ -95,10 +95,12 @@ class Forked(Alone):
 
     @contextmanager
     def at_work(self, trained):
-        """Forks the helpers; none of them is left afterwards."""
+        """Forks the helpers, none of which hears Ctrl-C or SIGTERM, nor is left afterwards."""
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             for rank in range(1, self.size):
                 self._fork(rank, trained)
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)                   # by the leader alone
             yield
         finally:
             for process, line in self.helpers:
@@ -106,6 +108,7 @@ class Forked(Alone):
                 os.kill(process, signal.SIGKILL)            # it has nothing that could be lost
                 os.waitpid(process, 0)
             self.helpers = []
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)                   # where it could not fork
 
     def _fork(self, rank: int, trained) -> None:
         ours, theirs = socket.socketpair()
@@ -116,12 +119,11 @@ class Forked(Alone):
             self.helpers.append((process, ours))
             return
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))       # the leader hears both
             for line in (ours, *(line for _, line in self.helpers)):
                 line.close()                                # else nobody would see it cut
             self.rank, self.line = rank, theirs
             trained.help()
-        except (ConnectionError, KeyboardInterrupt):        # the leader is gone
+        except ConnectionError:                             # the leader is gone
             pass
         except (MemoryError, ValueError) as error:          # as the leader says it
             print(f"refattn: a worker: {error}", file=sys.stderr)

@@ -4,9 +4,8 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import parent_process
 
 from ..xp import keep_freed_memory
 
@@ -15,7 +14,7 @@ THREADS = "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"
 at_work = threading.Lock()     # held in a process of the pool while it trains
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
     """What a process of the pool begins with: idle ones would otherwise outlive a killed parent."""
     keep_freed_memory()
     if hasattr(signal, "setitimer"):                        # no thread, so that a run in here can fork its workers
@@ -35,11 +34,6 @@ def _end_with_parent(*_) -> None:
     parent = parent_process()
     if parent and not parent.is_alive() and not at_work.locked():      # a run notices too, and puts its state away
         os._exit(1)
-
-
-def of_processes(n: int) -> ProcessPoolExecutor:
-    """A pool of n spawned processes."""
-    return ProcessPoolExecutor(n, get_context("spawn"), initializer=_begin_worker)
 
 
 @contextmanager

@@ -46,13 +46,9 @@ class State:
 
 def first_bad(finite, listed) -> str | None:
     """The name of the first parameter with an entry that is not finite, from a flat boolean array."""
-    finite, position = to_host(finite), 0
-    for name, p in params.entries(listed):
-        size = int(np.prod(p.shape))
-        if not finite[position:position + size].all():
-            return name
-        position += size
-    return None
+    bad, parts = np.flatnonzero(~to_host(finite)), list(params.entries(listed))
+    ends = np.cumsum([np.prod(p.shape, dtype=int) for _, p in parts])
+    return parts[np.searchsorted(ends, bad[0], side="right")][0] if bad.size else None
 
 
 class Health:
@@ -87,7 +83,6 @@ class Record:
         self.recipe, self.model, self.state, self.out, self.group = recipe, model, state, out, group
         self.listed, self.first_step, self.saved_at = model.parameters(), state.step, state.step
         self.health = Health(state.flat, self.listed, state.step, recipe.TURNS)
-        self.every_step = array_module(state.flat) is np    # on a CPU a look costs nothing
         self.bar = progress_bar(progress=progress, total=recipe.steps, initial=state.step, unit="step",
                                 desc=recipe.name)
 
@@ -127,7 +122,7 @@ class Record:
     def before_update(self, loss, gradient) -> None:
         """Takes note of loss and gradient."""
         self.health.watch(loss, gradient)
-        if self.every_step:
+        if array_module(gradient) is np:                    # on a CPU a look costs nothing
             self.check()
         self.state.loss_sum += loss
 

@@ -46,7 +46,8 @@ def describe(recipe) -> dict:
 
 
 def completed(recipe, theirs):
-    """Fields that were written with a recipe, and the default of every field that came in later; as they are if odd."""
+    """Fields that were written with a recipe, and the default of every field that came in later; no dict stays as it
+    is."""
     if not isinstance(theirs, dict):
         return theirs
     return {**{f.name: plain(f.default) for f in fields(recipe)}, **theirs}

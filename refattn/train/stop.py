@@ -15,8 +15,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Asked once a step whether to stop.  A first Ctrl-C is noted, one that comes SAME seconds later acts at once; so
-    with SIGTERM where Python handles it, as in our command line.
+    """Asked once a step whether to stop.  A first Ctrl-C is noted; one that comes more than SAME seconds after it
+    raises KeyboardInterrupt at once.  SIGTERM is the same where Python handles it, as in our command line.
 
     Only the main thread can hear signals; elsewhere the clock and the file still work.
     """
