@@ -1632,6 +1632,8 @@ def test_right_kernels_agree_in_every_setting():
     ("conv overlapping, columns: overlaps are set, not added",
      "of several windows with one pixel only the first counts"),
     ("conv overlapping, columns: the image is padded with its border", "outside the image stands its nearest pixel"),
+    ("conv every pixel, direct: pixels outside wrap round to the other side",
+     "outside the image stands that of its other side"),
     ("conv overlapping, transposed: the kernel is not turned in dx", "k is turned round by 180 degrees"),
     ("conv gaps, direct: the stride is that of windows without gaps", "the stride is 2"),
     ("block pre, tape: the variance is divided by one less", "in every norm, divided by m - 1"),
