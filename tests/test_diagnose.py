@@ -1,5 +1,6 @@
 """The oracle: error bars that hold, formulas that are the pages, mistakes found in the line where they were made."""
 
+import ast
 import inspect
 import json
 import re
@@ -19,7 +20,7 @@ from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_b
 from refattn.attention.windows import Window, windows
 from refattn.check.diagnosis import answers
 from refattn.check.formulas import formulas, start
-from refattn.check.grammar import mutants
+from refattn.check.grammar import mutants, resolved
 from refattn.check.kernels import Call
 from refattn.check.probing import consistent
 from refattn.check.running import FUNCTIONS, Runner, along, erf_of, ways
@@ -226,12 +227,14 @@ def test_a_product_in_which_one_has_the_place_of_the_other(spec, moved, meant):
 
 
 @pytest.mark.parametrize("page", ["softmax", "hyla", "compositional", "sliding_dilated"])
-def test_no_mistake_reads_what_is_not_made_by_then(page):
+def test_mistakes_change_a_line_and_read_nothing_that_is_not_made_by_then(page):
     of = formulas(page)[0]
     made = [line.name for line in of.lines]
     for mistake in (m for part in (0, 1) for m in mutants(of, part, dict.fromkeys("bqkhdercw", 4))):
         for i, code in mistake.codes.items():
             assert not {*code.co_names} & {*made[i:]} - {*made[:i]}, mistake.words
+        assert any(ast.unparse(ast.parse(code.co_filename)) != ast.unparse(resolved(of, of.lines[i]))
+                   for i, code in mistake.codes.items()), mistake.words
 
 
 # ----------------------------------------------------------------------------------------------------------- diagnosis
