@@ -1240,8 +1240,11 @@ def test_names_of_what_a_row_gives():
 def test_tiles_reach_over_the_first_key_and_over_one_tile_of_128():
     inputs = drawn(subject("sliding_dilated"), "float32", {}, "tiles", 0)
     assert inputs["k"].shape[1] - inputs["q"].shape[1] < 2 * (inputs["offset_bias"].shape[1] - 1)
-    inputs = drawn(subject("softmax"), "float32", {}, "tiles", 0)
-    assert min(inputs[n].shape[1] for n in "qk") > 128
+    for of in map(subject, ("softmax", "compositional_nonlinear")):             # features: docs/kernels.md
+        inputs = drawn(of, "float32", {}, "tiles", 0)
+        assert min(inputs[n].shape[1] for n in "qk") > 128
+        size = {letter: n for name, x in inputs.items() for letter, n in zip(of.letters[name], x.shape, strict=True)}
+        assert all(n.bit_count() == 1 for letter, n in size.items() if letter in "decf")
 
 
 def test_words_begin_with_the_verdict():
