@@ -1,5 +1,6 @@
 """The oracle: error bars that hold, formulas that are the pages, mistakes found in the line where they were made."""
 
+import ast
 import inspect
 import json
 import re
@@ -19,7 +20,7 @@ from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_b
 from refattn.attention.windows import Window, windows
 from refattn.check.diagnosis import answers
 from refattn.check.formulas import formulas, start
-from refattn.check.grammar import mutants
+from refattn.check.grammar import mutants, resolved
 from refattn.check.kernels import Call
 from refattn.check.probing import consistent
 from refattn.check.running import FUNCTIONS, Runner, along, erf_of, ways
@@ -226,12 +227,14 @@ def test_a_product_in_which_one_has_the_place_of_the_other(spec, moved, meant):
 
 
 @pytest.mark.parametrize("page", ["softmax", "hyla", "compositional", "sliding_dilated"])
-def test_no_mistake_reads_what_is_not_made_by_then(page):
+def test_mistakes_change_a_line_and_read_nothing_that_is_not_made_by_then(page):
     of = formulas(page)[0]
     made = [line.name for line in of.lines]
     for mistake in (m for part in (0, 1) for m in mutants(of, part, dict.fromkeys("bqkhdercw", 4))):
         for i, code in mistake.codes.items():
             assert not {*code.co_names} & {*made[i:]} - {*made[:i]}, mistake.words
+        assert any(ast.unparse(ast.parse(code.co_filename)) != ast.unparse(resolved(of, of.lines[i]))
+                   for i, code in mistake.codes.items()), mistake.words
 
 
 # ----------------------------------------------------------------------------------------------------------- diagnosis
@@ -1237,8 +1240,11 @@ def test_names_of_what_a_row_gives():
 def test_tiles_reach_over_the_first_key_and_over_one_tile_of_128():
     inputs = drawn(subject("sliding_dilated"), "float32", {}, "tiles", 0)
     assert inputs["k"].shape[1] - inputs["q"].shape[1] < 2 * (inputs["offset_bias"].shape[1] - 1)
-    inputs = drawn(subject("softmax"), "float32", {}, "tiles", 0)
-    assert min(inputs[n].shape[1] for n in "qk") > 128
+    for of in map(subject, ("softmax", "compositional_nonlinear")):             # features: docs/kernels.md
+        inputs = drawn(of, "float32", {}, "tiles", 0)
+        assert min(inputs[n].shape[1] for n in "qk") > 128
+        size = {letter: n for name, x in inputs.items() for letter, n in zip(of.letters[name], x.shape, strict=True)}
+        assert all(n.bit_count() == 1 for letter, n in size.items() if letter in "decf")
 
 
 def test_words_begin_with_the_verdict():
@@ -1632,6 +1638,8 @@ def test_right_kernels_agree_in_every_setting():
     ("conv overlapping, columns: overlaps are set, not added",
      "of several windows with one pixel only the first counts"),
     ("conv overlapping, columns: the image is padded with its border", "outside the image stands its nearest pixel"),
+    ("conv every pixel, direct: pixels outside wrap round to the other side",
+     "outside the image stands that of its other side"),
     ("conv overlapping, transposed: the kernel is not turned in dx", "k is turned round by 180 degrees"),
     ("conv gaps, direct: the stride is that of windows without gaps", "the stride is 2"),
     ("block pre, tape: the variance is divided by one less", "in every norm, divided by m - 1"),

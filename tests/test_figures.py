@@ -354,6 +354,9 @@ def test_members_of_d3_lead_by_their_margin(tmp_path):
     for length, lead in found["member margin"].items():
         assert abs(lead - found["float64 member margin"][length]) < 1e-4
     run, model, p = load(tmp_path / "run")
+    tokens, member = run.data().sample(codes.again(run), 128, 16)
+    y = model.forward(p, tokens[member == 1])[0][:, -1]     # of all levels, not of the tree
+    assert found["member margin"]["16"] == pytest.approx((y[:, 1] - y[:, 0]).mean(), rel=1e-4)
     p.readout.b += [-1, 2]
     for length, lead in codes.margins(run, model, p).items():
         assert abs(lead - found["member margin"][length] - 3) < 1e-4

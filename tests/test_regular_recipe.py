@@ -43,7 +43,8 @@ def test_every_language_is_a_task_and_has_published_settings():
     for name, r in rows.items():
         assert (r.batch, r.clip, r.decay, r.initialise, r.rate_at(99), r.stride) == (128, 1, 0, "haiku", r.rate, 1)
         assert recipe("regular_languages", "paper", language=name) == r
-        assert figures_for("regular_languages", {**asdict(r)}).figures["rnn"]
+        found, said = figures_for("regular_languages", {**asdict(r)}), recipe(name, "caption")
+        assert found.figures["rnn"] and f"at {said.train_length + 1} to {said.max_length} symbols" in found.source
 
 
 @pytest.mark.parametrize(("scale", "change", "words"), [

@@ -82,6 +82,9 @@ def test_paper_rows_are_those_of_the_paper():
     for table in TRAINED:
         assert len({row.label for row in table.rows}) == len(table.rows)
         assert all(len(row.paper) <= len(table.columns) for row in table.rows)
+        for row in table.rows:                              # a label says what is run
+            if said := re.search(r"(\d+) retrievals?(?:, (\w+) scoring)?", row.label):
+                assert (int(said[1]), said[2]) == (row.fields["retrievals"], said[2] and row.fields["scoring"])
 
 
 # Of all numbers of a table, as it was last compared with its paper

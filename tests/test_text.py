@@ -1,5 +1,7 @@
 """Text as token ids: splits, units, windows, files that are written once, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,8 @@ def test_an_evaluation_has_as_many_windows_at_a_time_as_are_asked_for(tmp_path):
     sizes = {split: [size for size, _ in r.batches(split, 1_000)] for split in ("train", "times_1", "times_2")}
     count = len(text_windows.windows(r.corpus().ids["train"], 8, 4).tokens)
     assert sizes == {"train": [3] * (count // 3) + [count % 3], "times_1": [3] * 4, "times_2": [1] * 6} and count % 3
+    one = replace(r, evaluation_batch=1)                    # of the longer windows, which cost more, no fewer
+    assert [size for size, _ in one.batches("times_2", 1_000)] == [1] * 6
 
 
 @pytest.mark.parametrize("unit", ["bytes", "characters", "words"])
