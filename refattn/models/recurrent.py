@@ -50,7 +50,7 @@ class Recurrent:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) with at least one token")
         check_views(p)
         check_read(read)
-        z = ops.embedding(p.wi + (p.bi + p.bh), x.T)                    # (1) of all steps, (t, b, f)
+        z = ops.embedding(p.wi, x.T) + (p.bi + p.bh)                    # (1) of all steps, (t, b, f)
         h = xp.zeros((len(z) + 1, *z.shape[1:]), dtype=z.dtype)
         for t in range(len(z)):
             h[t + 1] = ops.relu(z[t] + h[t] @ p.wh)                     # (2)
