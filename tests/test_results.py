@@ -636,6 +636,30 @@ def test_words_on_sraven_are_those_of_the_runs():
     assert f"({one['softmax']:.2f} and {eight['softmax']:.2f})" in words
 
 
+def test_words_on_the_number_of_heads_on_fuzzy_logic_are_those_of_the_runs():
+    words, runs = " ".join(RESULTS.split()), records.load("fuzzy_logic_heads")["runs"]
+
+    def of(attention, heads, split="held_out"):
+        return [x["metrics"][split]["r2_per_task"] for x in sorted(runs, key=lambda x: x["fields"]["seed"])
+                if (x["fields"]["attention"], x["fields"]["heads"]) == (attention, heads)]
+
+    def apart(attention, more, fewer):
+        found = mean(np.subtract(of(attention, more), of(attention, fewer)))
+        return found.mean, *student(found)
+    numbers = 1, 2, 4, 8, 16
+    assert all(len(of(name, n)) == 3 for name in ("hyla", "softmax") for n in numbers)
+    assert f"hardly learns the trained combinations ({np.mean(of('hyla', 1, 'train')):.3f})" in words
+    several = [x for n in numbers[1:] for x in of("hyla", n)]
+    assert f"with 2 to 16 heads have {min(several):.3f} to {max(several):.3f} of the held-out ones" in words
+    assert max(numbers, key=lambda n: np.mean(of("softmax", n))) == 2
+    assert "ahead of that with 16 by {:.3f} ({:.3f} to {:.3f}, n = 3;".format(*apart("softmax", 2, 16)) in words
+    assert "({:.3f} and {:.3f})".format(*(np.mean(of("softmax", n, "train")) for n in (2, 16))) in words
+    verdicts = " ".join((ROOT / "docs/verdicts.md").read_text(encoding="utf-8").split())
+    behind, ahead = (apart(*each) for each in (("hyla", 8, 1), ("softmax", 1, 8)))
+    assert "one head is {:.3f} ({:.3f} to {:.3f}) behind HYLA with 8,".format(*behind) in verdicts
+    assert "with one {:.3f} ahead of its 8 ({:.3f} to {:.3f}).".format(*ahead) in verdicts
+
+
 def test_words_on_rows_4_to_11_of_table_a1_on_sraven_are_those_of_the_runs():
     words, rows = " ".join(RESULTS.split()), TABLES["table-a1-sraven"].rows[3:12]
     less = {}
