@@ -353,17 +353,20 @@ def kahan_loops(q, k, v, do, bias=None):
     return out if bias is None else out + (ksum([ds[..., h] for h in range(H)])[:, None],)
 
 
+def into(x):
+    """(b, t, h, d) with every other position as a further head of its group."""
+    b, t, h, d = x.shape
+    return x.reshape(b, t // 2, 2, h, d).swapaxes(2, 3).reshape(b, t // 2, 2 * h, d)
+
+
+def back(x):
+    """The opposite of `into`."""
+    b, t, h, d = x.shape
+    return x.reshape(b, t, h // 2, 2, d).swapaxes(2, 3).reshape(b, 2 * t, h // 2, d)
+
+
 def grouped_query(q, k, v, do):
     G = 2
-
-    def into(x):
-        b, t, h, d = x.shape
-        return x.reshape(b, t // 2, 2, h, d).swapaxes(2, 3).reshape(b, t // 2, 2 * h, d)
-
-    def back(x):
-        b, t, h, d = x.shape
-        return x.reshape(b, t, h // 2, 2, d).swapaxes(2, 3).reshape(b, 2 * t, h // 2, d)
-
     Q, dO = into(q), into(do)
     b, t, h, d = Q.shape
     Qg, dOg = Q.reshape(b, t, h // G, G, d), dO.reshape(b, t, h // G, G, -1)

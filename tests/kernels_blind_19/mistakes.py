@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .kernels import rot, state_chunked, torch_
+from .kernels import back, into, rot, state_chunked, torch_
 
 
 def fold(db, bias):
@@ -81,18 +81,6 @@ def torch_min_tie(q, k, v, do):
     o = torch.einsum("bhqk,bkhe->bqhe", x / x.sum(-1, keepdim=True), v)
     o.backward(torch.tensor(do))
     return o, q.grad, k.grad, v.grad
-
-
-def into(x):
-    """(b, t, h, d) with every other position as a further head of its group."""
-    b, t, h, d = x.shape
-    return x.reshape(b, t // 2, 2, h, d).swapaxes(2, 3).reshape(b, t // 2, 2 * h, d)
-
-
-def back(x):
-    """The opposite of `into`."""
-    b, t, h, d = x.shape
-    return x.reshape(b, t, h // 2, 2, d).swapaxes(2, 3).reshape(b, 2 * t, h // 2, d)
 
 
 def gqa(q, k, v, do):
