@@ -232,7 +232,10 @@ def test_of_a_finite_set_as_many_are_asked_at_most():
     _, right = figure({"run": [Curve(rmts, [], {})]}).subfigs[0].axes
     assert right.get_title().endswith("lines: probes, n ≤ 1,000; diamonds: final, n ≤ 20,000")
     for one, words in (rmts, "20,000 samples per split at most"), (questions, "1,984 questions of each type and split"):
-        assert words in settings(type(one), [{"task": one.TASK, "fields": runs.describe(one)["fields"]}])
+        fields = runs.describe(one)["fields"]
+        assert words in settings(type(one), [{"task": one.TASK, "fields": fields}])
+        everything = settings(type(one), [{"task": one.TASK, "fields": fields | {"evaluation": 10**9}}])
+        assert "all " in everything and "at most" not in everything
 
 
 def test_one_run_is_drawn_with_all_splits_that_were_probed():

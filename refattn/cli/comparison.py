@@ -42,11 +42,11 @@ def settings(kind, outcomes) -> str:
     which = [name for name, (task, own) in SHORT.items() if task == kind.TASK and own.items() <= fields.items()]
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
     clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
-    asked = "all" if fields["evaluation"] == 10**9 else f"{fields['evaluation']:,}"
     counted = "strings per split" if fields.get("protocol") == "per_position" else kind.COUNTED
+    asked = f"all {counted}" if (n := fields["evaluation"]) == 10**9 else f"{n:,} {counted}" + " at most" * kind.FINITE
     of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}: mean ± standard error"
     return (f"{', '.join([kind.TASK, *which])}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
-            f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked} {counted}; {of_seeds}")
+            f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked}; {of_seeds}")
 
 
 def table(kind, outcomes) -> str:

@@ -91,6 +91,7 @@ class Recipe:
     TABLE: ClassVar[tuple]
     SCALES: ClassVar[dict[str, dict]]
     COUNTED = "samples per split"      # what `evaluation` counts
+    FINITE = False                     # whether a split may have fewer of them
     DATA = ""                          # the module in `tasks`, where it has another name
     COMPARES = "attention"
     COMPARED: ClassVar[tuple] = ()
@@ -249,7 +250,7 @@ class FiniteRecipe(Recipe):
     of it: nothing but the step is ever stored.  Evaluations read the first samples of a split, in order.
     """
 
-    COUNTED = "samples per split at most"
+    FINITE = True
     last_batch: str = setting("keep", "an epoch's last batch, if smaller: keep or drop it", choices=("keep", "drop"))
 
     @property

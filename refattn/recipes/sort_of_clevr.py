@@ -37,7 +37,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     TASK = "sort_of_clevr"
     SOURCE = "Mittal et al. 2022, section 4.2"
     SPLITS = "train", "validation", "test"
-    COUNTED = "questions of each type and split at most"
+    COUNTED = "questions of each type and split"
     LABELS = {**{name: f"accuracy, {name} questions" for name in task.TYPES},
               **{kind.replace(" ", "_"): kind for kinds in task.KINDS for kind in kinds}}
     TABLE = (*((name, "chosen", name) for name in task.TYPES),

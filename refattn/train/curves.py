@@ -104,10 +104,9 @@ def described(left, right, curves, heading: str, metric: str) -> None:
     least, most = left.dataLim.intervaly
     if 0 < 5 * least < most:
         left.set_yscale("log")
-    n = "n ≤" if recipe.COUNTED.endswith("at most") else "n ="                  # of a finite set there may be fewer
+    n = "n ≤" if recipe.FINITE else "n ="                   # of a finite set there may be fewer
     final = "all there are" if recipe.evaluation == 10**9 else f"{n} {recipe.evaluation:,}"
-    last = max(axes.get_xlim()[1] for axes in (left, right))
-    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, last),
+    right.set(xlabel="steps", ylabel=recipe.LABELS[metric], xlim=(0, max(x.get_xlim()[1] for x in (left, right))),
               title=f"{heading}\nlines: probes, {n} {recipe.probe:,}; diamonds: final, {final}")
     for axes in left, right:
         axes.title.set_fontsize(9)

@@ -46,8 +46,7 @@ def describe(recipe) -> dict:
 
 
 def completed(recipe, theirs):
-    """Fields that were written with a recipe, and the default of every field that came in later; no dict stays as it
-    is."""
+    """Fields written with a recipe, and the default of every one that came in later; what is no dict stays itself."""
     if not isinstance(theirs, dict):
         return theirs
     return {**{f.name: plain(f.default) for f in fields(recipe)}, **theirs}
