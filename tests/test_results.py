@@ -936,7 +936,7 @@ def test_words_on_what_is_recorded_and_in_no_line_are_those_of_the_runs():
     for run in records.load("regular_languages")["runs"]:
         x = run["fields"]
         if x["attention"] != "sliding_dilated" or x["chunk"] == 2:
-            longer.setdefault((x["attention"], x["language"]), []).append(run["metrics"]["longer"]["corrected"])
+            longer.setdefault((x["attention"], x["language"]), []).append(run["metrics"]["longer"]["accuracy"])
     of = {key: mean(found).mean for key, found in longer.items()}
     beside = {other: {language: of["sliding_dilated", language] - x for (name, language), x in of.items()
                       if name == other} for other in ("transformer_xl", "rnn")}
