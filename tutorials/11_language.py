@@ -31,6 +31,7 @@
 
 # %%
 import sys
+import textwrap
 
 import matplotlib
 import numpy as np
@@ -150,7 +151,7 @@ for start, stop in (0, 2), (2, 3), (3, 9):
 assert np.allclose(np.concatenate(pieces, 1), whole) and np.allclose(state, last)
 for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two_more_features",
                                "which_variants_have_a_state"]):
-    print(f"{'holds' if result.ok else 'FAILS'}: {result.statement}")
+    print(textwrap.fill(f"{'holds' if result.ok else 'FAILS'}: {result.statement}", 110, subsequent_indent="    "))
     assert result.ok
 
 # %% [markdown]
