@@ -60,6 +60,20 @@ def test_a_solution_that_is_a_kernel_agrees(name):
     assert report.ok and len(report.entries) >= 3, report
 
 
+@pytest.mark.parametrize("name, line, right, wrong", [
+    ("conv", "line (3) of Conv.backward", "axis=(0, 1, 2))}", "axis=(0, 1))[0]}"),
+    ("context_norm", "line (4) of ContextNorm.backward", "keepdims=True) / (x.shape[1] - 1))\n    return",
+     "keepdims=True) / x.shape[1])\n    return"),
+    ("next_token", "line (4) of next_token_backward", " - (np.arange(len(table)) == target[..., None])", "")])
+def test_a_mistake_in_a_solution_that_is_a_kernel_is_named_by_a_line(name, line, right, wrong, tmp_path, capsys):
+    text = (HERE / "solutions" / f"{name}.py").read_text(encoding="utf-8")
+    told = (HERE / "README.md").read_text(encoding="utf-8").split("makes fresh pages")[0]
+    assert text.count(right) == 1 and f"layers/{'convolution' if name == 'conv' else name}.py)" in told
+    (tmp_path / "mine.py").write_text(text.replace(right, wrong), encoding="utf-8")
+    assert main(["check", str(tmp_path / "mine.py"), "--as", KERNELS[name]]) == 1
+    assert line in capsys.readouterr().out
+
+
 def test_a_forgotten_use_is_named_by_its_line(tmp_path, capsys):
     text = (HERE / "solutions" / "hyla.py").read_text(encoding="utf-8")
     assert text.count("dc = dc + np.einsum") == 1
