@@ -307,8 +307,9 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 
 # %% [markdown]
 # (Here fewer heads are fewer parameters too, as each head is two features wide. Runs with heads that share one width, which
-# takes the two apart, are recorded: `refattn reproduce heads`, and of SRAVEN `refattn reproduce figure-5c`. H does not say whether its figure keeps the width of a head or that of all
-# heads together; its Table A3 has 64, in the released code that of all 16 heads.)
+# takes the two apart, are recorded: `refattn reproduce heads`, and of SRAVEN `refattn reproduce figure-5c`. H does not say
+# whether its figure keeps the width of a head or that of all heads together; its Table A3 has 64, in the released code that
+# of all 16 heads.)
 #
 # ## 7. Change this
 #
