@@ -232,6 +232,11 @@ def by_hand(one: Comparison, pairs) -> list[float]:
     return list(apart[:, :own].mean(axis=1) - (apart[:, own:].mean(axis=1) if one.beside else 0))
 
 
+def test_no_p_is_below_zero():
+    """P(|t| < level) may be rounded to more than 1 where the level is high."""
+    assert 0 <= verdicts.p_value(mean([1 + 0.001 * (-1) ** i for i in range(9)])) < 1e-15
+
+
 def test_the_note_below_the_table_says_how_each_p_is_computed(capsys):
     assert cli.main(["reproduce", "claims", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -28,7 +28,7 @@ def one_sided(number: float, error: float, freedom: int) -> float:
     """P(t > number / error) of Student's t; where all differences are the same, that of as many equal signs."""
     if error == 0:
         return 0.5 if number == 0 else 0.5 ** (freedom + 1) if number > 0 else 1 - 0.5 ** (freedom + 1)
-    inside = student_t(abs(number) / error, freedom)
+    inside = min(1.0, student_t(abs(number) / error, freedom))          # far out it rounds to more
     return (1 - inside) / 2 if number > 0 else (1 + inside) / 2
 
 
