@@ -51,8 +51,7 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     check_choice("task of the recipe", recipe.TASK, READERS)
     check_integer("count", count)
     keys_of, read, options = READERS[recipe.TASK]
-    keys = keys_of(recipe)
-    parts = []
+    keys, parts = keys_of(recipe), []
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
     for start in range(0, count, recipe.batch):
         batch = recipe.data().sample(rng, min(recipe.batch, count - start), split, **options, **fixed)
@@ -85,8 +84,8 @@ READERS: dict[str, tuple] = {
 
 def standardised(train, *others):
     """All arrays (n, h), shifted and scaled by mean and deviation of the first; a constant column becomes 0."""
-    middle, spread = train.mean(axis=0), train.std(axis=0)
-    return [(x - middle) / np.where(spread > 0, spread, 1) for x in (train, *others)]
+    spread = np.where(np.ptp(train, axis=0) > 0, train.std(axis=0), np.inf)     # a mean of equals may be rounded
+    return [(x - train.mean(axis=0)) / spread for x in (train, *others)]
 
 
 def macro_f1(truth, guess) -> float:

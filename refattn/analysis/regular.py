@@ -66,8 +66,7 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
     check_choice("model", type(model).__name__, ("RegularGPT",))
     xp, chunk = array_module(p.readout.w), model.attention.chunk
     h, _ = model.embedding.forward(p.embed, to_device(tokens[None], xp))
-    position = np.arange(len(tokens))
-    vectors, places = [], []
+    position, vectors, places = np.arange(len(tokens)), [], []
     for number, (block, k, read) in enumerate(model.schedule(len(tokens), True)):
         h, _ = block.forward(p.blocks[k], h, read=read)
         if (number + 1) % model.thickness == 0:
@@ -161,8 +160,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
 
     Raises ValueError for no lengths.
     """
-    found = {}
-    lengths = tuple(lengths)
+    found, lengths = {}, tuple(lengths)
     for number, probability in enumerate(ones):
         task, rng = RegularLanguages("parity", ones=probability), np.random.default_rng((seed, number))
         right = []
