@@ -265,6 +265,33 @@ def test_a_backward_more_exact_than_its_forward_is_right():
         assert right.ok and not wrong.ok, (seed, right)
 
 
+def sure_entropy(a):
+    """Cross-entropies of rows whose first logit is far above the others: log(1 + little), which rounds like 1."""
+    e = np.exp(a["x"] - a["x"][:, :1])
+    return np.log(e.sum(1)), e / e.sum(1)[:, None]
+
+
+@pytest.mark.parametrize("method", [None, "finite"])
+@pytest.mark.parametrize("forward, backward, draw", [
+    (sure_entropy, lambda p, do: {"x": do[:, None] * (p - np.eye(5)[0])}, lambda g: g((3, 5)) + 12 * np.eye(5)[0]),
+    (lambda a: (np.log(1 + a["x"]**2), a["x"]), lambda x, do: {"x": do * 2 * x / (1 + x**2)}, lambda g: 1e-3 * g(4))])
+def test_differences_that_a_forward_rounds_away_are_no_slopes_of_zero(forward, backward, draw, method):
+    """Of so small steps its outputs stay bit for bit as they are: a gradient of 0 was called right."""
+    for seed in range(12):
+        x = {"x": draw(np.random.default_rng(seed).standard_normal)}
+        right, none = (check.derivative(forward, lambda *s, f=f: {"x": f * backward(*s)["x"]}, x, rng=seed,
+                                        method=method) for f in (1, 0))
+        assert not none.ok and (right.ok or method == "finite"), (seed, right, none)
+
+
+def test_what_is_flat_around_its_inputs_is_not_held_to_less():
+    """Outputs that stay as they are were taken for those of half precision, and 40 % was allowed."""
+    for seed in 3, 10, 33:
+        right, wrong = (check.derivative(lambda a: (np.maximum(0, a["x"] - 1.001), a["x"]), lambda x, do, least=least: {
+            "x": do * (x > least)}, {"x": np.array([1.0, 1.0, 2.0])}, rng=seed) for least in (1.001, 0.5))
+        assert right.ok and not wrong.ok, (seed, wrong)
+
+
 def test_a_tolerance_of_zero_allows_what_is_exact():
     report = check.derivative(lambda a: (0 * a["x"], a["x"]), lambda x, do: {"x": 0 * do}, {"x": np.ones(3)},
                               tolerance=0)

@@ -262,10 +262,11 @@ class _Slopes:
         At a kink, where slopes to both sides stay apart, it is the one between them that is nearest to the claimed.
         Otherwise that of the finest size that has settled, or of those that agree the one that is off least.
         """
-        self.rounding = max(self.rounding, self.coarse)
+        coarse = max(self.rounding, self.coarse)
+        self.rounding = max(self.rounding, min(coarse, SETTLED / LOW))      # what is flat may look like half precision
         moved, scale = np.abs(to_host(self.inputs[name])[step != 0]), self.scale[name]
         far = zip(*(self.outputs(name, x * FIRST * step) for x in (-scale, scale)), self.first, strict=True)
-        rounding = self.rounding * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
+        rounding = coarse * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
 
         def at_kink(h):
             sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])       # (3, 2, outputs)
@@ -280,7 +281,9 @@ class _Slopes:
         found = np.array([self.finite(name, step, x) for x in h])
         found[(found == 0) & (h < TINY * scale) & (moved.max() == 0)] = np.nan      # as of log(1 + x) at 0
         change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
-        noise = (rounding + self.rounding * moved.min(initial=least) * np.abs(found)) / h      # of outputs, of the step
+        near = [self.bent(name, 0.13 * NEAR * 8.0 ** -k * scale * step) for k in range(5)]
+        still = (found == 0) * np.median([x for x in near if x > 0] or [0])     # of numbers that cancel, where it hides
+        noise = (rounding + still + coarse * moved.min(initial=least) * np.abs(found)) / h  # of outputs, of the step
         best, off, at = np.nan, np.inf, None
         for x, its, by in zip(found[1:-1], np.maximum(change[1:], change[:-1]) + noise[1:-1], h[1:-1], strict=True):
             same, settled = abs(x - best) <= OFF * (its + off), OFF * its <= SETTLED * np.fmax(abs(x), abs(best))
@@ -353,6 +356,11 @@ class _Slopes:
         """By five points, two to each side."""
         points = zip(*(self.outputs(name, n * h * direction) for n in (-2, -1, 1, 2)), strict=True)
         return sum((8 * (c - b) - (d - a)).sum() for a, b, c, d in points) / (12 * h)
+
+    def bent(self, name, step) -> float:
+        """How far outputs at eight points in a row are off parabolas."""
+        y = [np.concatenate([x.ravel() for x in self.outputs(name, n * step)]) for n in range(8)]
+        return np.hypot.reduce(np.abs(np.diff(y, 3, axis=0)).max(axis=0))
 
     def sides(self, name, direction, h) -> tuple[np.ndarray, np.ndarray]:
         """Of every output, to the left and to the right."""
