@@ -244,8 +244,9 @@ def sigmoid(x):
     """y[T] = 1 / (1 + exp(-x[T])).
 
     Written with exp(-|x|): it cannot overflow, and keeps its digits at large negative x.
+    Raises TypeError for integers, of which those without a sign have no -x.
     """
-    xp, down = array_module(x), -relu(-x)
+    xp, down = check_alike(x=x), -relu(-x)
     return xp.exp(down) / (1 + xp.exp(down - relu(x)))
 
 
@@ -418,7 +419,10 @@ def drop(a, dropout=None, *, out=None):
 
 
 def dropped_to_zero(s, keep=None):
-    """r[T] = keep[T] * s[T].  Its own derivative.  A mask for a code without softmax, not dropout."""
+    """r[T] = keep[T] * s[T].  Its own derivative.  A mask for a code without softmax, not dropout.
+
+    That `keep` is boolean is not asked.
+    """
     return s if keep is None else s * laid_out_like(keep, s)
 
 

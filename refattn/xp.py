@@ -17,19 +17,22 @@ from .checks import check_choice
 
 __all__ = ["array_module", "device", "keep_freed_memory", "to_device", "to_host"]
 
+# Arrays with rules of their own: a sum passes over what is masked, a mean counts it; classes in a matrix crashed NumPy.
+OWN = "MaskedArray", "matrix"
+
 
 def array_module(*arrays) -> ModuleType:
     """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
 
     None is passed over; of no arrays at all it is `numpy`.
-    Raises TypeError for what is no array, and when arrays of two modules other than NumPy are mixed; a NumPy array
-    among them is refused by the module itself, and by `check_alike` where arrays enter.
+    Raises TypeError for what is no array, for a masked array or a matrix, and when arrays of two modules other than
+    NumPy are mixed; a NumPy array among them is refused by the module itself, and by `check_alike` where arrays enter.
     """
     found = np
     for x in arrays:
-        if x is None or type(x) is np.ndarray or isinstance(x, np.generic | np.ndarray):
+        if x is None or type(x) is np.ndarray or isinstance(x, np.generic | np.ndarray) and type(x).__name__ not in OWN:
             continue
-        if isinstance(x, type) or not hasattr(x, "dtype"):
+        if isinstance(x, type) or not hasattr(x, "dtype") or type(x).__name__ in OWN:
             raise TypeError(f"an argument is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
         module = sys.modules[type(x).__module__]
         if module is not found and found is not np:
@@ -47,7 +50,7 @@ def check_alike(**arrays) -> ModuleType:
     for name, x in arrays.items():
         if x is None and first:
             continue
-        if not hasattr(x, "dtype"):
+        if not hasattr(x, "dtype") or type(x).__name__ in OWN:
             raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
         if x.dtype.kind not in "fc":
             raise TypeError(f"{name} has dtype {x.dtype}; allowed: floating point")
@@ -67,7 +70,7 @@ def fitted(x, name: str, shape, dtype=None, xp: ModuleType | None = None):
     Raises ValueError for another shape, which would be stretched without a word, TypeError for what is no array, or is
     one of another module than `xp` where that is given.
     """
-    if x is not None and not hasattr(x, "shape"):
+    if x is not None and (not hasattr(x, "shape") or type(x).__name__ in OWN):
         raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
     if x is not None and xp is not None and array_module(x) is not xp:
         raise TypeError(f"{name} is an array of {array_module(x).__name__}; allowed: one of {xp.__name__}")
