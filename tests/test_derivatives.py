@@ -321,6 +321,9 @@ NOISE = np.random.default_rng(0)
     (square, square_backward, {"constants": "x"}, "constants is 'x'; allowed: a tuple of names"),
     (square, square_backward, {"tolerance": "1e-3"}, "tolerance is '1e-3'; allowed: None, or a number from 0"),
     (square, square_backward, {"tolerance": -1}, "tolerance is -1; allowed: None, or a number from 0"),
+    (square, square_backward, {"inputs": {"x": np.ones(3), "w": [0.5]}}, "w is a list; allowed: an array of real"),
+    (square, square_backward, {"inputs": {"x": np.ones(3), "w": 0.5}}, "w is a float; allowed: an array of real"),
+    (square, square_backward, {"inputs": {"x": np.ones(3), "w": np.ones(3) + 0j}}, "w is a ndarray; allowed: an"),
     (square, square_backward, {"inputs": np.ones(3)}, "inputs is a ndarray; allowed: {name: array}"),
     (square, square_backward, {"inputs": {"x": np.ones((0, 3))}}, "inputs are x; allowed: one of floats, not empty"),
 ])
@@ -328,3 +331,9 @@ def test_a_pair_that_cannot_be_judged_gets_one_line(forward, backward, options, 
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=re.escape(words)) as error:
         check.derivative(forward, backward, **{"inputs": {"x": np.full((2, 3), 1.5)}, **options})
     assert "\n" not in str(error.value)
+
+
+def test_what_is_a_constant_need_be_no_array():
+    """Nor what is no number of a gradient: of lists and floats nobody was told that they were not asked about."""
+    inputs = {"x": np.ones(3), "w": [0.5], "p": 0.5, "z": 1j, "n": 3, "ids": np.ones(3, int), "bias": None}
+    assert check.derivative(square, square_backward, inputs, constants=("w", "p", "z")).errors.keys() == {"x"}

@@ -54,7 +54,8 @@ def run(check: str, case: Case, rng=None, *, locate: bool = True) -> Deviation |
     if error is None:
         raise Wrong(f"{case.name} fails the check {check!r}, which has compared nothing")
     if not error <= tolerance(case, check):
-        where = where_wrong(case, again) if locate and check == "derivative" else error.where
+        exact = locate and check == "derivative"            # the entry, among up to 1,000 numbers of each array
+        where = (in_layer(case, derivative(case, again, entries=1_000)) if exact else error).where
         raise Wrong(f"{case.name} fails the check {check!r} (error {error:.2g}): {where}")
     return error
 
@@ -104,11 +105,6 @@ def derivative(case, rng, **asked):
     """Every gradient is the derivative."""
     return _derivative(lambda x: case.forward(moved(case, x)), case.backward, case.make(rng), constants=case.constants,
                        method="complex" if case.analytic else "finite", rng=rng, **asked).error
-
-
-def where_wrong(case, rng) -> str:
-    """The entry where a gradient is wrong, among up to 1,000 numbers of each array; `rng` as `derivative` had it."""
-    return in_layer(case, derivative(case, rng, entries=1_000)).where
 
 
 @check(lambda case: True)

@@ -102,16 +102,20 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     float32 or solves a system that is nearly singular, shows where inputs change a little, eight times alike: then its
     gradients do not follow parabolas, and ten times that is allowed, 1e-5 at most.  Inputs of up to `entries` numbers
     are checked entry by entry, larger ones in as many random directions as `directions`.  Integer and boolean arrays,
-    None, and names in `constants` are not differentiated.  Raises ValueError for an unknown method, a gradient that is
-    missing, inputs of which none is to be differentiated, results that are not as described, not finite, or others
-    when asked again, a pair that changes what it is given, differences that do not settle, as those of a forward that
-    computes in half precision, and, with method "complex", a forward that gives real numbers for complex ones.
+    None, and names in `constants` are not differentiated.  Raises ValueError for an unknown method, lists, floats and
+    complex numbers that are no constant, a gradient that is missing, inputs of which none is to be differentiated,
+    results that are not as described, not finite, or others when asked again, a pair that changes what it is given,
+    differences that do not settle, as those of a forward that computes in half precision, and, with method "complex", a
+    forward that gives real numbers for complex ones.
     """
     check_choice("method", method, (None, *TOLERANCE))
     _need(isinstance(inputs, Mapping), f"inputs is a {type(inputs).__name__}; allowed: {{name: array}}")
     _need(not isinstance(constants, str), f"constants is {constants!r}; allowed: a tuple of names")
     _need(tolerance is None or isinstance(tolerance, int | float) and tolerance >= 0,
           f"tolerance is {tolerance!r}; allowed: None, or a number from 0")
+    for name, x in inputs.items():                          # whose gradient would not be asked for, without a word
+        _need(is_float(x) or name in constants or not (isinstance(x, float | list | tuple) or np.iscomplexobj(x)),
+              f"{name} is a {type(x).__name__}; allowed: an array of real numbers, or its name in constants")
     of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
     seed = (int(rng or 0), 1) if rng is None or isinstance(rng, int | np.integer) else rng      # nobody draws inputs so
     gradients = of.gradients(backward, np.random.default_rng(seed))
