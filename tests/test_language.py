@@ -445,6 +445,15 @@ def test_no_token_is_drawn_by_scores_that_are_not_finite(scores, temperature):
     assert drawn(np.array([-np.inf, 0, -np.inf]), np.random.default_rng(0), temperature) == 1
 
 
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_a_token_is_drawn_by_one_row_of_scores(temperature):
+    """Of several the answer was a place in all of them, which no token has."""
+    with pytest.raises(ValueError, match=r"z has shape \(3, 5\); allowed: \(5,\)"):
+        drawn(np.arange(15.0).reshape(3, 5), np.random.default_rng(0), temperature)
+    with pytest.raises(TypeError, match="z is a list; allowed: an array of NumPy or CuPy"):
+        drawn([0.0, 1.0], np.random.default_rng(0), temperature)
+
+
 @pytest.mark.parametrize("name", ["tokens", "top_k", "seed"])
 def test_numbers_of_what_is_written_are_not_negative(name):
     """A negative `top_k` was taken for 0, a negative number of tokens for none."""

@@ -99,6 +99,8 @@ def test_lengths_asked_about():
     wide = recipe("parity", "quick", attention="transformer_xl")
     assert max(size * 8 * more["length"]**2 for size, more in wide.batches("longer", 512)) <= 1 << 22
     with pytest.raises(ValueError, match="split is 'held_out'; allowed: train, longer, far"):
+        r.sample(np.random.default_rng(0), "held_out")
+    with pytest.raises(ValueError, match="split is 'held_out'; allowed: train, longer, far"):
         r.batches("held_out", 1)
 
 

@@ -78,6 +78,12 @@ def test_what_forward_and_backward_both_have_wrong_is_found_by_the_definition():
     assert found["definition of attention/hyla_deep"]
 
 
+def test_a_name_is_no_list_of_letters():
+    assert [t.name for t in theorems.chosen("lemma_1")] == [t.name for t in theorems.chosen(["lemma_1"])]
+    with pytest.raises(ValueError, match="no theorem is called 'fermat'"):
+        next(theorems.verify("fermat"))
+
+
 def test_an_unknown_name_is_refused():
     for name in "fermat", "":                               # an empty one would be part of every name
         words = f"no theorem is called {name!r}; allowed: parts of names of theorems and rows"

@@ -161,10 +161,10 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
 
     def sample(self, rng, split="train", size=None, length=None, **further):
         """Words of one length if that is given, in either protocol; without it as the protocol draws them."""
-        size = self.drawn(size)
+        check_choice("split", split, self.SPLITS)
         if length is None:
-            return self.by_protocol.sample(rng, split, size, **further)
-        words = self.data().sample(rng, size, length)
+            return self.by_protocol.sample(rng, split, self.drawn(size), **further)
+        words = self.data().sample(rng, self.drawn(size), length)
         return Words(*words, np.full(len(words.tokens), length))
 
     def batches(self, split: str, tasks: int):

@@ -207,14 +207,10 @@ def load_checkpoint(path, recipe, parameters, which: str = CHECKPOINT, resuming:
     return arrays, meta
 
 
-def of_splits(x) -> bool:
-    """Whether it is what is measured in all splits: {split: metrics}, of one at least, none of them empty."""
-    return isinstance(x, dict) and bool(x) and all(part and metrics(part) for part in x.values())
-
-
 RESULT = {"task": lambda x: isinstance(x, str), "name": lambda x: isinstance(x, str),
           "fields": lambda x: isinstance(x, dict), "step": lambda x: type(x) is int and x >= 0,
-          "seconds": lambda x: number(x) and x >= 0, "metrics": of_splits}
+          "seconds": lambda x: number(x) and x >= 0,        # metrics are of one split at least, none of them empty
+          "metrics": lambda x: isinstance(x, dict) and bool(x) and all(part and metrics(part) for part in x.values())}
 
 
 def result(path, recipe=None) -> dict | None:

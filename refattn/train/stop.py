@@ -44,10 +44,6 @@ class Stop:
                 raise KeyboardInterrupt
             self.interrupted = True
 
-    def hear_no_more(self) -> None:
-        """Signals do nothing from now on, until this is left."""
-        self.noted = math.inf
-
     def __call__(self) -> bool:
         now = time.monotonic()
         if self.file is not None and now >= self.next_look:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..checks import check_integer, check_integers, check_number
-from ..xp import array_module, to_device, to_host
+from ..xp import array_module, fitted, to_device, to_host
 
 __all__ = ["drawn", "streamed", "written"]
 
@@ -16,13 +16,14 @@ __all__ = ["drawn", "streamed", "written"]
 def drawn(z, rng, temperature: float = 1.0, top_k: int = 0) -> int:
     """A token drawn by its scores z (v), on the host; of equally great ones at temperature 0 the first.
 
-    Raises ValueError where the greatest score is not finite, or the temperature below 0.
+    Raises ValueError for scores of another shape, where the greatest is not finite, or the temperature below 0.
 
     >>> z = np.log([0.1, 0.6, 0.3])
     >>> drawn(z, None, 0), {drawn(z, np.random.default_rng(n), 1.0, 2) for n in range(50)} == {1, 2}
     (1, True)
     """
     check_integer("top_k", top_k, 0)
+    fitted(z, "z", np.shape(z)[-1:])                        # of rows of scores a place in all of them would be drawn
     if not (np.isfinite(z.max()) and 0 <= temperature < np.inf):
         raise ValueError(f"the greatest score is {z.max()}, temperature {temperature}; allowed: finite, both, and "
                          f"temperatures from 0 on")

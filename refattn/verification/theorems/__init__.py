@@ -52,8 +52,11 @@ def every() -> dict[str, Theorem]:
 
 
 def chosen(names=()) -> list[Theorem]:
-    """Those with one of the names in their own; all without any.  Raises ValueError for a name that matches none."""
-    table = every()
+    """Those with one of the names, or the one name, in their own; all without any.
+
+    Raises ValueError for a name that matches none.
+    """
+    table, names = every(), [names] if isinstance(names, str) else names
     for name in names:
         if not (name and any(name in t for t in table)):
             rows = dict.fromkeys(t.removeprefix("definition of ").removeprefix("gradient of ") for t in table)
