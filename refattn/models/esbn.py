@@ -99,7 +99,7 @@ class RelationNetwork:
         """dx (n, g, g, 1), or None without `pixels`; parameter gradients are added into `grads`."""
         convs, encoder, context, stack, readout = self._parts
         dmean = readout.backward(p.readout, saved.readout, dy, grads.readout)                   # (7)
-        dh = (dmean[:, None] * (1 / saved.h.shape[1])).repeat(saved.h.shape[1], axis=1)         # (7)
+        dh = dmean[:, None].repeat(t := saved.h.shape[1], axis=1) * (1 / t)                     # (7)
         dh = stack.backward(p, saved.stack, dh, grads).x                                        # (6)
         dh = context.backward(p.context, saved.norm, dh, grads.context)                         # (5)
         dz = ops.relu_backward(saved.z, ops.embedding_backward(saved.z, saved.place, dh))       # (4)
