@@ -175,9 +175,10 @@ def test_what_the_readme_says_of_hyla_is_what_was_measured():
                 metric, split = tasks[task]
                 low, high = interval(mean([ours["metrics"][split][metric] - theirs["metrics"][split][metric]
                                            for ours, theirs in pairs]))
-                assert (high if task == "sraven" else low) < 0, (name, settings)
-                asked.append(task)
-    assert set(asked) == set(tasks)
+                clear = task == "sraven" and len(pairs) > 3                 # three seeds of other heads tell little
+                assert (high if clear else low) < 0, (name, settings)
+                asked.append((task, clear))
+    assert set(asked) == {("fuzzy_logic", False), ("sraven", False), ("sraven", True)}
     held_out = {name: {run["fields"]["seed"]: run["metrics"]["held_out"]["r2_per_task"]
                        for run in records.load("fuzzy_logic_paper")["runs"] if run["fields"]["attention"] == name}
                 for name in ("hyla", "softmax", "linear")}
