@@ -90,18 +90,20 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     complex together, hence forward must take complex numbers and compare only real parts.  "finite" (five-point,
     1e-9) asks nothing of it.  Where such differences do not agree with a gradient, further ones are asked, of steps
     from 1/64 of the input's largest entry, or of the smallest that is moved, to a millionth of that; the slope is where
-    they change one another least, and ten times that change is allowed.  At a kink any slope between those to both
-    sides is right.
+    they change one another least, and ten times that change is allowed.  A difference that is exactly 0 may be off by
+    what rounding does around it too, where it can hide a slope.  At a kink any slope between those to both sides is
+    right.
     Without a method it is the complex step, and finite differences for an input along which forward refuses complex
     numbers, gives real ones for them or, as with an abs inside, is not analytic: where the two do not agree, or where
     in a random direction the slopes to both sides agree with one another and not with the complex step.  They judge a
     small entry too, where gradient and complex step differ by what the forward's own rounding does there.
 
     All of it is asked in float64, to which float inputs are raised; of results in float32, say, or of a forward that
-    computes in it, a hundred times its rounding is asked for.  Rounding of a backward's own, as where it computes in
-    float32 or solves a system that is nearly singular, shows where inputs change a little, eight times alike: then its
-    gradients do not follow parabolas, and ten times that is allowed, 1e-5 at most.  Inputs of up to `entries` numbers
-    are checked entry by entry, larger ones in as many random directions as `directions`.  Integer and boolean arrays,
+    computes in it, a hundred times its rounding is asked for, 1 % at most.  Rounding of a backward's own, as where it
+    computes in float32 or solves a system that is nearly singular, shows where inputs change a little, eight times
+    alike: then its gradients do not follow parabolas, and ten times that is allowed, 1e-5 at most.  Inputs of up to
+    `entries` numbers are checked entry by entry, larger ones in as many random directions as `directions`.  Integer and
+    boolean arrays,
     None, and names in `constants` are not differentiated.  Raises ValueError for an unknown method, lists, floats and
     complex numbers that are no constant, a gradient that is missing, inputs of which none is to be differentiated,
     results that are not as described, not finite, or others when asked again, a pair that changes what it is given,
