@@ -577,6 +577,27 @@ def sraven_of(record, split, metric, **fields):
             if fields.items() <= run["fields"].items()}
 
 
+def test_words_on_the_number_of_heads_on_sraven_are_those_of_the_runs():
+    words = " ".join(RESULTS.split())
+
+    def of(attention, heads):
+        found = sraven_of("sraven_quick", "held_out", "panel_accuracy", attention=attention) if heads == 8 else \
+            sraven_of("sraven_heads", "held_out", "panel_accuracy", attention=attention, heads=heads)
+        return [found[seed] for seed in range(3)]
+
+    def apart(attention, more, fewer):
+        found = mean(np.subtract(of(attention, more), of(attention, fewer)))
+        return "{:+.3f} ({:.3f} to {:.3f})".format(found.mean, *student(found))
+    several = {name: [sum(of(name, n)) / 3 for n in (2, 4, 8, 16)] for name in ("hyla", "softmax")}
+    of_three = "seeds 0 to 2 have means of {:.3f} to {:.3f} for HYLA and of {:.3f} to {:.3f} for softmax attention"
+    assert of_three.format(*(end(several[name]) for name in several for end in (min, max))) in words
+    assert f"8 heads minus 2 is {apart('hyla', 8, 2)} for HYLA and {apart('softmax', 8, 2)} for softmax" in words
+    assert f"16 minus 8 {apart('hyla', 16, 8)} and {apart('softmax', 16, 8)}, n = 3 each" in words
+    verdicts = " ".join((ROOT / "docs/verdicts.md").read_text(encoding="utf-8").split())
+    assert (f"On SRAVEN 8 heads minus 2 is {apart('hyla', 8, 2)} for HYLA and {apart('softmax', 8, 2)} for softmax "
+            "attention.") in verdicts
+
+
 def test_words_on_sraven_are_those_of_the_runs():
     words, names = " ".join(RESULTS.split()), ("hyla", "softmax", "linear")
     found = {name: sraven_of("sraven_quick", "held_out", "panel_accuracy", attention=name) for name in names}
