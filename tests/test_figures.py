@@ -270,7 +270,7 @@ def test_what_was_never_run_takes_no_room():
     axes, = table.plot(table.sheet([])).axes
     assert [text.get_text() for text in axes.texts] == ["never run"]
     heads = TABLES["figure-5c"]
-    sheet = heads.sheet(heads.recorded())
+    sheet = heads.sheet([run for run in heads.recorded() if run["fields"].get("heads", 8) in (1, 8)])
     labels = [text.get_text() for text in heads.plot(sheet).axes[0].get_yticklabels()]
     assert labels == ["hyla, 1 head", "hyla, 8 heads", "softmax, 1 head", "softmax, 8 heads"] and len(sheet.data) == 10
 
