@@ -103,12 +103,11 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     computes in float32 or solves a system that is nearly singular, shows where inputs change a little, eight times
     alike: then its gradients do not follow parabolas, and ten times that is allowed, 1e-5 at most.  Inputs of up to
     `entries` numbers are checked entry by entry, larger ones in as many random directions as `directions`.  Integer and
-    boolean arrays,
-    None, and names in `constants` are not differentiated.  Raises ValueError for an unknown method, lists, floats and
-    complex numbers that are no constant, a gradient that is missing, inputs of which none is to be differentiated,
-    results that are not as described, not finite, or others when asked again, a pair that changes what it is given,
-    differences that do not settle, as those of a forward that computes in half precision, and, with method "complex", a
-    forward that gives real numbers for complex ones.
+    boolean arrays, None, and names in `constants` are not differentiated.  Raises ValueError for an unknown method,
+    lists, floats and complex numbers that are no constant, a gradient that is missing, inputs of which none is to be
+    differentiated, results that are not as described, not finite, or others when asked again, a pair that changes what
+    it is given, differences that do not settle, as those of a forward that computes in half precision, and, with method
+    "complex", a forward that gives real numbers for complex ones.
     """
     check_choice("method", method, (None, *TOLERANCE))
     _need(isinstance(inputs, Mapping), f"inputs is a {type(inputs).__name__}; allowed: {{name: array}}")
@@ -287,7 +286,7 @@ class _Slopes:
         found = np.array([self.finite(name, step, x) for x in h])
         found[(found == 0) & (h < TINY * scale) & (moved.max() == 0)] = np.nan      # as of log(1 + x) at 0
         change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
-        near = [self.bent(name, 0.13 * NEAR * 8.0 ** -k * scale * step) for k in range(5)]
+        near = [self.bent(name, 0.13 * NEAR * 8.0 ** -k * scale * step) for k in range(5) if not found.all()]
         still = (found == 0) * np.median([x for x in near if x > 0] or [0])     # of numbers that cancel, where it hides
         noise = (rounding + still + coarse * moved.min(initial=least) * np.abs(found)) / h  # of outputs, of the step
         best, off, at = np.nan, np.inf, None
