@@ -3,6 +3,7 @@
 import shutil
 import zipfile
 from math import cos, pi
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -150,6 +151,17 @@ def test_the_loss_is_the_sum_over_sets_and_its_gradient_is_that_of_the_sum():
     np.testing.assert_allclose(dy.reshape(6, 4, 31)[:, 1, 10:20], parts[1][1])
     np.testing.assert_allclose(dy.reshape(6, 4, 31)[:, 3, 30], parts[3][1])
     assert (dy != 0).sum() == 6 * 31
+
+
+def test_which_data_a_seed_and_a_test_have_is_said_where_the_code_has_others():
+    first, second = (recipe("sort_of_clevr", seed=n, **TINY).data()["test"] for n in (0, 1))
+    assert (first.scenes.centre != second.scenes.centre).any() and (first.questions.kind != second.questions.kind).any()
+    r = recipe("multitask_images", **MULTI)
+    assert (r.take("test", np.arange(r.size("test"))).target[:, 3] >= 0).all()
+    said = Path(__file__).parents[1].joinpath("docs", "differences.md").read_text(encoding="utf-8")
+    rows = {cells[0]: cells for cells in (line[2:].split(" | ") for line in said.split("\n"))}
+    assert "of scenes and questions too" in rows["Sort-of-CLEVR: seeds"][-1]
+    assert "as many test triangles as the largest test set" in rows["multi-task: smaller sets"][-1]
 
 
 def test_images_that_a_test_set_has_not_are_not_scored():

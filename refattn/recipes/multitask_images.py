@@ -4,8 +4,8 @@ Source: C, section 4.4, table 2, appendix C.4, and the released code: CIFAR-10, 
 32 x 32 pixels; a step is one update for 32 images of each, by the sum of three cross-entropies and one binary one;
 an epoch is a pass over the largest set; accuracies after the last epoch.
 Differs: images of the smaller sets come again after the remainder of a number, not in passes of their own.  Test
-triangles are the same at every evaluation.  Scale quick is C's model at width 64 on sets that need no archive: its
-figures stand beside none of C's.
+triangles are the same at every evaluation, as many as the largest test set has images (code: 10,000).  Scale quick is
+C's model at width 64 on sets that need no archive: its figures stand beside none of C's.
 """
 
 import os

@@ -3,8 +3,9 @@
 Source: C, section 4.2, tables 1, 7 and 8, and the released code: 100 epochs, in each of which the 98,000 questions of
 every type come in an order of their own, 64 at a time; a step is three updates, of ternary, binary and unary questions.
 For every type the accuracy is that of the test at the epoch whose validation accuracy of this type is best.
-Differs: as the code where the text says otherwise (tasks/sort_of_clevr.py).  Scale quick has a tenth of the
-scenes, ink instead of white, and too few updates for more than the most frequent answer of each kind of question.
+Differs: as the code where the text says otherwise (tasks/sort_of_clevr.py); from the code: every seed has
+scenes and questions of its own, not one file for all.  Scale quick has a tenth of the scenes, ink instead of white, and
+too few updates for more than the most frequent answer of each kind of question.
 """
 
 from dataclasses import dataclass
