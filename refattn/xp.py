@@ -17,8 +17,15 @@ from .checks import check_choice
 
 __all__ = ["array_module", "device", "keep_freed_memory", "to_device", "to_host"]
 
+DEVICES = "cpu", "gpu"
 # Arrays with rules of their own: a sum passes over what is masked, a mean counts it; classes in a matrix crashed NumPy.
 OWN = "MaskedArray", "matrix"
+
+
+def check_array(name: str, x) -> None:
+    """Nothing, or a TypeError for what is no array, and for an array with rules of its own."""
+    if type(x) is not np.ndarray and (isinstance(x, type) or not hasattr(x, "dtype") or type(x).__name__ in OWN):
+        raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
 
 
 def array_module(*arrays) -> ModuleType:
@@ -30,10 +37,11 @@ def array_module(*arrays) -> ModuleType:
     """
     found = np
     for x in arrays:
-        if x is None or type(x) is np.ndarray or isinstance(x, np.generic | np.ndarray) and type(x).__name__ not in OWN:
+        if x is None or type(x) is np.ndarray:
             continue
-        if isinstance(x, type) or not hasattr(x, "dtype") or type(x).__name__ in OWN:
-            raise TypeError(f"an argument is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
+        check_array("an argument", x)
+        if isinstance(x, np.generic | np.ndarray):
+            continue
         module = sys.modules[type(x).__module__]
         if module is not found and found is not np:
             raise TypeError(f"arrays of {found.__name__} and {module.__name__} are mixed; allowed: all of one device")
@@ -48,20 +56,19 @@ def check_alike(**arrays) -> ModuleType:
     """
     first = None
     for name, x in arrays.items():
-        if x is None and first:
+        if x is None and first is not None:
             continue
-        if not hasattr(x, "dtype") or type(x).__name__ in OWN:
-            raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
+        check_array(name, x)
         if x.dtype.kind not in "fc":
             raise TypeError(f"{name} has dtype {x.dtype}; allowed: floating point")
         if first is None:
-            first = name, x
-        elif x.dtype.char.lower() != first[1].dtype.char.lower():               # complex goes with its real numbers
-            raise TypeError(f"{first[0]} is {first[1].dtype} but {name} is {x.dtype}; allowed: one dtype")
-        elif type(x) is not type(first[1]) and array_module(x) is not array_module(first[1]):
-            raise TypeError(f"{first[0]} is an array of {array_module(first[1]).__name__} but {name} of "
+            owner, first = name, x
+        elif x.dtype.char.lower() != first.dtype.char.lower():              # complex goes with its real numbers
+            raise TypeError(f"{owner} is {first.dtype} but {name} is {x.dtype}; allowed: one dtype")
+        elif type(x) is not type(first) and array_module(x) is not array_module(first):
+            raise TypeError(f"{owner} is an array of {array_module(first).__name__} but {name} of "
                             f"{array_module(x).__name__}; allowed: all of one device")
-    return array_module(first[1]) if first else np
+    return array_module(first)
 
 
 def fitted(x, name: str, shape, dtype=None, xp: ModuleType | None = None):
@@ -70,13 +77,14 @@ def fitted(x, name: str, shape, dtype=None, xp: ModuleType | None = None):
     Raises ValueError for another shape, which would be stretched without a word, TypeError for what is no array, or is
     one of another module than `xp` where that is given.
     """
-    if x is not None and (not hasattr(x, "shape") or type(x).__name__ in OWN):
-        raise TypeError(f"{name} is a {type(x).__name__}; allowed: an array of NumPy or CuPy")
-    if x is not None and xp is not None and array_module(x) is not xp:
+    if x is None:
+        return None
+    check_array(name, x)
+    if xp is not None and array_module(x) is not xp:
         raise TypeError(f"{name} is an array of {array_module(x).__name__}; allowed: one of {xp.__name__}")
-    if x is not None and x.shape != shape:
+    if x.shape != shape:
         raise ValueError(f"{name} has shape {x.shape}; allowed: {shape}")
-    return x if x is None or dtype is None else x.astype(dtype, copy=False)
+    return x if dtype is None else x.astype(dtype, copy=False)
 
 
 def read_only(x):
@@ -101,7 +109,7 @@ def device(name: str) -> ModuleType:
 
     Raises ValueError for another name, RuntimeError with the reason and the remedy when the device does not answer.
     """
-    check_choice("device", name, ("cpu", "gpu"))
+    check_choice("device", name, DEVICES)
     if name == "cpu":
         return np
     try:

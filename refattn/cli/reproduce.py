@@ -12,7 +12,7 @@ from ..reproduce.all_tables import TABLES
 from ..train import compare
 from ..train.executors import executor
 from ..train.json_files import write_json
-from ..xp import keep_freed_memory
+from ..xp import DEVICES, keep_freed_memory
 from .formats import FORMATS
 from .layout import columns, room
 from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, once, positive, whole
@@ -39,7 +39,7 @@ def parser() -> Parser:
                        "picture of a network, or what is counted")
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
     group.add_argument("--out", type=directory, metavar="DIR", help="where the runs are (default: runs/NAME-SCALE)")
-    group.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
+    group.add_argument("--device", choices=DEVICES, help="default: cpu")
     group.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
     group.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT of a Dask scheduler whose workers share "
                        "this file system (default: processes on this machine)")

@@ -17,7 +17,7 @@ from ..recipes.base import types_of
 from ..reproduce.published import figures_for
 from ..tasks.languages import LANGUAGES
 from ..train import WorkerLost, compare, groups, mpi, runs
-from ..xp import keep_freed_memory, physical_memory
+from ..xp import DEVICES, keep_freed_memory, physical_memory
 from .comparison import Found, compared, of_group, summary, tables
 from .layout import lines, room
 from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, number, once, positive, whole
@@ -64,7 +64,7 @@ def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
     parser.add_argument("--seed", **SEVERAL, type=whole, metavar="S", help="seeds to average over (default: 0)")
     parser.add_argument("--scale", choices=tuple(kind.SCALES), metavar="S", help=(
         f"settings to begin with; one of {', '.join(kind.SCALES)} (default: {scale})"))
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: cpu")
+    parser.add_argument("--device", choices=DEVICES, help="default: cpu")
     parser.add_argument("--out", type=directory, metavar="DIR", help="where the runs go (default: new, below runs/)")
     parser.add_argument("--resume", type=directory, metavar="DIR", help="go on with a run, or with all runs of a "
                         f"comparison; beside it only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are "

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checks import check_choice, check_integer
+from ..xp import DEVICES
 
 
 class WorkerLost(BrokenExecutor):
@@ -180,7 +181,7 @@ def cores() -> int:
 
 def check(workers: int | None, device: str, ranks=None) -> None:
     """Raises ValueError for an unknown device, less than one worker, several on a GPU, and any beside ranks of MPI."""
-    check_choice("device", device, ("cpu", "gpu"))
+    check_choice("device", device, DEVICES)
     if workers is None:
         return
     check_integer("workers", workers)
