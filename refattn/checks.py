@@ -56,7 +56,12 @@ def check_choice(name, value, allowed, how="allowed"):
 
 
 def check_numbers(name, x, size):
-    """Nothing, or a ValueError for numbers outside 0 .. size - 1: negative ones would count from the end."""
+    """Nothing, or a ValueError for numbers outside 0 .. size - 1: negative ones would count from the end.
+
+    Only in host memory: a device is not waited for.
+    """
+    if hasattr(x, "get"):                                   # as `xp.to_host` knows arrays of a device
+        return
     x = np.asarray(x)
     if x.size and not 0 <= x.min() <= x.max() < size:
         raise ValueError(f"{name} has {x.min()} to {x.max()}; allowed: 0 to {size - 1}")

@@ -15,8 +15,8 @@ from math import prod
 
 import numpy as np
 
-from .checks import check_integer
-from .ops import check_numbers, relu, sigmoid
+from .checks import check_integer, check_numbers
+from .ops import relu, sigmoid
 from .xp import array_module, check_alike, fitted
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "mean_absolute_error", "mse", "sigmoid_mse"]
@@ -44,8 +44,8 @@ def check_classes(target, shape, classes: int, xp) -> None:
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
-    xp = check_alike(y=y)
-    error, n = y - fitted(target, "target", y.shape, y.dtype, xp), terms(y.shape)
+    error = y - fitted(target, "target", y.shape, y.dtype, check_alike(y=y))
+    n = terms(y.shape)
     return (error * error).sum() / n, error * (2 / n)
 
 

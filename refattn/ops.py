@@ -15,7 +15,7 @@ from math import pi, prod, sqrt
 
 import numpy as np
 
-from . import checks
+from .checks import check_number, check_numbers
 from .contract import broadcasts, constant, contract, laid_out_like
 from .xp import array_module, check_alike, erf, fitted
 
@@ -137,12 +137,6 @@ def linears_backward(x, weights, dys):
     dw, db = rows_of(x).T @ dy, column_sums(dy)
     return (dy @ w.T).reshape(x.shape), [(dw[:, at].reshape(each.shape), db[at].reshape(each.shape[1:]))
                                          for at, each in zip(columns_of(weights), weights, strict=True)]
-
-
-def check_numbers(name: str, x, n: int) -> None:
-    """Nothing, or a ValueError for integers in host memory outside 0 .. n - 1: a device is not waited for."""
-    if array_module(x) is np:
-        checks.check_numbers(name, x, n)
 
 
 def embedding(table, index):
@@ -275,7 +269,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))
     if not x.shape[-1]:
         raise ValueError(f"x has shape {x.shape}; allowed: at least one feature to be the mean of")
-    checks.check_number("epsilon", epsilon)
+    check_number("epsilon", epsilon)
     x2 = rows_of(x)
     average = constant(1 / x.shape[-1], x.shape[-1], x.dtype, xp)
     y, n, r = xp.empty_like(x2), xp.empty_like(x2), xp.empty((x2.shape[0], 1), dtype=x.dtype)
@@ -358,7 +352,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
     With epsilon 0 scores whose squares vanish (float32: below 3e-23) stay as they are.
     """
     xp = array_module(s)
-    checks.check_number("epsilon", epsilon)
+    check_number("epsilon", epsilon)
     a = s * s
     rho = a.mean(axis=axis, keepdims=True)
     rho += epsilon

@@ -5,8 +5,7 @@ What is masked away still has to be finite: its score meets -inf in a sum or 0 i
 
 import numpy as np
 
-from ..checks import check_integer
-from ..ops import check_numbers
+from ..checks import check_integer, check_numbers
 from ..xp import array_module
 
 __all__ = ["causal", "off_diagonal", "padding", "window"]
