@@ -7,7 +7,7 @@ device.
 from math import cos, inf, pi
 from typing import Any, NamedTuple
 
-from .checks import check_choice, check_integer, check_number
+from .checks import check_choice, check_integer, check_integers, check_number
 from .xp import array_module, check_alike, fitted
 
 __all__ = ["Moments", "adamw_step", "clip_by_global_norm", "moments", "warmup_cosine"]
@@ -95,8 +95,7 @@ def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: fl
     and for what is no whole number from 0 on.
     """
     check_choice("length", length, ("released", "text"))
-    for name, value in ("count", count), ("steps", steps), ("warmup", warmup):
-        check_integer(name, value, 0)
+    check_integers({"count": count, "steps": steps, "warmup": warmup}, least=0)
     check_number("rate", rate)
     check_number("floor", floor)
     n = steps - (2 if length == "released" else 1) * warmup

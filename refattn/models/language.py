@@ -20,7 +20,6 @@ from ..layers.embedding import Embedding, Readout
 from ..layers.next_token import next_token, next_token_backward
 from ..layers.stack import Stack, StackSaved
 from ..layers.text_positions import LearnedTable
-from ..params import Parameter
 from ..xp import array_module, fitted
 from .regular_gpt import schedule
 
@@ -86,11 +85,11 @@ class Language:
 
     def parameters(self):
         """Those of `embed`, `positions` where they are learned, of the stack, and `readout` unless tied."""
-        names, v, m = {"embed": self.embedding.parameters()}, self.embedding.vocabulary, self.stack.width
+        names = {"embed": self.embedding.parameters()}
         if self.learned:
             names["positions"] = self.positions.parameters()
         names |= self.stack.parameters()
-        return names if self.tied else names | {"readout": {"table": Parameter("vm", (v, m), m, "table")}}
+        return names if self.tied else names | {"readout": names["embed"]}
 
     def applications(self, length: int, read=None):
         """(block, number of its parameters, read) of each application for a text of this length, in order."""

@@ -38,8 +38,7 @@ class Recurrent:
     def parameters(self) -> dict:
         """wi (v, f), bi (f), wh (f, f), bh (f), and those of `readout`."""
         f, v, o = self.width, self.vocabulary, self.outputs
-        return {"wi": Parameter("vf", (v, f), v + 1, "weight", fan_out=f),
-                "bi": Parameter("f", (f,), v + 1, "bias"),
+        return {"wi": Parameter("vf", (v, f), v + 1, "weight", fan_out=f), "bi": Parameter("f", (f,), v + 1, "bias"),
                 "wh": Parameter("ff", (f, f), f, "weight"), "bh": Parameter("f", (f,), f, "bias"),
                 "readout": {"w": Parameter("fo", (f, o), f, "weight"), "b": Parameter("o", (o,), f, "bias")}}
 

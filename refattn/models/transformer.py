@@ -127,9 +127,8 @@ def universal(attention, feed_forward, layers: int, *, inputs: int, outputs: int
     No recipe uses it: C's networks are in esbn, vision, encoder_decoder and language.
     """
     m = attention.width
-    return Transformer(Embedding(m, inputs, table=table),
-                       Stack(Block(attention, feed_forward, norm=norm, epsilon=1e-5), layers, True, final_norm),
-                       Readout(m, outputs))
+    block = Block(attention, feed_forward, norm=norm, epsilon=1e-5)
+    return Transformer(Embedding(m, inputs, table=table), Stack(block, layers, True, final_norm), Readout(m, outputs))
 
 
 def post_norm(attention, hidden: int, layers: int, *, vocabulary: int, outputs: int,

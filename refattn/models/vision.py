@@ -18,7 +18,7 @@ from .. import ops
 from ..checks import check_choice, check_integers
 from ..contract import contract
 from ..layers.convolution import Conv, check_image, image_of, patches
-from ..layers.embedding import Readout, add_positions
+from ..layers.embedding import Embedding, Readout, add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from ..params import Parameter
@@ -74,11 +74,11 @@ class ClassToken:
 
     def parameters(self) -> dict:
         """Those of `patch`, `token`, with questions `question` and `join`, of the stack, of `readout`."""
-        m, e, i = self.stack.width, self.patch.outputs, self.question
-        asked = {"question": {"w": Parameter("im", (i, e), i, "weight"), "b": Parameter("m", (e,), i, "bias")},
-                 "join": {"w": Parameter("mo", (m, m), m, "weight"), "b": Parameter("o", (m,), m, "bias")}}
-        return {"patch": self.patch.parameters(), "token": Parameter("tm", (1, e), e, "table"),
-                **(asked if i else {}), **self.stack.parameters(), "readout": self.readout.parameters()}
+        m, e = self.stack.width, self.patch.outputs
+        names = {"patch": self.patch.parameters(), "token": Parameter("tm", (1, e), e, "table")}
+        if self.question:
+            names |= {"question": Embedding(e, self.question).parameters(), "join": Readout(m, m).parameters()}
+        return names | self.stack.parameters() | {"readout": self.readout.parameters()}
 
     def forward(self, p, x, *, question=None, pixels=True, **dropout):
         """y (b, 1, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and Saved."""
