@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from ..refusals import choices
 from .layout import wrapped
-from .options import Parser, Usage, as_option, reader, seed_number
+from .options import Parser, Usage, in_options, reader, seed_number
 
 __all__ = ["run"]
 
@@ -115,15 +115,14 @@ def run(argv) -> int:
         options["sizes"] = dict(options["sizes"])
     name, places = options.pop("kernel"), sys.path[:]
     try:
-        kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
-        report = compare(kernel, **options)
-        print(wrapped(str(report)))
-        if not report.ok:
-            print(wrapped(str(diagnose(kernel, **options))))
-        elif options["variant"] in PAGES and (rest := [ASKED[x] for x in ASKED if x not in options]):
-            print(wrapped(f"not asked: {', '.join(rest)}"))
-    except ValueError as error:
-        raise Usage(as_option(error, options, variant="--as")) from None
+        with in_options(options, variant="--as"):
+            kernel = of_file(name, options["variant"]) if name.endswith(".py") else function(name)
+            report = compare(kernel, **options)
+            print(wrapped(str(report)))
+            if not report.ok:
+                print(wrapped(str(diagnose(kernel, **options))))
+            elif options["variant"] in PAGES and (rest := [ASKED[x] for x in ASKED if x not in options]):
+                print(wrapped(f"not asked: {', '.join(rest)}"))
     finally:
         sys.path[:] = places                                # a kernel may import where it is called
     return 0 if report.ok else 1

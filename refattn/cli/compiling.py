@@ -20,7 +20,7 @@ from ..train import runs
 from ..train.json_files import environment, plain, write_json
 from ..train.progress import progress_bar
 from .layout import columns, room, wrapped
-from .options import Parser, Usage, as_option, counted, directory, seed_number, whole
+from .options import Parser, Usage, as_option, counted, directory, in_options, seed_number, whole
 from .places import new, writable
 
 DEFAULTS = {"dtype": "float32", "max_length": 600, "words": 4, "seed": 0}
@@ -104,11 +104,10 @@ def plan(options) -> tuple:
     name, given = source(options)
     switches = {x: options[x] for x in ("chunk", "norm", "activation", "out_of_range") if x in options}
     try:
-        recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), expression=options.get("regex", ""),
-                                   seed=options["seed"], **switches)
-        fits(recipe.build(), options["dtype"])
-    except ValueError as error:
-        raise Usage(as_option(error, switches)) from None
+        with in_options(switches):
+            recipe = CompiledAutomaton(name=name, table=to_table(given.minimal()), expression=options.get("regex", ""),
+                                       seed=options["seed"], **switches)
+            fits(recipe.build(), options["dtype"])
     except MemoryError as error:
         raise Usage(f"{name} has {recipe.automaton.states} states: {error}") from None
     out = Path(options["out"]) if "out" in options else new(f"compiled-{name}-{time.strftime('%Y%m%d-%H%M%S')}")

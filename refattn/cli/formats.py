@@ -1,9 +1,8 @@
 """Tables of `refattn reproduce` as text, Markdown and JSON."""
 
-import json
 import re
 
-from .layout import columns, room, wrapped
+from .layout import as_json, columns, room, wrapped
 
 NUMBER = re.compile(r"[-+<–]|\d|not given|never run|$")      # how the cells of a column of numbers begin
 
@@ -32,10 +31,10 @@ def markdown(sheet) -> str:
     return f"**{sheet.title}**\n\n{table}\n\n{' '.join(below(sheet))}"
 
 
-def as_json(sheet) -> str:
+def in_json(sheet) -> str:
     """Numbers unrounded."""
-    return json.dumps({"name": sheet.name, "title": sheet.title, "source": sheet.source, "rows": sheet.data,
-                       "notes": sheet.notes}, indent=1, ensure_ascii=False)
+    return as_json({"name": sheet.name, "title": sheet.title, "source": sheet.source, "rows": sheet.data,
+                    "notes": sheet.notes})
 
 
-FORMATS = {"text": text, "markdown": markdown, "json": as_json}
+FORMATS = {"text": text, "markdown": markdown, "json": in_json}

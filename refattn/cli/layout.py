@@ -1,5 +1,6 @@
-"""Text in lines and in columns, as wide as the terminal is."""
+"""Text in lines and in columns, as wide as the terminal is, and JSON."""
 
+import json
 import os
 import re
 import shutil
@@ -37,6 +38,11 @@ def lines(text: str, limit: int | None, hang: int = 2) -> list[str]:
 def wrapped(text: str, hang: int = 2) -> str:
     """A text of many lines, as wide as there is room."""
     return "\n".join(line for long in text.splitlines() for line in lines(long, room(), hang))
+
+
+def as_json(document) -> str:
+    """A document as JSON text, an entry a line, no letter escaped."""
+    return json.dumps(document, indent=1, ensure_ascii=False)
 
 
 def longest_part(rows, i: int) -> int:

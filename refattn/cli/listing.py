@@ -1,6 +1,5 @@
 """`refattn list`: variants, tasks, recipes and theorems, and where they come from."""
 
-import json
 import os
 import sys
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from ..reproduce.published import figures_for
 from ..tasks.languages import LANGUAGES
 from ..verification import theorems
 from ..verification.cases import CASES
-from .layout import columns, room, wrapped
+from .layout import as_json, columns, room, wrapped
 from .options import Parser
 
 
@@ -69,10 +68,10 @@ def run(argv) -> int:
     parser = Parser("refattn list", "Variants, tasks, recipes and theorems, with paper, equation or table, and file; "
                     "rows of refattn check.")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-    as_json, found = "json" in parser.parse(argv), sections()
-    if as_json:
-        print(json.dumps({name: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
-                          for name, rows in found.items()}, indent=1, ensure_ascii=False))
+    options, found = parser.parse(argv), sections()
+    if "json" in options:
+        print(as_json({name: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+                       for name, rows in found.items()}))
         return 0
     for name, rows in ("variants", found["variants"]), ("tasks", found["tasks"]), ("recipes", merged(found["recipes"])):
         print(f"{name.upper()}\n{table(rows)}\n")

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import reprlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from threading import Thread
 
@@ -97,6 +97,15 @@ def as_option(error: ValueError, names, **others: str) -> str:
     name, _, rest = str(error).partition(" ")
     rest = re.sub(r"(?<!')\b\w+_\w+", lambda word: flags.get(word[0], word[0]), rest)
     return f"{flags[name]} {rest}" if name in flags else str(error)
+
+
+@contextmanager
+def in_options(names, **others: str):
+    """A ValueError inside is raised as Usage, in the words of `as_option`."""
+    try:
+        yield
+    except ValueError as error:
+        raise Usage(as_option(error, names, **others)) from None
 
 
 def answers(device: str) -> None:

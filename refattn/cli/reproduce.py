@@ -1,6 +1,5 @@
 """refattn reproduce: a published table, the paper's figures beside ours, from recorded or from fresh runs."""
 
-import json
 import shlex
 import sys
 from concurrent.futures import BrokenExecutor
@@ -14,8 +13,8 @@ from ..train.executors import executor
 from ..train.json_files import write_json
 from ..xp import DEVICES, keep_freed_memory
 from .formats import FORMATS
-from .layout import columns, room
-from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, once, positive, whole
+from .layout import as_json, columns, room
+from .options import SEVERAL, Parser, Usage, answers, directory, flag, in_options, once, positive, whole
 from .places import plot_file, save, writable
 
 FRESH = "scale", "seed", "steps", "out", "device", "max_seconds", "executor"       # any of them asks for fresh runs
@@ -79,12 +78,11 @@ def show(table, options) -> int:
     """Print a table, and draw it where that is asked for; 1 if a fresh run met a bad number."""
     fresh = any(word in options for word in (*FRESH, "fresh"))
     try:
-        found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
-        sheet = table.sheet(found, options.get("row", ()))
-        if "plot" in options and (found or not fresh or table.fresh):           # else nothing is finished
-            save(options["plot"], lambda: table.plot(sheet))
-    except ValueError as error:
-        raise Usage(as_option(error, {"row", "steps", "seed", "scale", "executor"})) from None
+        with in_options({"row", "steps", "seed", "scale", "executor"}):
+            found, failed = from_fresh(table, options) if fresh else (table.recorded(), [])
+            sheet = table.sheet(found, options.get("row", ()))
+            if "plot" in options and (found or not fresh or table.fresh):       # else nothing is finished
+                save(options["plot"], lambda: table.plot(sheet))
     except BrokenExecutor as error:
         print(f"refattn reproduce: {str(error) or 'a process died'}; the same command goes on from the checkpoints",
               file=sys.stderr)
@@ -127,12 +125,11 @@ def record(options) -> int:
     return 0 if done else 1
 
 
-def listing(tables, everything: bool, as_json: bool) -> int:
+def listing(tables, everything: bool, in_json: bool) -> int:
     """Print the names of the tables, and how many runs ours are made of."""
     found = [(table, table.sheet(table.recorded()).runs) for table in tables]
-    if as_json:
-        print(json.dumps([{"name": table.name, "runs": runs, "title": table.title} for table, runs in found], indent=1,
-                         ensure_ascii=False))
+    if in_json:
+        print(as_json([{"name": table.name, "runs": runs, "title": table.title} for table, runs in found]))
         return 0
     rows = [(table.name, f"{runs}", table.title) for table, runs in found if runs or everything]
     print(columns([("name", "runs", "what"), *rows], right={1}, limit=room()))

@@ -1,6 +1,5 @@
 """`refattn show`: what stands in a directory of runs, finished, running or damaged, as tables and one figure."""
 
-import json
 import os
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from ..train import runs
 from ..train.compare import outcome, unfinished
 from ..train.curves import Curve, figure
 from .comparison import Found, compared, of_group, summary, tables
-from .layout import wrapped
+from .layout import as_json, wrapped
 from .options import Parser, Usage, directory
 from .places import save
 
@@ -108,7 +107,7 @@ def answer(one, options) -> int:
     recipe, model, p = runs.load(one.path)
     found = images.ask(recipe, model, p, options["image"], options["kind"], options["first"], options.get("second"))
     shares = dict(sorted(found.probability.items(), key=lambda pair: -pair[1]))
-    print(json.dumps(shares, indent=1) if "json" in options else
+    print(as_json(shares) if "json" in options else
           "\n".join(f"{words:<12} {share:6.1%}" for words, share in shares.items()))
     if "plot" in options:
         title = f"{', '.join(options[name] for name in ABOUT if name in options)}: {found.words}"
@@ -138,9 +137,9 @@ def run(argv) -> int:
                         f"allowed: with one")
         plot(options["plot"], made)
     if "json" in options:
-        print(json.dumps({"runs": [one.outcome for one in found], "damaged": {str(k): v for k, v in damaged.items()},
-                          "tables": {title: summary(*of_group(group)) for title, group in made.items()}},
-                         indent=1, ensure_ascii=False))
+        print(as_json({"runs": [one.outcome for one in found],
+                       "damaged": {str(path): words for path, words in damaged.items()},
+                       "tables": {title: summary(*of_group(group)) for title, group in made.items()}}))
     else:
         print("\n\n".join([counted(found, damaged), *tables(made)]))
         for one in found:

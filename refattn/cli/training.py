@@ -1,7 +1,6 @@
 """`refattn train`: from a command line to recipes, and from their runs to a table."""
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -19,8 +18,8 @@ from ..tasks.languages import LANGUAGES
 from ..train import WorkerLost, compare, groups, mpi, runs
 from ..xp import DEVICES, keep_freed_memory, physical_memory
 from .comparison import Found, compared, of_group, summary, tables
-from .layout import lines, room
-from .options import SEVERAL, Parser, Usage, answers, as_option, directory, flag, number, once, positive, whole
+from .layout import as_json, lines, room
+from .options import SEVERAL, Parser, Usage, answers, directory, flag, in_options, number, once, positive, whole
 from .places import new, writable
 
 BESIDE_RESUME = "out", "device", "max_seconds", "workers", "json"
@@ -94,9 +93,10 @@ def plan(argv):
     kind, fixed = kind_of(name, "TASK")
     options = train_parser(kind, fixed, name).parse(argv[named:])
     if "resume" in options:
-        beside = [name for name in options if name not in (*BESIDE_RESUME, "resume")]
+        beside = [kind.COMPARES if name == "compared" else name
+                  for name in options if name not in (*BESIDE_RESUME, "resume")]
         if named or beside:
-            what = f"TASK {argv[0]!r}" if named else flag(kind.COMPARES if beside[0] == "compared" else beside[0])
+            what = f"TASK {argv[0]!r}" if named else flag(beside[0])
             raise Usage(f"{what} cannot go with --resume; allowed beside it: {', '.join(map(flag, BESIDE_RESUME))}")
         return (*resumed(options.pop("resume"), options.pop("out", None)), True, options)
     scale = options.pop("scale", kind.first_scale())
@@ -104,14 +104,12 @@ def plan(argv):
     rest = {other: options.pop(other) for other in BESIDE_RESUME if other in options}
     values = once(flag(kind.COMPARES), options.pop("compared", kind.compared()))
     seeds = once("--seed", options.pop("seed", [0]))
-    try:
+    with in_options(kind.__dataclass_fields__):
         chosen = [recipe(name, scale, **{kind.COMPARES: value}, seed=s, **options) for value in values for s in seeds]
         for one in chosen:
             one.data_read()                                 # refuses what is missing
             if rest.get("device") != "gpu":
                 fits(one)
-    except ValueError as error:
-        raise Usage(as_option(error, kind.__dataclass_fields__)) from None
     return chosen, out, False, rest
 
 
@@ -184,45 +182,41 @@ def run(argv) -> int:
 def train(argv, group=None) -> int:
     """`run` in this process, or with a group of ranks."""
     recipes, out, resume, options = plan(argv)
-    as_json, device = options.pop("json", False), options.get("device", "cpu")
+    in_json, device = options.pop("json", False), options.get("device", "cpu")
     answers(device)
-    try:
+    with in_options({"workers", "shards", "device"}):
         groups.check(options.get("workers"), device, group)
         for one in recipes if group else ():
             group.suits(one.shards, device)
-    except ValueError as error:
-        raise Usage(as_option(error, {"workers", "shards", "device"})) from None
     options |= {"workers": group} if group else {}
     out = new(out) if isinstance(out, str) else out
     writable(out, "--resume" if resume else "--out")
     on = f"refattn train --resume {shlex.quote(str(out))}" + " --device gpu" * (device == "gpu")
     try:
-        outcomes = compare.compare(recipes, out, resume=resume, **options)
+        with in_options({"out"} if resume else {"out", "batch"}):
+            outcomes = compare.compare(recipes, out, resume=resume, **options)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"{str(error) or 'stopped'}; checkpoints are in {out}, go on with: {on}") from None
-    except ValueError as error:
-        raise Usage(as_option(error, {"out"} if resume else {"out", "batch"})) from None
     except MemoryError:
         raise Usage(f"memory does not suffice for these sizes; allowed: {smaller(recipes[0])}") from None
     except (BrokenExecutor, OSError) as error:
         what = error if isinstance(error, WorkerLost | OSError) else f"a run's process died; checkpoints are in {out}"
         print(f"refattn train: {what}, go on with: {on}", file=sys.stderr)
         return 1
-    return report(recipes, outcomes, out, on, as_json)
+    return report(recipes, outcomes, out, on, in_json)
 
 
-def report(recipes, outcomes, out, on: str, as_json: bool) -> int:
+def report(recipes, outcomes, out, on: str, in_json: bool) -> int:
     """Print the tables, and below them on standard error what went wrong and where the runs are; the exit status.
 
     There is one table, but where runs that are resumed were begun with several settings or tasks.
     """
     made = compared(Found(Path(one["path"]), each, one) for each, one in zip(recipes, outcomes, strict=True))
-    if as_json:
+    if in_json:
         task = outcomes[0]["task"]
-        print(json.dumps({"task": task, "out": str(out), "runs": outcomes,
-                          "table": [row for group in made.values() for row in summary(*of_group(group))],
-                          "published_source": figures_for(task, outcomes[0]["fields"]).source}, indent=1,
-                         ensure_ascii=False))
+        print(as_json({"task": task, "out": str(out), "runs": outcomes,
+                       "table": [row for group in made.values() for row in summary(*of_group(group))],
+                       "published_source": figures_for(task, outcomes[0]["fields"]).source}))
     else:
         print("\n\n".join(tables(made)))
     failed = [outcome for outcome in outcomes if outcome.get("error")]
