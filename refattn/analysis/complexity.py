@@ -46,9 +46,11 @@ def lines(layer, batch: int, queries: int, keys: int | None = None) -> dict[str,
         specs = HEADS
     else:
         raise ValueError(f"{layer} has no line count; allowed: MultiHead softmax or linear, Compositional dot")
-    shapes = {name: [tuple(size[x] for x in letters) for letters in spec.partition("->")[0].split(",")]
-              for name, spec in specs.items()}
-    return {name: multiply_adds(spec, *shapes[name]) for name, spec in specs.items()}
+
+    def shape(letters):
+        return tuple(size[x] for x in letters)
+
+    return {name: multiply_adds(spec, *map(shape, spec.partition("->")[0].split(","))) for name, spec in specs.items()}
 
 
 def maps(layer) -> dict[str, int]:

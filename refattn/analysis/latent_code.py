@@ -51,14 +51,15 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     check_choice("task of the recipe", recipe.TASK, READERS)
     check_integer("count", count)
     keys_of, read, options = READERS[recipe.TASK]
-    keys, parts = keys_of(recipe), []
+    keys = keys_of(recipe)
+    places = list(keys.values())
     fixed = {name: x for name, x in (("context", context), ("query", query)) if x is not None}
+    parts = []
     for start in range(0, count, recipe.batch):
         batch = recipe.data().sample(rng, min(recipe.batch, count - start), split, **options, **fixed)
         y, saved = forward(recipe, model, parameters, batch)
-        code = np.stack([to_host(block.attention.attention.code[:, :, -1, list(keys.values())])
-                         for block in saved.blocks], axis=1)
-        parts.append((code, *read(batch, to_host(y))))
+        codes = [to_host(block.attention.attention.code[:, :, -1, places]) for block in saved.blocks]
+        parts.append((np.stack(codes, axis=1), *read(batch, to_host(y))))
     code, labels, target, prediction, inputs = (np.concatenate(part) for part in zip(*parts, strict=True))
     terms = labels if labels.ndim == 2 else None
     named = {"rule": labels} if terms is None else {f"term {n}": column for n, column in enumerate(terms.T, start=1)}

@@ -66,10 +66,11 @@ def layer_outputs(model, p, automaton: Automaton, tokens) -> Outputs:
     check_choice("model", type(model).__name__, ("RegularGPT",))
     xp, chunk = array_module(p.readout.w), model.attention.chunk
     h, _ = model.embedding.forward(p.embed, to_device(tokens[None], xp))
-    position, vectors, places = np.arange(len(tokens)), [], []
-    for number, (block, k, read) in enumerate(model.schedule(len(tokens), True)):
+    position = np.arange(len(tokens))
+    vectors, places = [], []
+    for block, k, read in model.schedule(len(tokens), True):
         h, _ = block.forward(p.blocks[k], h, read=read)
-        if (number + 1) % model.thickness == 0:
+        if k == model.thickness - 1:                        # the last sub-layer of a level
             position = position[read]
             vectors.append(to_host(h)[0])
             places.append(position)
@@ -133,8 +134,10 @@ def clusters(recipe, model, p, rng, words: int = 4, length: int = 500) -> dict:
             "most frequent": float(np.mean([np.bincount(one.element).max() / len(one.element) for one in seen]))}
 
 
-def shares_of(dx):
+def shares_of(model, p, saved, dy):
     """(t): the share of the last 1, 2, ..., t positions in the mean over words of the 2-norms of dx (b, t, m)."""
+    _, unused = params.allocate(model.parameters(), dy.dtype, array_module(dy))
+    dx = to_host(model.backward(p, saved, dy, unused))
     norm = np.sqrt((dx * dx).sum(axis=-1)).mean(axis=0)
     return np.cumsum(norm[::-1]) / norm.sum()
 
@@ -149,10 +152,9 @@ def receptive_field(model, p, tokens, target):
     check_choice("model", type(model).__name__, ("RegularGPT",))
     xp = array_module(p.readout.w)
     x = embedding(p.embed.table, to_device(tokens, xp))
-    _, unused = params.allocate(model.parameters(), x.dtype, xp)
     y, saved = model.forward(p, x, tree=True)
     _, dy = cross_entropy(y, to_device(target[:, None], xp))
-    return shares_of(to_host(model.backward(p, saved, dy, unused)))
+    return shares_of(model, p, saved, dy)
 
 
 def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: int = 512, seed: int = 0) -> dict:

@@ -170,7 +170,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
                     process.kill()
             raise Interrupted(f"{len(futures)} runs stopped") from None
         finally:
-            stop.noted = float("inf")   # signals do nothing from now on: a pool that is half closed would never end
+            stop.ignore()                                   # a pool that is half closed would never end
             bars.close()
             if own:
                 executor.shutdown(wait=True, cancel_futures=True)

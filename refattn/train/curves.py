@@ -136,10 +136,9 @@ def draw(path, recipe) -> None:
     if not file.exists():
         curve = Curve(recipe, runs.lines(path), (runs.result(path) or {}).get("metrics", {}))
         try:
-            made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
-            with whole_file(file, "wb") as opened:
-                made.savefig(opened, format="png", dpi=120)
-        except ImportError:
-            pass
+            with suppress(ImportError):
+                made = figure({f"{recipe.TASK}, {recipe.name}": [curve]})
+                with whole_file(file, "wb") as opened:
+                    made.savefig(opened, format="png", dpi=120)
         except OSError as error:
             print(f"refattn: {error}", file=sys.stderr)

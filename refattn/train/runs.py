@@ -164,9 +164,8 @@ def tidy(path, step: int) -> None:
     damaged = [str(n) for n, text in enumerate(_texts(path)[:-1], 1) if whole_line(text) is None]
     if damaged:
         print(f"refattn: {path}/metrics.jsonl, line {', '.join(damaged)}: damaged and left out", file=sys.stderr)
-    kept = [line for line in lines(path) if line["step"] <= step]
     with whole_file(Path(path, "metrics.jsonl")) as file:
-        file.writelines(json.dumps(line) + "\n" for line in kept)
+        file.writelines(json.dumps(line) + "\n" for line in lines(path) if line["step"] <= step)
 
 
 def save_checkpoint(path, recipe, parameters, arrays: dict, step: int, seconds: float,

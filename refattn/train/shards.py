@@ -45,12 +45,10 @@ class Shards:
         """Loss and flat gradient of the batch (on the host) of an update; they hold until the next call."""
         rows = self.group.rows(self.flat, update, lambda: self.compute(update, batch))
         for n, row in enumerate(rows):
-            if row is self.total:
-                continue
-            if n == 0:
-                self.total[...] = row
-            else:
+            if n:
                 self.total += row
+            elif row is not self.total:                     # which the only row may be
+                self.total[...] = row
         return self.total[-1], self.total[:-1]
 
     def compute(self, update: int, batch):

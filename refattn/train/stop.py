@@ -25,7 +25,9 @@ class Stop:
         if max_seconds is not None and not max_seconds > 0:
             raise ValueError(f"max_seconds is {max_seconds!r}; allowed: numbers above 0")
         self.deadline = None if max_seconds is None else time.monotonic() + max_seconds
-        self.file, self.next_look, self.interrupted, self.noted = file, 0.0, False, -math.inf
+        self.file, self.next_look = file, 0.0
+        self.interrupted = False                            # by a signal, the file, or the end of the parent
+        self.noted = -math.inf                              # when a signal came last
 
     def __enter__(self):
         main = threading.current_thread() is threading.main_thread()
@@ -36,6 +38,10 @@ class Stop:
     def __exit__(self, *_):
         for sign, handler in self.previous.items():
             signal.signal(sign, handler)
+
+    def ignore(self) -> None:
+        """Signals do nothing from now on."""
+        self.noted = math.inf
 
     def _note(self, *_):
         if (now := time.monotonic()) > self.noted + SAME:
