@@ -35,9 +35,8 @@ TABLE_A1_LOGIC = Table(
     ("fuzzy_logic_short",), remarks=("Held-out R² is the mean of per-task ratios, as the released code has it.",))
 TABLE_A1_RELEASED = replace(
     TABLE_A1_LOGIC, name="table-a1-released", title="Table A1 of H, fuzzy logic, at the released code's 50,000 steps",
-    records=("fuzzy_logic_paper",),
-    remarks=(*TABLE_A1_LOGIC.remarks,
-             "Rate 0.003 and decay 0.1 were fixed beforehand; the paper's are the best of a grid."))
+    records=("fuzzy_logic_paper",), remarks=(
+        *TABLE_A1_LOGIC.remarks, "Rate 0.003 and decay 0.1 were fixed beforehand; the paper's are the best of a grid."))
 
 SRAVEN = (Column("held-out accuracy", "held_out", "panel_accuracy"),
           Column("per feature", "held_out", "feature_accuracy"), Column("train accuracy", "train", "panel_accuracy"))

@@ -17,20 +17,17 @@ OTHER = ("Characters of tiny Shakespeare; words of WikiText-2, trained on its va
 
 FIGURE_6 = Table(
     "figure-6", "Figure 6 of H, language modelling: attention variants at equal parameters",
-    f"{PAPERS['H']}, figure 6: curves without numbers, C4, 50M parameters", "text",
-    COLUMNS, tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False,
-                                          "position": "learned"})
-                   for unit, fields in CORPORA.items()
-                   for attention in ("softmax", "linear", "hyla", "compositional")),
+    f"{PAPERS['H']}, figure 6: curves without numbers, C4, 50M parameters", "text", COLUMNS,
+    tuple(Row(f"{unit}: {attention}", {**fields, "attention": attention, "shared": False, "position": "learned"})
+          for unit, fields in CORPORA.items() for attention in ("softmax", "linear", "hyla", "compositional")),
     ("text_models",), default_scale="small", units=True, remarks=(
         *OTHER, "Rates are those of 0.001 and 0.003 that validation chose: 0.003 for characters, 0.001 for words."))
 
 FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
     f"{PAPERS['C']}, section 4.7: WikiText-103, mean and standard error, from the deviation over the code's 3 seeds",
-    "text",
-    COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)),))
-                   for name, (mean, sd) in FIGURE_7.items()),
+    "text", COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)),))
+                           for name, (mean, sd) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)
 
 TIMES = 1, 2, 4, 8, 16, 32
@@ -59,7 +56,6 @@ FIGURE_4B = Table(
     "figure-4b", "Figure 4b of R, language modelling: the share of the gradient that the last tokens get",
     f"{PAPERS['R']}, figure 4b: a curve without numbers", "text",
     tuple(Column(str(n), "receptive field", f"last {n}") for n in LAST),
-    tuple(row._replace(paper=()) for row in TABLE_3_OF_R.rows
-          if row.fields.get("layers", 4) == 4), ("text_codes",), "paper_r",
-    default_scale="lengths", axes=("last tokens", "share of the gradient"),
+    tuple(row._replace(paper=()) for row in TABLE_3_OF_R.rows if row.fields.get("layers", 4) == 4),
+    ("text_codes",), "paper_r", default_scale="lengths", axes=("last tokens", "share of the gradient"),
     remarks=("Of the loss of a window's last token, by each embedding; windows of twice the trained length.",))

@@ -21,13 +21,17 @@ def mean(values) -> Mean:
     >>> mean([1.0, 3.0])
     Mean(mean=2.0, standard_error=1.0, n=2)
     """
-    n = len(values := list(values))
+    values = list(values)
+    n = len(values)
     if not n or any(value is None or not math.isfinite(value) for value in values):
         return Mean(None, None, n)
     middle = math.fsum(values) / n
-    same = max(values) - min(values) <= ROUNDING * max(map(abs, values))        # as a single one is
-    error = 0.0 if same else math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (n - 1) / n)
-    return Mean(middle, None if n == 1 else error, n)
+    if n == 1:
+        return Mean(middle, None, n)
+    if max(values) - min(values) <= ROUNDING * max(map(abs, values)):
+        return Mean(middle, 0.0, n)
+    variance = math.fsum((value - middle) ** 2 for value in values) / (n - 1)
+    return Mean(middle, math.sqrt(variance / n), n)
 
 
 def student_t(level: float, freedom: int) -> float:

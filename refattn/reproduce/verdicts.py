@@ -26,8 +26,10 @@ RULE = (f"Verdicts follow from the numbers alone. {SHOWN}, or {SMALLER}: the eff
 
 def one_sided(number: float, error: float, freedom: int) -> float:
     """P(t > number / error) of Student's t; where all differences are the same, that of as many equal signs."""
+    if number == 0:
+        return 0.5
     if error == 0:
-        return 0.5 if number == 0 else 0.5 ** (freedom + 1) if number > 0 else 1 - 0.5 ** (freedom + 1)
+        return 0.5 ** (freedom + 1) if number > 0 else 1 - 0.5 ** (freedom + 1)
     inside = min(1.0, student_t(abs(number) / error, freedom))          # far out it rounds to more
     return (1 - inside) / 2 if number > 0 else (1 + inside) / 2
 

@@ -133,8 +133,10 @@ def write(path, record: dict) -> None:
     first, *rest = record["runs"]
     shared = {name: value for name, value in first["fields"].items()
               if name != "seed" and all(run["fields"].get(name) == value for run in rest)}
-    lines = [json.dumps({**{n: x for n, x in run.items() if n != "task"}, "fields": {
-        n: x for n, x in run["fields"].items() if n not in shared}}) for run in record["runs"]]
+    lines = []
+    for run in record["runs"]:
+        own = {name: value for name, value in run["fields"].items() if name not in shared}
+        lines.append(json.dumps({name: own if name == "fields" else x for name, x in run.items() if name != "task"}))
     top = {name: value for name, value in record.items() if name not in ("runs", "fields")}
     with whole_file(path) as file:
         file.write("{\n" + entries(top, " ") + ',\n "fields": {\n' + entries(shared, "  ") + '\n },\n "runs": [\n  '

@@ -54,12 +54,12 @@ def sizes(measured, *cells) -> Comparison:
 
 def esbn(measured, *cells: tuple, beside: tuple = ()) -> Comparison:
     """ESBN's four tasks: (m objects kept for the test, numbers of retrievals ...), beside softmax attention."""
-    def of(m, *retrievals):
-        models = [({"attention": "compositional", "retrievals": r}, "softmax") for r in retrievals]
-        return tuple(pair for model in models for problem in TASKS
-                     for pair in sides([model], "held_out", "accuracy", problem=problem, hold_out=m))
-    pairs, others = (tuple(pair for cell in each for pair in of(*cell)) for each in (cells, beside))
-    return Comparison(measured, "esbn", pairs, ("esbn",), "paper", seen=True, beside=others)
+    def pairs_of(cells):
+        models = [(m, {"attention": "compositional", "retrievals": r}) for m, *retrievals in cells for r in retrievals]
+        return tuple(pair for m, ours in models for problem in TASKS for pair in sides(
+            [(ours, "softmax")], "held_out", "accuracy", problem=problem, hold_out=m))
+
+    return Comparison(measured, "esbn", pairs_of(cells), ("esbn",), "paper", seen=True, beside=pairs_of(beside))
 
 
 def scan(measured, *models, record="scan_10000", scale="fifth") -> Comparison:
@@ -71,9 +71,11 @@ def scan(measured, *models, record="scan_10000", scale="fifth") -> Comparison:
 
 def parameters_apart() -> float:
     """The largest relative difference of the parameters of the two models, over the cells of table 6."""
-    cells = [f"{searches}s{retrievals}r-{width}" for searches, retrievals, width in TABLE_6]
-    return max(abs(ours - theirs) / theirs for ours, theirs in ((count(recipe(
-        "contextual_retrieval", cell, attention=name).build().parameters()) for name in OURS[0]) for cell in cells))
+    def counted(attention, s, r, m):
+        return count(recipe("contextual_retrieval", f"{s}s{r}r-{m}", attention=attention).build().parameters())
+
+    pairs = [[counted(attention, *cell) for attention in OURS[0]] for cell in TABLE_6]
+    return max(abs(ours - theirs) / theirs for ours, theirs in pairs)
 
 
 def products_apart(left_out=(), printed=False) -> float:

@@ -43,9 +43,12 @@ def text(measured, *rises, beside=(), **more) -> Comparison:
 
     A rise is (fields, times, longer times).
     """
-    pairs, others = (tuple(tuple(Side({**TEXT, **fields}, f"times_{n}", "bits") for n in (longer, times))
-                           for fields, times, longer in each) for each in (rises, beside))
-    return Comparison(measured, "text", pairs, ("text_lengths",), "small", beside=others, seen=True, **more)
+    def pairs_of(rises):
+        return tuple(tuple(Side({**TEXT, **fields}, f"times_{n}", "bits") for n in (longer, times))
+                     for fields, times, longer in rises)
+
+    return Comparison(measured, "text", pairs_of(rises), ("text_lengths",), "small", beside=pairs_of(beside), seen=True,
+                      **more)
 
 
 def clusters(language: str, maps: str) -> tuple:
