@@ -60,7 +60,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
              ("at max length", "longer", "last"), ("far", "far", "accuracy"), ("trained lengths", "train", "accuracy"))
     SCALES = {
         "quick": {"steps": 2_000, "rate": 3e-4, "width": 64, "stride": 20, "evaluation": 256, "probe": 16},
-        "paper": {**PAPER}, "caption": {**PAPER},
+        "paper": PAPER, "caption": PAPER,
     }
 
     clip: float = setting(1.0, "largest global norm of the gradient; 0 for no clipping", least=0.0, most=1e30)

@@ -145,8 +145,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
 
     def loss(self, y, batch):
         """Cross-entropy of the actions and of the first END, mean over all of them."""
-        xp = array_module(y)
-        weight = (xp.arange(y.shape[1]) <= batch.length[:, None]).astype(y.dtype)
+        weight = (array_module(y).arange(y.shape[1]) <= batch.length[:, None]).astype(y.dtype)
         return cross_entropy(y, batch.target, weight)
 
     def predict(self, model, p, batch):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_integer, check_number, check_switch
+from ..checks import check_choice, check_integer, check_number, check_switches
 from .released_splits import FUZZY_LOGIC, check_released
-from .splits import hold_out, read_only, subsets
+from .splits import frozen, hold_out, subsets
 
 SPLITS = "train", "held_out", "unseen_terms"
 LENGTHS = 16, 32, 64, 96                    # of the paper's sweep
@@ -75,8 +75,7 @@ class FuzzyLogic:
         vars(self)["length"] = check_integer("length", self.length, 2, 65_536)
         vars(self)["seed"] = check_integer("seed", self.seed, 0)
         check_number("held_out", self.held_out, below=1)
-        check_switch("cover_terms", self.cover_terms)
-        check_switch("released", self.released)
+        check_switches(vars(self), "cover_terms", "released")
         count = math.comb(self.known_terms, self.terms)
         if count > 1_000_000:
             raise ValueError(f"terms is {self.terms}, which makes {count:,} combinations of the {self.known_terms} "
@@ -186,4 +185,4 @@ def divide(task):
         must_have = task.known_terms if task.cover_terms else 0
         held_out, train = hold_out(known, task.held_out, task.seed, must_have)
     unseen = subsets(range(task.known_terms, 2**task.variables), task.terms)
-    return read_only(dict(zip(SPLITS, (train, held_out, unseen), strict=True)))
+    return frozen(dict(zip(SPLITS, (train, held_out, unseen), strict=True)))

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from .splits import read_only
+from .splits import frozen
 
 SIZE, COUNT, SEED = 32, 100, 1
 FINE = 4                                        # each pixel is the mean of 4 x 4 points
@@ -63,9 +63,8 @@ def glyphs() -> np.ndarray:
         for _ in range(rng.randint(1, 4)):
             shape ^= primitive(rng, x, y)
         ink = shape.reshape(SIZE, FINE, SIZE, FINE).sum(axis=(1, 3))
-        dark = (ink > FINE * FINE // 2).mean()
-        if dark >= 0.04:
+        if (ink > FINE * FINE // 2).mean() >= 0.04:                 # of its pixels are dark
             found = np.concatenate([found, ink[None]])
     if crc32(found.astype(np.uint8).tobytes()) != CHECKSUM:
         raise RuntimeError(f"the pictures have the checksum {crc32(found.astype(np.uint8).tobytes())}, not {CHECKSUM}")
-    return read_only([(1 - found / FINE**2).astype(np.float32)])[0]
+    return frozen([(1 - found / FINE**2).astype(np.float32)])[0]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import check_choice
-from .splits import read_only
+from .splits import frozen
 
 SIZE, CLASSES, SPLITS = 32, 10, ("train", "test")
 
@@ -209,7 +209,7 @@ def load(name, split, directory=""):
     check_choice("split", split, SPLITS)
     image, label = SETS[name](directory, split)
     source = f"{directory or name}, {split}"
-    return read_only(checked_images(np.ascontiguousarray(image), label.astype(np.int64), source))
+    return frozen(checked_images(np.ascontiguousarray(image), label.astype(np.int64), source))
 
 
 def checked_images(image, label, source):
@@ -228,8 +228,10 @@ def augment(rng, image):
     Shapes: image (b, 32, 32, 3) uint8, returns the same.  Source: C, appendix C.4 and the authors' code, digits too.
     """
     pad, side = 4, image.shape[1]
-    framed, cut = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0))), np.empty_like(image)
-    places, mirrored = rng.integers(2 * pad + 1, size=(len(image), 2)).tolist(), (rng.random(len(image)) < 0.5).tolist()
+    framed = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    places = rng.integers(2 * pad + 1, size=(len(image), 2)).tolist()
+    mirrored = (rng.random(len(image)) < 0.5).tolist()
+    cut = np.empty_like(image)
     for n, ((top, left), mirror) in enumerate(zip(places, mirrored, strict=True)):
         cut[n] = framed[n, top:top + side, left:left + side][:, ::-1 if mirror else 1]
     return cut

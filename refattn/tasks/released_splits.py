@@ -15,9 +15,14 @@ import numpy as np
 
 from ..checks import check_choice
 
-FUZZY_LOGIC, SRAVEN = (             # in the file a hexadecimal digit for each term or rule
-    {int(seed): np.array([[int(digit, 16) for digit in row] for row in rows.split()]) for seed, rows in splits.items()}
-    for splits in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).values())
+
+def rows(text: str) -> np.ndarray:
+    """(n, size) integers from words of `size` hexadecimal digits, one for each term or rule."""
+    return np.array([[int(digit, 16) for digit in word] for word in text.split()])
+
+
+STORED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).values()
+FUZZY_LOGIC, SRAVEN = ({int(seed): rows(text) for seed, text in splits.items()} for splits in STORED)
 
 
 def check_released(task, **settings):

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..checks import check_choice, check_integer, check_numbers
 from ..refusals import choices
-from .splits import read_only
+from .splits import frozen
 
 WORDS = tuple("after and around jump left look opposite right run thrice turn twice walk".split())
 ACTIONS = tuple("I_JUMP I_LOOK I_RUN I_TURN_LEFT I_TURN_RIGHT I_WALK".split())
@@ -97,11 +97,12 @@ def examples() -> Batch:
     """All commands in the order of the published file, END to a width of 49."""
     commands = list(grammar().items())
     commands = [commands[n] for n in np.load(Path(__file__).with_name("scan_order.npy"))]
-    sources, number = [tokens(command) for command, _ in commands], {name: n for n, name in enumerate(ACTIONS)}
+    sources = [tokens(command) for command, _ in commands]
     source = np.array([words + [0] * (11 - len(words)) for words in sources])
-    target = np.array([[number[x] for x in actions] + [END] * (LONGEST + 1 - len(actions)) for _, actions in commands])
+    targets = [list(map(ACTIONS.index, actions)) for _, actions in commands]
+    target = np.array([said + [END] * (LONGEST + 1 - len(said)) for said in targets])
     length = np.array([len(words) for words in sources])
-    return read_only(Batch(source, length, target, (target != END).sum(axis=1)))
+    return frozen(Batch(source, length, target, (target != END).sum(axis=1)))
 
 
 @cache

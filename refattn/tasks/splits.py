@@ -35,7 +35,7 @@ def hold_out(items, fraction, seed, must_have=0):
                      f"terms to train on; allowed with cover_terms: smaller fractions")
 
 
-def read_only(arrays):
+def frozen(arrays):
     """The same dict or tuple of arrays, which nobody can write: one of them serves every caller."""
     for x in arrays.values() if isinstance(arrays, dict) else arrays:
         x.flags.writeable = False

@@ -31,7 +31,7 @@ import numpy as np
 from ..checks import check_choice, check_integer, check_number, check_numbers, check_switch
 from .accuracies import feature_accuracy, panel_accuracy
 from .released_splits import SRAVEN, check_released
-from .splits import hold_out, read_only
+from .splits import frozen, hold_out
 
 RULES = ("constant", "progression +1", "progression +2", "progression -1", "progression -2", "addition", "subtraction",
          "distribute three")
@@ -192,4 +192,4 @@ def divide(task):
         train = every[~(every[:, None] == held_out).all(axis=-1).any(axis=-1)]
     else:
         held_out, train = hold_out(every, task.held_out, task.seed)
-    return read_only(dict(zip(SPLITS, (every, train, held_out), strict=True)))
+    return frozen(dict(zip(SPLITS, (every, train, held_out), strict=True)))

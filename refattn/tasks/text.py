@@ -18,6 +18,7 @@ import os
 import sys
 import sysconfig
 from collections import Counter
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -173,13 +174,11 @@ def _made(parts, unit, most, named):
 def _stored(checksum, make):
     """What `make` returns, ids memory-mapped, from a file that is written once; made anew if that was damaged."""
     path, about = (cache() / f"{checksum[:32]}.{ending}" for ending in ("npy", "json"))
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(about.read_text(encoding="utf-8"))
         ids = np.lib.format.open_memmap(path, mode="r")
         if known["sha256"] == hashlib.sha256(ids).hexdigest():
             return ids, known
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     ids, known = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,8 +233,9 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
         raise ValueError(f"test is {test!r}, which has all that text {text!r} has; allowed: another text")
     parts = divided(files)
     if test:
-        validation = parts.pop("validation") + parts.pop("test") if len(files) < 3 else parts["validation"]
-        parts |= {"validation": validation, "test": b"\n".join(tested.values())}
+        if len(files) < 3:
+            parts["validation"] += parts["test"]
+        parts["test"] = b"\n".join(tested.values())
     digest = hashlib.sha256(f"1 {unit} {vocabulary}".encode())
     for split in SPLITS:
         digest.update(hashlib.sha256(parts[split]).digest())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_integer
+from ..checks import check_integer, check_integers
 
 __all__ = ["Windows", "sample", "windows", "windows_of"]
 
@@ -48,8 +48,7 @@ def windows(ids, length: int, context: int = 0, first: int = 0, size: int | None
     """
     length = check_integer("length", length, 1)
     context = check_integer("context", context, 0, length - 1)
-    for name, number in ("first", first), ("size", 0 if size is None else size):
-        check_integer(name, number, 0)
+    check_integers({"first": first, "size": 0 if size is None else size}, least=0)
     step, last, count = length - context, len(ids) - 1, windows_of(len(ids), length, context)
     start = step * np.arange(first, count if size is None else min(count, first + size))[:, None]
     at = start + np.arange(length + 1)
