@@ -115,8 +115,7 @@ def compiled(automaton: Automaton, chunk: int = 2, *, dtype=np.float64, xp=np, *
         norm = p.norm if name == "norm" else getattr(block, name)
         mean = ones / width
         norm.scale[...], norm.shift[...] = (mean - mean * mean + model.epsilon) ** 0.5, mean
-    start = automaton.start * n + np.arange(n)
-    p.readout.w[start, automaton.output] = 1
+    p.readout.w[automaton.start * n + np.arange(n), automaton.output] = 1
     flat = to_device(flat, xp)
     return Compiled(automaton, model, flat, params.view(flat, model.parameters()))
 

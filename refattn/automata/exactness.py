@@ -112,7 +112,7 @@ def errors(machine, words, progress=None) -> Errors:
     if (given := [length_of(part) for part in words]) != (lengths := [length for _, length in parts]):
         raise ValueError(f"words are of lengths {given}; allowed: those of the passes, {lengths}")
     by_length, asked = np.zeros(longest, dtype=np.int64), []
-    elsewhere, margin, answers, done = 0, np.inf, 0, 0      # `done`: the longest of the pass before
+    elsewhere, margin, done = 0, np.inf, 0                  # `done`: the longest of the pass before
     for (number, length), tokens in zip(parts, words, strict=True):
         states = automaton.run(to_host(tokens))
         truth = automaton.output[states][..., None]
@@ -122,6 +122,7 @@ def errors(machine, words, progress=None) -> Errors:
         wrong = ~(right > others)
         by_length[done:length] = wrong[:, done:].sum(axis=0)
         asked.append(np.bincount(states[:, done:].ravel(), minlength=automaton.states))
-        elsewhere, answers, done = elsewhere + int(wrong.sum()), answers + wrong.size, length
+        elsewhere += int(wrong.sum())
         margin = min(margin, float((right - others).min(initial=np.inf)))
-    return Errors(by_length, elsewhere, margin, answers, np.array(asked))
+        done = length
+    return Errors(by_length, elsewhere, margin, sum(map(np.size, words)), np.array(asked))

@@ -194,10 +194,10 @@ def exchanged(asked, names) -> dict:
         alike = [x for x in names if all(x in a.ours and a.ours[x].shape == a.theirs[n].shape for a in every)]
         if not alike or not all(a.finite[n].all() for a in every):
             return {}
-        columns, given = (np.concatenate(x) for x in zip(*(
-            (np.stack([a.ours[x].ravel() for x in alike], 1), a.theirs[n].ravel()) for a in every), strict=True))
-        times = np.rint(np.linalg.lstsq(columns, given)[0])
+        columns = np.concatenate([np.stack([a.ours[x].ravel() for x in alike], 1) for a in every])
         bars = np.concatenate([np.stack([a.bars[x].ravel() for x in alike], 1) for a in every])
+        given = np.concatenate([a.theirs[n].ravel() for a in every])
+        times = np.rint(np.linalg.lstsq(columns, given)[0])
         fit = (abs(given - columns @ times) / np.maximum(bars @ abs(times), 1e-300)).max(initial=0)
         if not fit <= 1 or abs(times).max() > 1:
             return {}

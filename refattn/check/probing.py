@@ -15,9 +15,9 @@ OF_HALF = (0.25, 0.125), 0.2                    # the same in half precision
 
 def probes(call, sizes, seed) -> dict:
     """Name -> inputs: all options, none, each alone, small scores, positive numbers, one sequence, a stretched bias."""
-    seeds, found = call.seeds(sizes, seed), {}
+    seeds = call.seeds(sizes, seed)
     full = call.draw(sizes, seeds[0])
-    found["all"] = full
+    found = {"all": full}
     if not call.of.arrays or "q" not in full:
         further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *seeds[1:])}
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(call.hand(x)[1])}

@@ -183,8 +183,7 @@ def used_twice(case, rng):
 def linear(case, rng):
     """The backward is linear in the upstream gradient."""
     one = passes(case, case.make(rng), rng)
-    y = one.y if isinstance(one.dy, tuple) else one.y[0]
-    other = random_like(y, rng)
+    other = random_like(one.y if isinstance(one.dy, tuple) else one.y[0], rng)
     mixed = tuple(2 * a - 3 * b for a, b in zip(as_tuple(one.dy), as_tuple(other), strict=True))
     two = case.backward(one.saved, other)
     both = case.backward(one.saved, mixed if isinstance(other, tuple) else mixed[0])

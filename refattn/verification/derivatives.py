@@ -124,9 +124,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
     errors, allowed = {}, {}
     for name, x in asked.items():
-        _need(name in gradients,
-              f"backward returned no gradient of {name}; it returned {', '.join(gradients) or 'none'}; allowed: one "
-              "for each float input that is no constant")
+        _need(name in gradients, f"backward returned no gradient of {name}; it returned "
+              f"{', '.join(gradients) or 'none'}; allowed: one for each float input that is no constant")
         g, allowed[name] = to_host(gradients[name]), 0.0
         if g.shape != x.shape:
             errors[name] = Deviation(np.inf, f"d{name} has shape {g.shape}, {name} has {x.shape}")

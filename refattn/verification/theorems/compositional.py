@@ -160,8 +160,7 @@ def key_biases_have_no_gradient(rng, name):
 def the_key_map_moves_into_the_selector(rng):
     b, q, s, r, e, c = sizes(rng, 6)
     selector, ret, key_map = (rng.standard_normal(shape) for shape in ((b, q, s, c), (b, q, s, r, e), (e, c)))
-    keys = ops.linear(ret, key_map)
-    printed = (keys * selector[..., None, :]).sum(axis=-1) / c**0.5
+    printed = (ops.linear(ret, key_map) * selector[..., None, :]).sum(axis=-1) / c**0.5
     return deviation(SCORINGS["dot"].forward(selector, ret, key_map)[0], printed)
 
 
