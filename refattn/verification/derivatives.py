@@ -18,6 +18,7 @@ FIRST, RUNGS = 1 / 64, 19      # the first of those that are asked where these d
 NEAR = 1e-6                    # that of slopes to both sides
 OFF = 10                       # times what finer differences change one another, they may be off
 LOW = 100                      # times the rounding of float32, say, where results are no float64
+EVEN = 8                       # times what finer steps leave is as much: rounding of a few outputs varies so
 SETTLED = 1e-2                 # what differences may be off at most, of the largest slope, to say something
 OWN = 64                       # times the rounding of outputs over inputs, a backward's own
 BESIDE = 2.0**-24, 2.0**-50    # of every number: steps that float32, and float64, round in other ways each
@@ -65,6 +66,21 @@ def random_like(y, rng):
     return each(lambda x: array_module(x).asarray(np.asarray(rng.standard_normal(x.shape)).astype(x.dtype)), y)
 
 
+def plateau(bends, rises, known) -> float:
+    """How far outputs are off parabolas at the finest three steps that leave about as much, if more than known.
+
+    That is rounding of the greater numbers whose difference outputs are.  0 where it is no small part of what outputs
+    rise by at the largest step that leaves no more, as where a forward bends within less than a step.
+    """
+    left = [(x, rise) for x, rise in reversed([*zip(bends, rises, strict=True)]) if x > known]
+    for n, (x, _) in enumerate(left):
+        end = next((m for m, (y, _) in enumerate(left) if m > n and y > EVEN * x), len(left))
+        if end - n > 2:
+            most, _ = max(left[n:end])
+            return most if most <= SETTLED * left[end - 1][1] else 0.0
+    return 0.0
+
+
 def is_float(x) -> bool:
     """Whether it is an array of real floating-point numbers."""
     return getattr(getattr(x, "dtype", None), "kind", None) == "f"
@@ -90,9 +106,8 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     complex together, hence forward must take complex numbers and compare only real parts.  "finite" (five-point,
     1e-9) asks nothing of it.  Where such differences do not agree with a gradient, further ones are asked, of steps
     from 1/64 of the input's largest entry, or of the smallest that is moved, to a millionth of that; the slope is where
-    they change one another least, and ten times that change is allowed.  A difference that is exactly 0 may be off by
-    what rounding does around it too, where it can hide a slope.  At a kink any slope between those to both sides is
-    right.
+    they change one another least, and ten times that change is allowed, as is what the finest show to be rounding of
+    outputs that are differences of greater numbers.  At a kink any slope between those to both sides is right.
     Without a method it is the complex step, and finite differences for an input along which forward refuses complex
     numbers, gives real ones for them or, as with an abs inside, is not analytic: where the two do not agree, or where
     in a random direction the slopes to both sides agree with one another and not with the complex step.  They judge a
@@ -254,7 +269,7 @@ class _Slopes:
 
     def differences(self, name, steps, claimed, tolerance):
         """Slopes by finite differences, and how far each may be off where it is not the claimed one."""
-        found = np.array([self.finite(name, step, FIVE * self.scale[name]) for step in steps])
+        found = np.array([self.finite(name, step, FIVE * self.scale[name])[0] for step in steps])
         bar, off = tolerance * self.measure(name, found, tolerance), np.zeros(len(steps))
         for i in np.flatnonzero(~(np.abs(claimed - found) <= bar)):
             found[i], off[i] = self.finer(name, steps[i], claimed[i])
@@ -282,12 +297,11 @@ class _Slopes:
             return found
         least = moved[moved > 0].min(initial=scale if moved.max() else TINY * min(scale, 1.0))
         h = scale * FIRST * 0.25 ** np.arange(RUNGS + np.log2(scale / least) // 2)
-        found = np.array([self.finite(name, step, x) for x in h])
+        found, bent = np.array([self.finite(name, step, x) for x in h]).T
         found[(found == 0) & (h < TINY * scale) & (moved.max() == 0)] = np.nan      # as of log(1 + x) at 0
         change = np.nan_to_num(np.abs(np.diff(found)), nan=np.inf)
-        near = [self.bent(name, 0.13 * NEAR * 8.0 ** -k * scale * step) for k in range(5) if not found.all()]
-        still = (found == 0) * np.median([x for x in near if x > 0] or [0])     # of numbers that cancel, where it hides
-        noise = (rounding + still + coarse * moved.min(initial=least) * np.abs(found)) / h  # of outputs, of the step
+        cancelled = plateau(bent, np.abs(found) * h, OFF * rounding)
+        noise = (rounding + cancelled + coarse * moved.min(initial=least) * np.abs(found)) / h    # of outputs, of steps
         best, off, at = np.nan, np.inf, None
         for x, its, by in zip(found[1:-1], np.maximum(change[1:], change[:-1]) + noise[1:-1], h[1:-1], strict=True):
             same, settled = abs(x - best) <= OFF * (its + off), OFF * its <= SETTLED * np.fmax(abs(x), abs(best))
@@ -356,15 +370,12 @@ class _Slopes:
             raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method None, 'finite'")
         return value.imag / COMPLEX
 
-    def finite(self, name, direction, h) -> float:
-        """By five points, two to each side."""
-        points = zip(*(self.outputs(name, n * h * direction) for n in (-2, -1, 1, 2)), strict=True)
-        return sum((8 * (c - b) - (d - a)).sum() for a, b, c, d in points) / (12 * h)
-
-    def bent(self, name, step) -> float:
-        """How far outputs at eight points in a row are off parabolas."""
-        y = [np.concatenate([x.ravel() for x in self.outputs(name, n * step)]) for n in range(8)]
-        return np.hypot.reduce(np.abs(np.diff(y, 3, axis=0)).max(axis=0))
+    def finite(self, name, direction, h) -> tuple[float, float]:
+        """By five points in a row, and how far outputs there are off parabolas."""
+        y = np.array([np.concatenate([x.ravel() for x in (self.outputs(name, n * h * direction) if n else self.first)])
+                      for n in (-2, -1, 0, 1, 2)])
+        bent = np.hypot.reduce(np.abs(np.diff(y, 3, axis=0)).max(axis=0))
+        return (8 * (y[3] - y[1]) - (y[4] - y[0])).sum() / (12 * h), bent
 
     def sides(self, name, direction, h) -> tuple[np.ndarray, np.ndarray]:
         """Of every output, to the left and to the right."""
