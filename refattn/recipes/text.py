@@ -106,10 +106,8 @@ class TextRecipe(LanguageRecipe):
     @property
     def lengths(self) -> dict:
         """{split: length} of those in which the last token is scored, as R does: once, twice, ... the length."""
-        if self.longest < self.length:
-            return {}
-        doublings = (self.longest // self.length).bit_length() - 1
-        return {f"times_{1 << n}": self.length << n for n in range(doublings + 1)}
+        powers = (self.longest // self.length).bit_length()         # 0 where longest is 0
+        return {f"times_{1 << n}": self.length << n for n in range(powers)}
 
     @property
     def name(self) -> str:
@@ -152,6 +150,7 @@ class TextRecipe(LanguageRecipe):
 
     def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
         """Windows at random places; those from number `first` on, which are asked about; or of a longer length."""
+        check_choice("split", split, (*task.SPLITS, *self.lengths))
         size, ids = self.drawn(size), self.corpus().ids
         if first is not None:
             return text_windows.windows(ids[split], self.length, self.context, first, size)
