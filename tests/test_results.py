@@ -1119,6 +1119,11 @@ def test_a_record_takes_no_other_setting_and_stays_as_it_was(finished, tmp_path,
     assert len(records.load(tmp_path / "both.json")["runs"]) == 3
     with pytest.raises(ValueError, match="hyla-seed0 has rate 0.0001, but the recorded run of that name has 0.003"):
         records.collect(file, [tmp_path / "hyla-seed0"])
+    grid = tmp_path / "grid.json"
+    grid.write_text(json.dumps(json.loads(before) | {"varied": ["rate"]}))
+    records.collect(grid, [tmp_path / "hyla-seed0"])
+    assert [run["fields"]["rate"] for run in records.load(grid)["runs"] if run["name"] == "hyla-seed0"] == [1e-4, 3e-3]
+    assert records.load(grid)["varied"] == ["rate"]
     with pytest.raises(ValueError, match="is of contextual_retrieval, but the record is of fuzzy_logic"):
         records.merged(records.load(file), other)
     with pytest.raises(ValueError, match="'nothing' does not exist; allowed: contextual_retrieval_2s4r_64"):

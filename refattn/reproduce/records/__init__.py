@@ -9,6 +9,7 @@ collects them: every finished run at or right below each DIR is added to FILE, w
     runs      name, fields (the others, the seed among them), step, parameters, metrics {split: {metric: value}},
               seconds (wall clock), cpu_seconds, device, commit, platform, processor, cores, blas (its kernels),
               versions, history {column: values, one for each evaluation}
+    varied    settings of training in which runs of one name may differ, as in a grid: none unless they stand here
 
 Anything else at the top of a file is kept as it is; a file without `runs` is no record of runs.
 """
@@ -113,17 +114,17 @@ SETTINGS = {f.name for f in fields(Recipe)} - {"seed"}        # of training, wha
 def merged(record: dict, found: list[dict]) -> dict:
     """The record with these runs in it; a run that it has already, with the same fields, is replaced.
 
-    Raises ValueError for a run of another task, or of a recorded name but trained otherwise: that is another record.
+    Raises ValueError for a run of another task, or of a recorded name but trained otherwise than by what is `varied`.
     """
     task, all_runs = record.get("task", found[0]["task"]), {}
     for run in [*record.get("runs", ()), *found]:
         if run["task"] != task:
             raise ValueError(f"{run['name']} is of {run['task']}, but the record is of {task}; allowed: another file")
         for other in all_runs.values():
-            for name in SETTINGS if other["name"] == run["name"] else ():
+            for name in SETTINGS - {*record.get("varied", ())} if other["name"] == run["name"] else ():
                 if run["fields"][name] != other["fields"][name]:
                     raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that "
-                                     f"name has {other['fields'][name]!r}; allowed: another file")
+                                     f"name has {other['fields'][name]!r}; allowed: another file, or {name} in varied")
         all_runs[run["name"], json.dumps(run["fields"])] = run
     return {"task": task, "what": "", "fields": {}, **record, "runs": [all_runs[key] for key in sorted(all_runs)]}
 
