@@ -116,7 +116,7 @@ def test_the_time_of_a_table_is_that_of_a_core_where_its_records_have_it():
     run = {"fields": {"seed": 0}, "seconds": 9_000.0}
     assert made_of([{**run, "cpu_seconds": 3_600.0}] * 2) == "2 runs, seeds 0, 2.0 core-hours of training in all"
     assert made_of([{**run, "cpu_seconds": 9.0}, {**run, "seconds": 1.0}]) == (
-        "2 runs, seeds 0, 10 core-seconds of training in all, 1 by wall clock")
+        "2 runs, seeds 0, 10 core-seconds of training in all; runs timed by wall clock: 1")
 
 
 @pytest.mark.parametrize("name", ["table-a1-logic", "claims", "table-a2", "esbn"])

@@ -230,5 +230,5 @@ def made_of(runs) -> str:
     seeds = ", ".join(map(str, sorted({run["fields"]["seed"] for run in runs})))
     took = sum(run.get("cpu_seconds", run["seconds"]) for run in runs)
     time = f"{took / 3600:.1f} core-hours" if took >= 3600 else f"{took:,.0f} core-seconds"
-    older = sum("cpu_seconds" not in run for run in runs)
-    return f"{len(runs)} runs, seeds {seeds}, {time} of training in all" + (f", {older} by wall clock" if older else "")
+    told = f"; runs timed by wall clock: {n}" if (n := sum("cpu_seconds" not in run for run in runs)) else ""
+    return f"{len(runs)} runs, seeds {seeds}, {time} of training in all{told}"

@@ -119,7 +119,7 @@ STATEMENTS = (
                 released("loss, beside 4 heads", "train", False),
                 retrieval("loss, beside 4 heads", "train", False)),
     Statement("Compositional attention is ahead at half of the steps", "C, appendix C.1, figure 10",
-              retrieval("training loss at step 2,600", "train", False, ("step", 2600))),
+              retrieval("training loss at step 2,600, on all tuples", "train", False, ("step", 2600))),
     Statement("Retrievals specialise", "C, section 4.1, appendix C.1, figures 5, 11",
               read("value score of the retrieval asked for, minus that of the untrained network", "specialisation",
                    "trained", "untrained")),

@@ -199,7 +199,7 @@ STATEMENTS = (
                        (4, "rule"), (2, "rule"), key=key, seen=True) for key, words, _ in KEYS)),
     Statement("Related rules (sum, difference) have similar codes", "H, section 4.4, figure 5E",
               raven("cosine of the mean codes of addition and subtraction, minus that of all other pairs of rules, "
-                    "HYLA, layer 4",
+                    "HYLA, layer 4, of the last token itself",
                     two_numbers(("itself, layer 4", "related cosine"), ("itself, layer 4", "other cosine"), ("hyla",)),
                     "sraven_rules_codes")),
     *statements("Less than half a percent of SRAVEN's instances is ambiguous", "H, section 4.3, appendix B.2, table A2",
