@@ -22,6 +22,7 @@ from refattn.reproduce.statements.evidence import sides
 from refattn.reproduce.statements.evidence import text as bits_of
 from refattn.reproduce.statistics import interval as student
 from refattn.reproduce.statistics import mean
+from refattn.reproduce.verdicts import holm, p_value
 from refattn.tasks import sraven_bayes
 from refattn.train import fit, runs
 from tests.tiny import OF_R, tiny
@@ -394,8 +395,10 @@ def test_words_on_short_runs_of_parity_are_those_of_the_runs():
     assert len(small) == 5 and np.allclose(small, 0.5, atol=0.05)
     modular = [run["metrics"] for run in records.load("regular_languages")["runs"] if run["fields"]["language"] ==
                "modular_arithmetic" and run["fields"]["attention"] == "sliding_dilated" and run["fields"]["chunk"] == 2]
-    trained, beyond = (np.mean([x[split]["accuracy"] for x in modular]) for split in ("train", "longer"))
-    assert f"gets two thirds of the answers at trained lengths right and is at chance beyond ({beyond:.2f}," in words
+    trained, beyond, to_100 = (np.mean([x[split][metric] for x in modular]) for split, metric in (
+        ("train", "accuracy"), ("longer", "accuracy"), ("longer", "to_100")))
+    assert (f"gets two thirds of the answers at trained lengths right and is near chance beyond ({beyond:.2f}, five "
+            f"answers; {to_100:.2f} to 100 symbols).") in words
     assert abs(trained - 2 / 3) < 0.02
 
 
@@ -507,6 +510,13 @@ def test_what_was_shown_after_six_and_seven_seeds_of_fuzzy_logic_is_said():
     assert against["measured"] == "hyla_and_softmax − hyla_softmax_for_rms_head"
     low, high = against["interval_95"]
     assert f"speaks against it: {against['effect']:.3f} ({low:.3f} to {high:.3f})." in words
+    statement = next(one for one in STATEMENTS if one.words == head and one.evidence.scale == "short")
+    three = claims.row(statement._replace(evidence=statement.evidence._replace(pairs=statement.evidence.pairs[:3])),
+                       claims.recorded())
+    others = [other["p"] for other in judged() if other["source"].startswith("H") and "p" in other and other is not row]
+    shown = {n: holm([*others, p_value(mean([*three["differences"].values()][:n]))])[-1] < 0.05 for n in (6, 7, 8)}
+    assert shown == {6: True, 7: False, 8: True}
+    assert "the other three alone are shown smaller with six seeds, not with seven, and again with eight." in words
 
 
 def test_words_on_regular_languages_are_those_of_the_runs():
@@ -819,6 +829,11 @@ def test_words_on_statements_that_were_tried_small_are_those_of_the_runs():
     assert (f"have a cosine {rules['effect']:.3f} ({low:.3f} to {high:.3f}) above that of all other pairs of rules, "
             f"positive with each of {len(rules['differences'])} seeds: {rules['verdict']}") in words
     assert min(rules["differences"].values()) > 0
+    codes = [run["metrics"] for run in records.load("sraven_rules_codes")["runs"]]
+    second, first = (mean([x[f"{panel}, layer 4"]["related cosine"] - x[f"{panel}, layer 4"]["other cosine"]
+                           for x in codes]) for panel in ("second panel", "first panel"))
+    assert ("itself; for the second given panel it is {:.3f} ({:.3f} to {:.3f}), for the first {:.3f} ({:.3f} to "
+            "{:.3f}).").format(second.mean, *student(second), first.mean, *student(first)) in words
     falls = rows["Held-out R² falls as more are held out, on average over models"]
     assert "suggested; it was shown before more statements were tested." in words
     assert falls["verdict"] == "suggested" and 22 * falls["p"] < 0.05      # 22: Holm's factor then
@@ -836,6 +851,17 @@ def test_words_on_times_of_compositional_attention_are_those_of_the_records():
     assert ("takes {} times the CPU time of softmax attention for contextual retrieval at width 64, {} for "
             "Sort-of-CLEVR at width 32, {} for triangles with 4 retrievals, {} for four sets of images with 2, and {} "
             "for words of text.".format(*ratios)) in words_of("docs/verdicts.md")
+
+    def ratio(name, **fields):
+        ours = {"attention": "compositional", **({"retrievals": 8} if name == "esbn" else {})}
+        mine, theirs = (sum(run["cpu_seconds"] for run in records.load(name)["runs"]
+                            if run["fields"].items() >= {**fields, **own}.items())
+                        for own in (ours, {"attention": "softmax"}))
+        return mine / theirs
+    assert "It takes {:.2f} for characters, {:.2f} for SCAN at quick scale, and less than 1 for ESBN's tasks".format(
+        ratio("text_models", unit="characters"), ratio("scan_quick")) in words_of("docs/verdicts.md")
+    assert all(ratio("esbn", hold_out=95, problem=name) < 1 for name in
+               ("same_different", "rmts", "distribution_of_three", "identity_rules"))
 
 
 def test_words_on_models_of_text_are_those_of_the_runs():
@@ -971,6 +997,16 @@ def test_words_on_what_is_recorded_and_in_no_line_are_those_of_the_runs():
     of = {key: mean(found).mean for key, found in longer.items()}
     beside = {other: {language: of["sliding_dilated", language] - x for (name, language), x in of.items()
                       if name == other} for other in ("transformer_xl", "rnn")}
+    steps = {}
+    for run in records.load("regular_languages")["runs"]:
+        x = run["fields"]
+        steps.setdefault((x["attention"], x["chunk"], x["language"]), x["steps"])
+    assert {name for name in beside["rnn"] if steps["sliding_dilated", 2, name] == 10 * steps["transformer_xl", 2, name]
+            } == {"parity", "d3"} and "ten times the other's steps on D_3, and on PARITY, one of the seven" in words
+    best = {name: x for name, x in beside["rnn"].items() if x > 0.01}
+    assert set(best) == {"even_pairs", "cycle", "tomita5", "modular_arithmetic"}
+    assert best.pop("modular_arithmetic") < 0.02
+    assert f"learned in part, by {min(best.values()):.3f} to {max(best.values()):.3f}; the RNN is ahead" in words
     xl, rnn = beside["transformer_xl"], {name: -x for name, x in beside["rnn"].items() if x < -0.01}
     ahead = [x for x in xl.values() if x > 0.01]
     assert len(xl) == 12 and len(ahead) == 7 and f"by {min(ahead):.3f} or more on seven of twelve languages" in words
@@ -999,6 +1035,11 @@ def test_words_on_what_is_recorded_and_in_no_line_are_those_of_the_runs():
                 *told(rate("linear", "characters", 0.001))) in words
     assert "HYLA is {} bits ahead of linear attention {}.".format(
         *told(rate("linear", "words", 0.001, "validation", "text_models"), n=", n = 8")) in words
+    early = {(run["fields"]["attention"], run["fields"]["seed"]): run["history"]["validation.bits"][
+        run["history"]["step"].index(500)] for run in records.load("text_shared")["runs"]}
+    behind = mean([early["compositional", seed] - early["softmax", seed] for seed in range(8)])
+    assert "it is {:.3f} bits a word behind softmax attention on the validation file, {:.3f} to {:.3f}, n = 8)".format(
+        behind.mean, *student(behind)) in words
     lost = [text_bits({"chunk": 16}, 16) - text_bits({"position": name}, 16) for name in ("alibi", "kerple_log")]
     assert "chunk 16 is {}, behind ALiBi and {}, behind KERPLE)".format(*(
         "{:.3f} bits, {:.3f} to {:.3f}".format(mean(x).mean, *student(mean(x))).replace(" bits", " bits" * (not at))
