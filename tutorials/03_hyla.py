@@ -32,6 +32,7 @@
 # %%
 import inspect
 import sys
+import textwrap
 import time
 import tracemalloc
 
@@ -309,16 +310,17 @@ PAIRS = (("linear", "hyla_no_nonlinearity_no_rms_head"), ("linear_rms_head", "hy
 RUNS = {"3,000": (recorded("fuzzy_logic_short"), range(8)), "50,000": (recorded("fuzzy_logic_paper"), range(3))}
 better = []                                                                     # of how many seeds
 for steps, (r2, seeds) in RUNS.items():
-    print(f"{steps} steps, seeds 0 to {seeds[-1]}")
+    print(f"{steps} steps, seeds 0 to {seeds[-1]} (gain: twice minus once, of each seed)")
     for once, twice in PAIRS:
         (n_1, uses_1, phi_1), (n_2, uses_2, phi_2) = VARIANTS[once].knobs, VARIANTS[twice].knobs
         assert (n_1, phi_1, uses_1, uses_2) == (n_2, phi_2, 1, 2)               # one knob apart
         gain = np.array([r2[twice, seed] - r2[once, seed] for seed in seeds])
         better.append((gain > 0).sum())
-        print(f"  {n_1:9s} {phi_1:9s} once {np.mean([r2[once, seed] for seed in seeds]):.2f}, twice "
-              f"{np.mean([r2[twice, seed] for seed in seeds]):.2f}, difference by seed {gain.round(2)}")
+        print(f"  {n_1:8s} {phi_1:8s} once {np.mean([r2[once, seed] for seed in seeds]):.2f}, twice "
+              f"{np.mean([r2[twice, seed] for seed in seeds]):.2f}, gain",
+              *(f"{x:+.2f}" for x in gain))
     lead = np.array([r2["hyla", seed] - r2["softmax", seed] for seed in seeds])
-    print(f"  HYLA minus softmax attention: mean {lead.mean():+.2f}, by seed {lead.round(2)}")
+    print(f"  HYLA minus softmax attention: mean {lead.mean():+.2f}, by seed", *(f"{x:+.2f}" for x in lead))
 assert better == [8, 8, 7, 3, 3, 3] and all(len({seed for _, seed in r2}) == len(s) for r2, s in RUNS.values())
 
 # %%
@@ -404,7 +406,7 @@ assert check.deviations("gradient", tiled_backward(saved_tiles, do), hyla_backwa
 try:
     tiled(q, k, v, page="hyla_softmax_for_rms_head")
 except ValueError as refusal:
-    print(refusal)
+    print(textwrap.fill(str(refusal), 100))
 else:
     raise AssertionError("a code that is normalised over keys was cut")
 
