@@ -107,11 +107,13 @@ figure.suptitle("Two trials of each task, made of the five pictures to train on"
 plt.show()
 
 # %% [markdown]
-# How many trials there are follows from the number of objects: with five left to train on, all 480 of RMTS.
+# How many trials there are follows from the number of objects, and at most 10,000 of a split are taken: with five left to
+# train on, all 480 of RMTS.
 
 # %%
 sizes = {name: [Esbn(name, 95).size(split) for split in ("train", "held_out")] for name in TASKS}
-print(sizes)
+for name, (train, held_out) in sizes.items():
+    print(f"{name:21s} {train:5,d} trials of five pictures, {held_out:,} of the other ninety-five")
 assert pictures.shape == (100, 32, 32)
 assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000]
 
@@ -239,9 +241,9 @@ figure.colorbar(image, ax=axes, label="mean search score", shrink=0.8)
 figure.suptitle("What searches look at in RMTS (seed 0): pictures 1 and 2 are the source, 3 and 4, 5 and 6 the choices")
 plt.show()
 away = np.abs(scores[source_same].mean(axis=0) - scores[~source_same].mean(axis=0)).max(axis=(1, 2))
-print("largest difference between the two kinds of trial, by search:", away.round(2))
+print("largest difference between the two kinds of trial by search:", *(f"{x:.2f}" for x in away))
 source = scores[..., :2].sum(axis=-1).mean(axis=(0, 2))                    # (s): on pictures 1 and 2, over all queries
-print("weight of each search on pictures 1 and 2, two of six:", source.round(2))
+print("weight of each search on pictures 1 and 2, two of six:", *(f"{x:.2f}" for x in source))
 assert np.allclose(scores.sum(axis=-1), 1, atol=1e-5) and away.max() < 0.15 and source.min() > 1 / 3
 
 # %% [markdown]
@@ -276,7 +278,8 @@ numbers, counts = np.unique(lengths, return_counts=True)
 for which, colour, hatch, words in ((numbers <= 26, BLUE, "", "trained on (a tenth held out)"),
                                     (numbers > 26, ORANGE, "//", "asked about")):
     axis.bar(numbers[which], counts[which], color=colour, hatch=hatch, edgecolor="white", label=words)
-axis.set(xlabel="actions of a command", ylabel="commands", title=f"SCAN at the cut-off 26: n = {len(lengths):,} commands")
+axis.set(xlabel="actions of a command", ylabel="commands",
+         title=f"SCAN at the cut-off 26: n = {len(lengths):,} commands")
 axis.legend(frameon=False)
 plt.show()
 assert 29 not in lengths
@@ -341,8 +344,8 @@ plt.show()
 assert np.allclose(weights.sum(axis=-1), 1, atol=1e-5)
 
 # %% [markdown]
-# **What is seen.** Head 1 looks at the verb of the action that is said, walk and then jump. Head 3 looks at left while the
-# decoder turns, head 4 at twice while it jumps and at END. It is one command and one run.
+# **What is seen.** Head 1 looks at walk while the decoder walks, and at jump while it jumps and at END; while it turns, at left
+# and at walk. Head 3 looks at left while the decoder turns, head 4 at twice while it jumps and at END. It is one command and one run.
 #
 # Keeping is worth a lot, and more the longer the answer. A hundred commands, with the whole target anew at every step,
 # and with what is kept:
@@ -384,7 +387,8 @@ for (words, batch), colour, marker in zip(groups.items(), (BLUE, ORANGE), "o^", 
     if words == "longer":
         short, over = (ended < batch.length).mean(), (ended > batch.length).mean()
 axis.plot([0, 48], [0, 48], color=GREY, linewidth=1, label="as long as it should be")
-axis.set(xlabel="actions of the right answer", ylabel="actions said", title="SCAN, trained up to 8 actions: one run (seed 0); points moved by up to 0.3")
+axis.set(xlabel="actions of the right answer", ylabel="actions said",
+         title="SCAN, trained up to 8 actions: one run (seed 0); points moved by up to 0.3")
 axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 print(f"of the longer commands, {short:.0%} are answered with too few actions, {over:.0%} with too many")
