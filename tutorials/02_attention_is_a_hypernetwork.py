@@ -169,8 +169,8 @@ print("dwo, dwv and dwq through the generated weights = the layer's")
 # %% [markdown]
 # ## 3. The number of heads is the dimension of the code
 #
-# W[q, k] has m x m entries, and there is one for each pair; but all of them lie in the span of the H
-# operations. Stack them as vectors, and count singular values:
+# W[q, k] has m x m entries, and there is one for each pair; but all of them lie in the span of the
+# operations, one for each head. Stack them as vectors, and count singular values:
 
 # %%
 singular = np.linalg.svd(weights.reshape(-1, width * width), compute_uv=False)

@@ -161,8 +161,8 @@ assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 
 # %% [markdown]
 # **What is seen.** Heads 1 to 4 share a search, heads 5 to 8 the other; heads 1 and 5 share a retrieval, and so
-# on: the maps are equal there (dark red). Their gradients are not; with a random upstream gradient, as here,
-# they have next to nothing in common.
+# on: the maps are equal there (dark red). Their gradients are not: with a random upstream gradient, as here,
+# the cosines between those of copies are far from 1.
 #
 # To pair each of h searches with each of h retrievals, heads need h^2 copies. C's Appendix B counts maps, and
 # products that grow with N^2, N being the number of tokens: a head has two, its scores and its mixture. `complexity` counts

@@ -170,7 +170,7 @@ assert chain(ones)[-1][0, 0, 0] == 6 and np.linalg.multi_dot(ones)[0, 0] == 8
 # %% [markdown]
 # ## 3. Equal values are not equal gradients
 #
-# On the four edges, where an entry is 0 or 1, the two functions agree; inside they do not. And each corner with
+# On the four edges of the square, where a or b is 0 or 1, the two functions agree; inside they do not. And each corner with
 # a + b = 1 is on the kink.
 
 # %%
@@ -258,8 +258,8 @@ assert (y.argmax(axis=-1) == even_pairs.outputs(tokens)).all()
 # The logits are exactly 0 and 1.
 #
 # **Every length.** Reading is causal, so one pass per number of levels covers all lengths that need it. The languages are
-# seven of those that R trains on, under R's names. The **margin** is the least distance, over all answers, between the
-# logit of the right class and the best other one; 0 or less is an error:
+# seven of those that R trains on, under R's names. The **margin** is how far the
+# logit of the right class is above the best other one, the least over all answers; 0 or less is an error:
 
 # %%
 for name in "parity", "even_pairs", "cycle", "d2", "d4", "tomita3", "tomita4":
