@@ -219,7 +219,8 @@ ax.grid(alpha=0.3)
 ax.legend(loc="lower left", frameon=False)
 
 # %% [markdown]
-# The ratio of the two grows from ten at K = 4 to hundreds at K = 16 (the lines `text / code` printed above); at M = 4, K = 8,
+# The ratio of the two grows from ten at K = 4 to hundreds at K = 16 (the lines `text / code` printed above), where the code
+# counts so few that the ratio is rough; at M = 4, K = 8,
 # where H's experiments are, it is about a hundred, and a quarter of all instances has more than one answer:
 
 # %%
@@ -274,7 +275,8 @@ for split, value in ceiling.items():
     print(f"{split:9s} ceiling {value.expected:.3f} ± {value.standard_error:.3f}")
 assert 0.92 < ceiling["train"].expected < ceiling["held_out"].expected < 0.96
 hyla = dict(zip(names, published, strict=True))["HYLA"][0]
-print(f"HYLA {hyla:.2f}: {100 * (1 - hyla):.0f} points below 1, {100 * (ceiling['held_out'].expected - hyla):.0f} below the ceiling")
+print(f"HYLA {hyla:.2f}: {100 * (1 - hyla):.0f} points below 1, "
+      f"{100 * (ceiling['held_out'].expected - hyla):.0f} below the ceiling")
 assert round(100 * hyla) == 69 and 25 <= round(100 * (ceiling["held_out"].expected - hyla)) <= 26
 
 # %% [markdown]
@@ -285,7 +287,9 @@ assert round(100 * hyla) == 69 and 25 <= round(100 * (ceiling["held_out"].expect
 #
 # And which accuracy says that anything was learned? Guessing has $K^{-M}$, one in 4,096, but one can do better without ever
 # inferring a rule, by looking at the last row alone: if its two panels are equal, a constant is likely. For the smaller
-# matrices of the quick recipe (M = 2, K = 4):
+# matrices of the quick recipe (M = 2, K = 4), beside two ways that know no rules at all: `copy` answers with a given panel,
+# the same number added to all its features, whichever panel and number do best in hindsight; `majority` gives each feature
+# the value that it shows most often:
 
 # %%
 quick = Sraven(2, 4)
