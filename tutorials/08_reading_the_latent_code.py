@@ -195,10 +195,10 @@ figure.suptitle("What the code of the last token with itself says (mean of n = 6
 
 # %% [markdown]
 # **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 HYLA's code
-# says clearly more than shuffled labels about both terms and about "any term", on functions that were never trained, so something
-# in it goes with terms and not with whole functions. But much of it the bare answer says as well, which the model is about
-# to give anyway; what the code says above the answer is printed last, and it is little. H shows neither of the two
-# comparisons.
+# says more than shuffled labels about both terms and about "any term", by more than 0.1 each, on functions that were never
+# trained, so something in it goes with terms and not with whole functions. But much of it the bare answer says as well, which the model is about
+# to give anyway; what the code says above the answer is printed last, and it is little. H gives neither of
+# these two scores. It looks at the answer by colour alone (figure 2D), and finds that it explains clusters only in part.
 #
 # **What is not seen.** That HYLA's code is the more readable one, or how much of a difference of a few hundredths is
 # chance: one seed, one small model. `refattn reproduce
@@ -242,7 +242,8 @@ for ax, (title, values) in zip(axes, (("answer", shown.target), *shown.labels.it
     else:
         for term in np.unique(values):
             mine = values[some] == term
-            ax.scatter(*places[mine].T, s=7, linewidths=0, label=f"{term:03b}", color=look[term][0], marker=look[term][1])
+            colour, marker = look[term]
+            ax.scatter(*places[mine].T, s=7, linewidths=0, label=f"{term:03b}", color=colour, marker=marker)
         ax.legend(title="term", fontsize=8, markerscale=2, loc="center left", bbox_to_anchor=(1, 0.5))
     ax.set(title=title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
 figure.suptitle(f"HYLA, layer 2: latent codes of n = {len(places)} held-out tasks, one query, one run (seed 2)")
@@ -266,7 +267,8 @@ share = (pairs[:, None, :, None] == pairs[None, :, None, :]).any(axis=(2, 3))
 alike = np.isclose(answers[:, None], answers, atol=1e-4)
 upper = np.triu(np.ones_like(share), 1).astype(bool)
 print("mean cosine of centred mean codes        with a term in common     without")
-for words, which in ("all pairs of functions", upper), ("same answer", upper & alike), ("different answers", upper & ~alike):
+for words, which in (("all pairs of functions", upper), ("same answer", upper & alike),
+                     ("different answers", upper & ~alike)):
     print(f"{words:40s} {cosines[share & which].mean():+.3f} (n = {(share & which).sum():3d})        "
           f"{cosines[~share & which].mean():+.3f} (n = {(~share & which).sum():3d})")
 by_term = cosines[share & upper].mean() - cosines[~share & upper].mean()
