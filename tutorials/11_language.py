@@ -124,7 +124,8 @@ for i in range(12):
 assert not np.triu(reach, 1).any() and (np.diag(reach) > 0).all()
 figure, axis = plt.subplots(figsize=(5.6, 4.4))
 image = axis.imshow(np.log10(np.where(reach, reach, np.nan)), cmap="cividis")
-axis.set(xlabel="embedding of token", ylabel="loss of token", title="Gradients under a causal mask: HYLA,\nn = 1 text, random weights (seed 0)")
+axis.set(xlabel="embedding of token", ylabel="loss of token",
+         title="Gradients under a causal mask: HYLA,\nn = 1 text, random weights (seed 0)")
 figure.colorbar(image, ax=axis, label="log10 of the gradient's norm (white: exactly 0)")
 plt.show()
 
@@ -157,8 +158,8 @@ for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two
 # %% [markdown]
 # ## 4. Where a token stands, and texts longer than any that was trained on
 #
-# Without a mask attention does not know where a token stands, and a causal mask lets it guess no more than how many came
-# before. Sines and cosines are added to the embedding; rotary positions
+# Attention itself does not know where a token stands; under a causal mask it can tell only from what it sees, which is more
+# for a later token. Positions say it outright. Sines and cosines are added to the embedding; rotary positions
 # turn queries and keys; ALiBi subtracts from a score the distance of the key, times a slope of the head. Each model below reads 64 bytes at a
 # time, and is then asked about the last byte of longer windows, as R does.
 
@@ -183,8 +184,10 @@ figure, axis = plt.subplots(figsize=(8, 4))
 for (position, words), colour, marker in zip(names.items(), (BLUE, ORANGE, GREEN), "os^", strict=True):
     axis.plot(lengths, bits[position], color=colour, marker=marker, linewidth=2, label=words)
 axis.axvline(64, color=GREY, linewidth=1, linestyle=":", label="trained length")
-axis.set(xscale="log", xlabel="tokens read (bytes)", ylabel="bits for the last byte", xticks=lengths, xticklabels=lengths,
-         title="Texts longer than trained on: one run each (seed 0), 400 steps;\nn = 64 windows of 512 tokens, 128 of 256, and so on")
+axis.set(xscale="log", xlabel="tokens read (bytes)", ylabel="bits for the last byte",
+         xticks=lengths, xticklabels=lengths,
+         title="Texts longer than trained on: one run each (seed 0), 400 steps;\n"
+               "n = 64 windows of 512 tokens, 128 of 256, and so on")
 axis.minorticks_off()
 axis.legend()
 plt.show()
