@@ -170,7 +170,7 @@ assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 # retrieval and selector 16, and N is 100:
 
 # %%
-print("        C's terms, maps     C's terms, work    | all weights of the layer    all multiply-adds, N = 100")
+print("        C's terms, maps     C's terms, work    | all weights of the layer all multiply-adds, N = 100")
 print("   h    heads   compos.     heads   compos.    | heads      compos.          heads          compos.")
 for h in 2, 4, 8:
     a, c = complexity.leading_terms(heads=h * h), complexity.leading_terms(searches=h, retrievals=h)
