@@ -70,6 +70,7 @@ rng = np.random.default_rng(0)
 # An automaton reads a word from left to right and remembers one of n states. Here is a table, in the form that
 # `refattn compile --table` reads: does a word of 0 and 1 have an even number of places where neighbours differ?
 # That is R's **Even Pairs**. A state knows the first and the last symbol.
+# States are numbered from 0, in the order of the table.
 
 # %%
 even_pairs = from_table("""
