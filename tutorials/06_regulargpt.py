@@ -237,7 +237,7 @@ LENGTHS = [*range(1, 41, 3), 41, 50, 64, 80, 100, 128, 160, 200, 300, 500]
 curves = {name: [accuracy(run, length, 64) for length in LENGTHS] for name, run in fitted.items()}
 far = accuracy(fitted["RegularGPT, C = 2"], 5_000, 32)
 for name, run in fitted.items():
-    print(f"{name:38s} {params.count(run.model.parameters()):6,d} parameters, lowest accuracy at 1 to 40 "
+    print(f"{name:24s} {params.count(run.model.parameters()):6,d} parameters, lowest accuracy at 1 to 40 "
           f"{min(curves[name][:14]):.2f}, at 41 to 500 {min(curves[name][14:]):.2f}")
 print(f"RegularGPT at 5,000 symbols, {levels(5_000, 2)} levels: {far:.2f} of 32 words")
 assert min(curves["RegularGPT, C = 2"]) > 0.98 and far > 0.9
@@ -345,7 +345,7 @@ groups = {"2^n: no pad at any level": [8, 16, 32, 64, 128, 256, 512],
           "2^n + 1: a pad at each level but the last": [9, 17, 33, 65, 129, 257, 513]}
 found = {name: [accuracy(pairs, length) for length in lengths] for name, lengths in groups.items()}
 for name, values in found.items():
-    print(f"{name:41s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
+    print(f"{name}\n   ", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
 
 # %%
 figure, ax = plt.subplots(figsize=(9, 3.8))
@@ -375,7 +375,7 @@ other = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, 
                    max_length=100, probe=4, evaluate_every=400))
 again = {name: [accuracy(other, length) for length in lengths] for name, lengths in groups.items()}
 for name, values in again.items():
-    print(f"{name:41s}", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
+    print(f"{name}\n   ", *(f" {length}: {value:.2f}" for length, value in zip(groups[name], values, strict=True)))
 trained = [value for name, values in again.items() for n, value in zip(groups[name], values, strict=True) if n <= 40]
 assert min(trained) > 0.9
 
