@@ -152,7 +152,7 @@ for start, stop in (0, 2), (2, 3), (3, 9):
 assert np.allclose(np.concatenate(pieces, 1), whole) and np.allclose(state, last)
 for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two_more_features",
                                "which_variants_have_a_state"]):
-    print(textwrap.fill(f"{'holds' if result.ok else 'FAILS'}: {result.statement}", 110, subsequent_indent="    "))
+    print(textwrap.fill(f"{'holds' if result.ok else 'FAILS'}: {result.statement}", 100, subsequent_indent="    "))
     assert result.ok
 
 # %% [markdown]
@@ -212,7 +212,8 @@ done = fitted["alibi"]
 text = corpus("documentation")
 ids = text.encode("The ")
 said = written(done.model, done.parameters, ids, 240, temperature=0.7, top_k=30, seed=1)
-print("The " + "".join(streamed(text, said)))
+for line in ("The " + "".join(streamed(text, said))).splitlines():
+    print(textwrap.fill(line, 100))
 
 # %% [markdown]
 # The kept keys change nothing but the time: the same scores come from reading everything again. The perplexity below is 2
