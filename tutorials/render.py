@@ -43,6 +43,8 @@ def render(source: Path) -> Path:
     from nbclient import NotebookClient
 
     os.environ["TQDM_DISABLE"] = "1"                # bars belong to whoever waits, not to what is published
+    os.environ.pop("MPLBACKEND", None)              # any but a notebook's own shows no figure
+    os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")      # what tutorial 9 says of its searches holds for these
     notebook = jupytext.read(source)
     NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False, coalesce_streams=True,
                    resources={"metadata": {"path": str(HERE.parent)}}).execute()
