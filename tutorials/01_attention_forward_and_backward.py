@@ -311,14 +311,14 @@ axes.set(xlabel="step η, in units of s", ylabel="relative error of the slope", 
 figure.legend(loc="outside right upper")
 
 # %% [markdown]
-# What is seen: in float32 no step is good enough. In float64 a central difference with a well-chosen step is
-# accurate enough to see the mistake. But a test compares with a *tolerance*, and that has to let every right
-# backward pass, for every function, size and step, so it is set in the grey band (PyTorch's `gradcheck`:
-# steps of 1e-6, tolerances of 1e-5 absolute and 1e-3 relative). The wrong backward passes. With larger scores
-# it is also closer to right: the error falls with their square. With the complex step one tolerance, 1e-12,
-# serves everything, and the wrong backward fails by three to six orders of magnitude (printed below). The price: a forward must stay
-# analytic, `s * s` and never `abs(s)`, and compare only real parts: a relu is `np.where(z.real > 0, z, 0)`, and
-# `np.abs`, `np.conj` and `np.vdot` must not occur, as they are not analytic.
+# What is seen: in float32 no step is good enough. In float64 a central difference with a well-chosen step is accurate enough
+# to see the mistake. But a test compares with a *tolerance*, and that has to let every right backward pass, for every
+# function, size and step, so it is set in the grey band (PyTorch's `gradcheck`: steps of 1e-6, tolerances of 1e-5 absolute
+# and 1e-3 relative). The wrong backward passes. With larger scores it is also closer to right: the error falls with their
+# square. With the complex step one tolerance, 1e-12, serves everything, and the wrong backward fails by three to six orders
+# of magnitude (printed below). The price: a forward must stay analytic, `s * s` and never `abs(s)`, and compare only real
+# parts: a relu is `np.where(z.real > 0, z, 0)`, and `np.abs`, `np.conj` and `np.vdot` must not occur, as they are not
+# analytic.
 
 # %%
 pair = (lambda x: (ops.rms_head(x["s"])[0], x["s"]),

@@ -259,11 +259,12 @@ ax.set(xlabel="length, symbols", ylabel="accuracy", ylim=(0.3, 1.03), xlim=(0, 5
 ax.legend(loc="upper right", bbox_to_anchor=(1, 0.93), framealpha=1)
 
 # %% [markdown]
-# With the same steps the Transformer still guesses, from 4 symbols on, at the trained lengths too (14 of the 40 are asked). So its curve does not say
-# how it extrapolates what it has learned. It says only that RegularGPT needs fewer steps here. (R's Transformer, with 5
-# layers in the released code and 100,000 steps, has learned the trained lengths, and stays at chance beyond: its
-# Table 2. R takes this for *naive summation*: a sum over all bits, whose totals at longer lengths training never had. What a level of
-# RegularGPT may see, C vectors, is in R's words its *working memory*.) RegularGPT has no reason to stop at 40: a longer word is one more level of the same.
+# With the same steps the Transformer still guesses, from 4 symbols on, at the trained lengths too (14 of the 40 are asked).
+# So its curve does not say how it extrapolates what it has learned. It says only that RegularGPT needs fewer steps here. (R's
+# Transformer, with 5 layers in the released code and 100,000 steps, has learned the trained lengths, and stays at chance
+# beyond: its Table 2. R takes this for *naive summation*: a sum over all bits, whose totals at longer lengths training never
+# had. What a level of RegularGPT may see, C vectors, is in R's words its *working memory*.) RegularGPT has no reason to stop
+# at 40: a longer word is one more level of the same.
 #
 # ## 6. Look inside: how far the clusters are the maps
 #

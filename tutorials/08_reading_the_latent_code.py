@@ -194,10 +194,10 @@ axes[2].legend(fontsize=9, loc="upper left")
 figure.suptitle("What the code of the last token with itself says (mean of n = 6 queries of 1,500 tasks, seed 2)")
 
 # %% [markdown]
-# **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 HYLA's code
-# says more than shuffled labels about both terms and about "any term", by more than 0.1 each, on functions that were never
-# trained, so something in it goes with terms and not with whole functions. But much of it the bare answer says as well, which the model is about
-# to give anyway; what the code says above the answer is printed last, and it is little. H gives neither of
+# **What is seen.** HYLA's layer 1 says nothing, as predicted; softmax's says something already. In layer 2 HYLA's code says
+# more than shuffled labels about both terms and about "any term", by more than 0.1 each, on functions that were never
+# trained, so something in it goes with terms and not with whole functions. But much of it the bare answer says as well, which
+# the model is about to give anyway; what the code says above the answer is printed last, and it is little. H gives neither of
 # these two scores. It looks at the answer by colour alone (figure 2D), and finds that it explains clusters only in part.
 #
 # **What is not seen.** That HYLA's code is the more readable one, or how much of a difference of a few hundredths is

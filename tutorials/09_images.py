@@ -250,9 +250,9 @@ assert share.mean(axis=0).max() > 1.3 * lit.mean()
 np.testing.assert_array_less(seen.sum(axis=(-1, -2)), 1.0001)              # the rest lies on the class token itself
 
 # %% [markdown]
-# **What is seen** in the run of this notebook. Every search gives lit patches more than their share (printed above). But search 1 of application 1
-# looks at much the same patches, in the middle, in both pictures, wherever the dots are: at a place, not at dots. The
-# cosines above say this of all 300 pictures: its maps are nearly alike, those of the others are not.
+# **What is seen** in the run of this notebook. Every search gives lit patches more than their share (printed above). But
+# search 1 of application 1 looks at much the same patches, in the middle, in both pictures, wherever the dots are: at a
+# place, not at dots. The cosines above say this of all 300 pictures: its maps are nearly alike, those of the others are not.
 #
 # **What is not seen.** That it must be so: it is one seed, and rounding alone gives another run, as 3,000 steps carry it far.
 # The notebook is made with OpenBLAS's kernels for Haswell (`OPENBLAS_CORETYPE=Haswell`). With those for SkylakeX the same

@@ -344,8 +344,9 @@ plt.show()
 assert np.allclose(weights.sum(axis=-1), 1, atol=1e-5)
 
 # %% [markdown]
-# **What is seen.** Head 1 looks at walk while the decoder walks, and at jump while it jumps and at END; while it turns, at left
-# and at walk. Head 3 looks at left while the decoder turns, head 4 at twice while it jumps and at END. It is one command and one run.
+# **What is seen.** Head 1 looks at walk while the decoder walks, and at jump while it jumps and at END; while it turns, at
+# left and at walk. Head 3 looks at left while the decoder turns, head 4 at twice while it jumps and at END. It is one command
+# and one run.
 #
 # Keeping is worth a lot, and more the longer the answer. A hundred commands, with the whole target anew at every step,
 # and with what is kept:
