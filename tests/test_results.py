@@ -840,27 +840,24 @@ def test_words_on_statements_that_were_tried_small_are_those_of_the_runs():
 
 
 def test_words_on_times_of_compositional_attention_are_those_of_the_records():
-    ratios = []
-    for name in "contextual_retrieval_2s4r_64", "sort_of_clevr", "triangles", "multitask_images", "text_shared":
-        seconds = {(run["fields"]["attention"], run["fields"]["seed"]): run["cpu_seconds"]
-                   for run in records.load(name)["runs"] if "cpu_seconds" in run}
-        ours, theirs = ({seed for attention, seed in seconds if attention == x} for x in ("compositional", "softmax"))
-        assert ours == theirs
-        whole = [sum(seconds[attention, seed] for seed in ours) for attention in ("compositional", "softmax")]
-        ratios.append(f"{whole[0] / whole[1]:.2f}")
-    assert ("takes {} times the CPU time of softmax attention for contextual retrieval at width 64, {} for "
-            "Sort-of-CLEVR at width 32, {} for triangles with 4 retrievals, {} for four sets of images with 2, and {} "
-            "for words of text.".format(*ratios)) in words_of("docs/verdicts.md")
+    def ratio(name, of_ours=(), **fields):
+        """CPU time of compositional attention by that of softmax attention, of the same seeds."""
+        found = []
+        for own in {"attention": "compositional", **dict(of_ours)}, {"attention": "softmax"}:
+            found.append({run["fields"]["seed"]: run["cpu_seconds"] for run in records.load(name)["runs"]
+                          if "cpu_seconds" in run and run["fields"].items() >= {**fields, **own}.items()})
+        assert found[0].keys() == found[1].keys()
+        return sum(found[0].values()) / sum(found[1].values())
 
-    def ratio(name, **fields):
-        ours = {"attention": "compositional", **({"retrievals": 8} if name == "esbn" else {})}
-        mine, theirs = (sum(run["cpu_seconds"] for run in records.load(name)["runs"]
-                            if run["fields"].items() >= {**fields, **own}.items())
-                        for own in (ours, {"attention": "softmax"}))
-        return mine / theirs
+    words = words_of("docs/verdicts.md")
+    ratios = (ratio(name) for name in ("contextual_retrieval_2s4r_64", "sort_of_clevr", "triangles", "multitask_images",
+                                       "text_shared"))
+    assert ("takes {:.2f} times the CPU time of softmax attention for contextual retrieval at width 64, {:.2f} for "
+            "Sort-of-CLEVR at width 32, {:.2f} for triangles with 4 retrievals, {:.2f} for four sets of images with 2, "
+            "and {:.2f} for words of text.".format(*ratios)) in words
     assert "It takes {:.2f} for characters, {:.2f} for SCAN at quick scale, and less than 1 for ESBN's tasks".format(
-        ratio("text_models", unit="characters"), ratio("scan_quick")) in words_of("docs/verdicts.md")
-    assert all(ratio("esbn", hold_out=95, problem=name) < 1 for name in
+        ratio("text_models", unit="characters"), ratio("scan_quick")) in words
+    assert all(ratio("esbn", {"retrievals": 8}, hold_out=95, problem=name) < 1 for name in
                ("same_different", "rmts", "distribution_of_three", "identity_rules"))
 
 
@@ -998,19 +995,16 @@ def text_bits(of, times):
 
 def test_words_on_what_is_recorded_and_in_no_line_are_those_of_the_runs():
     words, claims = words_of("docs/verdicts.md"), TABLES["claims"]
-    longer = {}
+    longer, steps = {}, {}
     for run in records.load("regular_languages")["runs"]:
         x = run["fields"]
         if x["attention"] != "sliding_dilated" or x["chunk"] == 2:
             longer.setdefault((x["attention"], x["language"]), []).append(run["metrics"]["longer"]["accuracy"])
+            steps.setdefault((x["attention"], x["language"]), x["steps"])
     of = {key: mean(found).mean for key, found in longer.items()}
     beside = {other: {language: of["sliding_dilated", language] - x for (name, language), x in of.items()
                       if name == other} for other in ("transformer_xl", "rnn")}
-    steps = {}
-    for run in records.load("regular_languages")["runs"]:
-        x = run["fields"]
-        steps.setdefault((x["attention"], x["chunk"], x["language"]), x["steps"])
-    assert {name for name in beside["rnn"] if steps["sliding_dilated", 2, name] == 10 * steps["transformer_xl", 2, name]
+    assert {name for name in beside["rnn"] if steps["sliding_dilated", name] == 10 * steps["transformer_xl", name]
             } == {"parity", "d3"} and "ten times the other's steps on D_3, and on PARITY, one of the seven" in words
     best = {name: x for name, x in beside["rnn"].items() if x > 0.01}
     assert set(best) == {"even_pairs", "cycle", "tomita5", "modular_arithmetic"}

@@ -326,7 +326,7 @@ pair = (lambda x: (ops.rms_head(x["s"])[0], x["s"]),
 for factor in 1, 30:
     strict = check.derivative(*pair, {"s": factor * s}, entries=200)
     loose = check.derivative(*pair, {"s": factor * s}, method="finite", tolerance=1e-5, entries=200)
-    print(f"scores x {factor}, complex step, 1e-12:\n    {str(strict).replace('WRONG: ', 'WRONG:' + chr(10) + 8 * ' ')}")
+    print(f"scores x {factor}, complex step, 1e-12:\n    {strict}".replace("WRONG: ", "WRONG:\n        "))
     print(f"scores x {factor}, finite differences, 1e-5:\n    {loose}")
     assert not strict.ok and loose.ok
 
