@@ -3,10 +3,11 @@
 The value is a 0-d array on the device of its arguments, in NumPy a scalar: nothing here waits.  Value and gradient have
 the dtype of the first argument, whatever that of targets and weights.  In float16 a sum beyond 65,504 is infinite,
 without an error: `mse`, `mean_absolute_error` and `cross_entropy` are 0, inf or NaN where the sum or the number of
-their terms is so large; every loss and its gradient are 0 where the sum of the weights is.  In float32 that sum is
-infinite beyond 3.4e38; and of weights that are not finite every loss may be NaN.
+their terms is so large; every loss and its gradient are 0 where the sum of the weights is so large, those of
+`sigmoid_mse` also where v times that sum is.  In float32 a sum is infinite beyond 3.4e38; and of weights that are not
+finite every loss may be NaN.
 Classes are integers, or booleans.
-TypeError: a first argument of another dtype than floating point; targets or weights on another device than it.
+TypeError: a first argument that is no array of floating point; targets or weights on another device than it.
 ValueError: shapes other than those named; classes of another dtype; a mean of no terms; in host memory also classes out
 of range and weights that sum to 0.  A device is not waited for: there the last gives NaN.
 """
@@ -44,8 +45,8 @@ def check_classes(target, shape, classes: int, xp) -> None:
 
 def mse(y, target):
     """L = mean (y - target)^2.  Returns L, dy."""
-    error = y - fitted(target, "target", y.shape, y.dtype, check_alike(y=y))
-    n = terms(y.shape)
+    xp = check_alike(y=y)
+    error, n = y - fitted(target, "target", y.shape, y.dtype, xp), terms(y.shape)
     return (error * error).sum() / n, error * (2 / n)
 
 

@@ -223,7 +223,7 @@ def gelu_backward(x, dy):
 def gelu_exact(x):
     """y[T] = x[T] * (1 + erf(x[T] / sqrt(2))) / 2.
 
-    Not analytic in this form: its derivative is checked by finite differences.
+    Without SciPy erf takes real numbers alone: the derivative is checked by finite differences, not by complex steps.
     """
     return x * (0.5 * (1 + erf(x * sqrt(0.5))))
 
@@ -314,8 +314,8 @@ def layer_norm_backward(n, r, scale, dy):
 def softmax(s, keep=None, axis: int = -1, *, out=None):
     """a[T,k] = keep[T,k] * exp(s[T,k]) / sum_j(keep[T,j] * exp(s[T,j])), or 0 where nothing is kept.
 
-    `axis` is that of k; `keep` is boolean and broadcasts to s, which is not asked; `out` may be `s` itself.
-    Raises TypeError for another keep.
+    `axis` is that of k; `keep` is boolean and broadcasts to s, the latter unchecked; `out` may be `s` itself.
+    Raises TypeError for a keep of another dtype.
     """
     xp = array_module(s, keep)
     if keep is not None and keep.dtype != bool:         # an additive mask would keep what it is to hide
@@ -349,7 +349,7 @@ def rms_head(s, axis: int = 1, epsilon: float = 1e-6):
 
     Source: H, section 2.2, RMSHead.  Differs: epsilon as in the released code; the text has none.
     Squares are of s's dtype: in float16 one score of 256 gives a = 0, in float32 those whose squares sum to 3.4e38.
-    With epsilon 0 scores whose squares vanish (float32: below 3e-23) stay as they are.
+    With epsilon 0 scores whose squares vanish (float32: below 2.6e-23) stay as they are.
     """
     xp = array_module(s)
     check_number("epsilon", epsilon)
@@ -415,7 +415,7 @@ def drop(a, dropout=None, *, out=None):
 def dropped_to_zero(s, keep=None):
     """r[T] = keep[T] * s[T].  Its own derivative.  A mask for a code without softmax, not dropout.
 
-    That `keep` is boolean is not asked.
+    That `keep` is boolean is not checked.
     """
     return s if keep is None else s * laid_out_like(keep, s)
 

@@ -672,6 +672,25 @@ def test_a_norm_is_over_something():
         ops.layer_norm(np.ones((2, 0)), np.ones(0), np.ones(0))
 
 
+@pytest.mark.parametrize("loss", [losses.mse, losses.mean_absolute_error, losses.sigmoid_mse, losses.cross_entropy,
+                                  losses.log_loss, losses.binary_cross_entropy])
+def test_a_list_in_place_of_outputs_is_refused_by_its_name(loss):
+    """`mse` alone said that a list has no shape."""
+    with pytest.raises(TypeError, match="^(y|logits) is a list; allowed: an array of NumPy or CuPy$"):
+        loss([[1.0]], [[0.0]])
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_where_squares_and_sums_of_a_short_dtype_end():
+    """What the docstrings say: scores whose squares vanish stay as they are, an infinite sum makes a loss 0."""
+    for score, stays in (2.6e-23, True), (2.7e-23, False):
+        s = np.full((1, 2, 1, 1), score, np.float32)
+        assert np.array_equal(ops.rms_head(s, epsilon=0)[0], s) == stays
+    logits, weight = np.zeros((40_000, 2), np.float16), np.ones(40_000, np.float16)
+    assert losses.sigmoid_mse(logits, logits, weight)[0] == 0 and losses.sigmoid_mse(logits[:30_000], logits[:30_000],
+                                                                                    weight[:30_000])[0] != 0
+
+
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("made", [lambda x: np.ma.masked_array(x, x > 0), np.asmatrix])
 def test_an_array_with_rules_of_its_own_is_refused(made):
