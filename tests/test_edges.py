@@ -313,8 +313,8 @@ def test_a_state_has_no_key_to_leave_out():
     (lambda: T5(2, 1, 16), "buckets is 1; allowed: whole numbers of at least 2"),
     (lambda: T5(2, 8, 4), "max_distance is 4; allowed: numbers above 4, the exact part"),
     (lambda: T5(0, 8, 16), "heads is 0; allowed: whole numbers of at least 1"),
-    (lambda: Rotary(base=0.0), "base is 0.0; allowed: numbers above 0"),
-    (lambda: Rotary(base=float("nan")), "base is nan; allowed: numbers above 0"),
+    (lambda: Rotary(base=0.0), "base is 0.0; allowed: numbers above 0, and finite"),
+    (lambda: Rotary(base=float("nan")), "base is nan; allowed: numbers above 0, and finite"),
 ])
 def test_positions_that_do_not_fit_are_refused_when_they_are_made(make, words):
     with pytest.raises(ValueError) as caught:
@@ -480,7 +480,8 @@ def test_what_belongs_to_the_queries_that_are_read_is_cut_once(name, shape, made
         wrong = np.ones((*shape[:-2], queries, shape[-1]))
         with pytest.raises(ValueError) as caught:
             BLOCK.forward(p, x, context=context, read=READ, **made(wrong))
-        assert str(caught.value) == f"{name} has shape {wrong.shape}; allowed with read: 1 or 4 queries"
+        assert str(caught.value) == (f"{name} has shape {wrong.shape}; "
+                                     "allowed with read: 1 query, 4, or up to the last read")
 
 
 X, IDS = np.ones((2, 4, 4)), np.zeros((2, 4), int)

@@ -121,7 +121,7 @@ class Rotary:
     def __post_init__(self):
         check_choice("pairing", self.pairing, ("interleaved", "half"))
         if not isinstance(self.base, Real) or not 0 < self.base < float("inf"):
-            raise ValueError(f"base is {self.base!r}; allowed: numbers above 0")
+            raise ValueError(f"base is {self.base!r}; allowed: numbers above 0, and finite")
 
     def parameters(self) -> dict:
         """{}: positions turn queries and keys by fixed angles."""
@@ -178,7 +178,7 @@ def _angles(xp, length: int, width: int, base: float, dtype: str):
 def sinusoidal(length: int, width: int, base: float = 10000.0) -> np.ndarray:
     """table[t, 2i] = sin(t base^(-2i/m)), table[t, 2i+1] = cos(same), float64.  Source: Vaswani et al. 2017, 3.5.
 
-    Raises ValueError for an odd width, a base that is not above 0, and sizes that are not whole or below 0.
+    Raises ValueError for an odd width, a base that is not above 0 and finite, and sizes that are not whole or below 0.
     """
     check_integers({"length": length, "width": width}, least=0)
     if width % 2:
