@@ -5,7 +5,8 @@ One word finds everything: `refattn.attention.hyla` is the page of HYLA (equatio
 story.
 
 Axes: b batch, t position, q query, k key, m model width, h head, d query/key feature, e value feature, s search,
-r retrieval, c selector feature, w offset in a window or bucket, f hidden, v vocabulary, l layer, n state, x expert.
+r retrieval, c selector feature, w offset in a window or bucket, f hidden, v vocabulary, l layer, n state, x expert;
+i, o inputs and outputs; of images g, j row and column of a pixel or window, u, w those in a window.
 """
 
 __version__ = "0.2.0"

@@ -24,7 +24,7 @@ def check_integer(name, value, least=1, most=None, reason="") -> int:
 
 
 def check_integers(values: dict, *names, least: int = 1) -> None:
-    """`check_integer` of the named values, all unless named, of a dataclass's vars for one, which become Python's."""
+    """`check_integer` of the named values, or of all; `values`, say a dataclass's vars, then has Python's ints."""
     for name in names or values:
         values[name] = check_integer(name, values[name], least)
 
@@ -68,7 +68,7 @@ def check_numbers(name, x, size):
 
 
 def check_read(read) -> None:
-    """Nothing, or a ValueError for positions to be read that are no slice, or that no axis has."""
+    """Nothing, or a ValueError unless `read` is None or a slice of integers, not in steps of 0."""
     whole = isinstance(read, slice) and all(isinstance(n, Integral | None) for n in (read.start, read.stop, read.step))
     if read is not None and not (whole and read.step != 0):
         raise ValueError(f"read is {read!r}; allowed: None and slices of integers, which keep the axis, step not 0")

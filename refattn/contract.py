@@ -15,7 +15,7 @@ import numpy as np
 
 from .xp import array_module, fitted, read_only
 
-STRIPED = 1 << 18              # numbers above which a copy into another order of memory is made strip by strip
+STRIPED = 1 << 18              # numbers from which on a copy into another order of memory is made strip by strip
 
 __all__ = ["agree", "contract", "laid_out_like", "multiply_adds"]
 
@@ -110,9 +110,9 @@ def sized(spec: str, order: str | None, shape_a, shape_b) -> Sized:
 def contract(spec: str, a, b, *, order=None, out=None):
     """sum over the letters that stand in both operands and not in the result, of a times b.
 
-    Shapes: as the letters of `spec` say.  `order` sets memory only, never axes: the result's letters from slowest to
-    fastest, or an array with the result's axes whose memory order is to be followed, unless letters of a and of b
-    interleave in it.  The result is copied into `out`, if there is one, and rounded to its dtype.
+    Shapes: as the letters of `spec` say.  `order` sets memory only, never axes: it is the result's letters from slowest
+    to fastest, or an array with the result's axes, whose memory order is taken.  Neither need be followed where letters
+    of a and of b interleave in it.  The result is copied into `out`, if there is one, and rounded to its dtype.
     Raises ValueError for a bad spec, order, shape of `out` or disagreeing sizes, TypeError for an `out` that cannot
     hold such numbers, as integers cannot hold floats.
 
@@ -170,7 +170,7 @@ def _spread(x, axes, shape):
 def laid_out_like(x, a):
     """x, which broadcasts against `a`, in the memory order of `a`; numbers and axes are the same.
 
-    A copy, unless x has that order already.
+    A copy, unless x lies in memory in that order already, without gaps.
     Two orders in one elementwise operation cost many times the operation.
     """
     axes = sorted(range(x.ndim), key=a.strides[a.ndim - x.ndim:].__getitem__, reverse=True)
@@ -204,7 +204,7 @@ def broadcasts(shape, to) -> bool:
 def agree(**arrays) -> dict[str, int]:
     """Letter -> size, from name=(array, letters) pairs.
 
-    Raises ValueError naming the letter, both sizes and both arrays when they disagree.
+    Raises ValueError naming the letter, both sizes and both arrays when they disagree, and for an array of other axes.
 
     >>> import numpy as np
     >>> agree(q=(np.ones((2, 3)), "qd"), k=(np.ones((4, 3)), "kd"))

@@ -32,7 +32,7 @@ def adamw_step(flat, grads, state: Moments, *, step: int, rate: float, decay: fl
     m <- beta1 m + (1 - beta1) g and v <- beta2 v + (1 - beta2) g g first; `step` counts from 1; `mask` is 1 where decay
     acts (everywhere when None).  Epsilon stands outside the root; with `epsilon_first` (C) it is added
     before the correction of v.  Differs from Adam: decay is decoupled from g.
-    Squares are of g's dtype: in float32 a g above 1.8e19 makes v infinite, for good, and its p stands still.
+    Squares are of g's dtype: in float32 a g above 1.8e19 makes v infinite, for good, and its p only decays.
     Raises TypeError for arrays of several dtypes (the mask may have its own), of several devices, and of float16,
     ValueError for one of another shape, a step below 1, a negative rate or decay, an epsilon that is not above 0 in
     their dtype (p would be NaN where g is 0), a beta outside [0, 1).
@@ -91,8 +91,8 @@ def warmup_cosine(count: int, *, rate: float, steps: int, warmup: int, floor: fl
 
     rate (floor + (1 - floor) (1 + cos(pi u)) / 2),  u = min(count - warmup, n) / n.
     Source: H, released code: n = steps - 2 warmup ("released"), so the floor is reached `warmup` steps before the end.
-    Differs as a switch: n = steps - warmup ("text").  Raises ValueError when no step is left for the cosine,
-    and for what is no whole number from 0 on.
+    Differs as a switch: n = steps - warmup ("text").  Raises ValueError when no step is left for the cosine, for a
+    count, steps or warmup that is no whole number from 0 on, a rate or floor below 0, and another length.
     """
     check_choice("length", length, ("released", "text"))
     check_integers({"count": count, "steps": steps, "warmup": warmup}, least=0)

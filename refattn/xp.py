@@ -1,4 +1,4 @@
-"""Array modules and devices: the only file that knows that CuPy exists.
+"""Array modules and devices: the only file that imports CuPy.
 
 Numeric code asks its own arrays for their module (`xp = array_module(x)`), so NumPy and CuPy work side by side in one
 process and nothing is global.  Source: CuPy 14.2 documentation, "Differences between CuPy and NumPy".
