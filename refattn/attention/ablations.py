@@ -92,7 +92,7 @@ def ablation(q, k, v, wv2=None, *, knobs, bias=None, keep=None, dropout=None):
     wv2     : h e e        (three uses only: the second layer of the value network)
     bias    : b h q k      (finite, broadcasts)
     keep    : b h q k      (bool, broadcasts; weight exactly 0 where False)
-    dropout : b h q k      (broadcasts; multiplied into the code once, seen by every use)
+    dropout : b h q k      (broadcasts; already divided by 1 - p; multiplied into the code once, seen by every use)
     returns : b q h e
 
     Raises ValueError for unknown knobs, shapes that do not fit, or a wv2 that is missing or not wanted, TypeError for

@@ -108,9 +108,9 @@ class Compositional(Keeping):
     The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
     (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).
     Keys and values come from a context where given, queries and selectors always from x.
-    `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and
-    the retrieval key; SCAN has only these.  `br`, the retrieval key's, is there so that parameters count as in the
-    paper: its gradient is 0.
+    `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and,
+    with scoring "dot", the retrieval key.  The latter, `br`, is there so that parameters count as in the paper: its
+    gradient is 0.  The other scorings have their biases (`br`, `b2`) always.  SCAN has no `biases`.
     """
     width: int
     searches: int

@@ -26,7 +26,7 @@ class Kept(NamedTuple):
         return {name: x[:, :self.length] for name, x in self.arrays.items()}
 
     def rows(self, index):
-        """The same of some rows of the batch, in that order; `index` is an array of numbers, not a slice: a copy."""
+        """What is kept of some rows of the batch, in that order; `index` is an array of numbers, no slice: a copy."""
         return Kept({name: x[index] for name, x in self.arrays.items()}, self.length)
 
 

@@ -6,7 +6,8 @@
 Source: H, eq. (1)-(3), sigma = Id.  Differs: `bias`, `keep` and `dropout`, as in H's code; no feature map and no
 normaliser (Katharopoulos et al. 2020 have both).
 The latent code, which H is about, is stored: T x T numbers for each head.  Without a bias the order of the products
-is free, q (sum_k k v^T); `linear_state` computes it so, in time linear in T and with a state of fixed size.
+is free, q (sum_k k v^T); `linear_state` has it so between pieces of a sequence: with pieces of one length its time is
+linear in T, and its state of fixed size.
 """
 
 from typing import Any, NamedTuple

@@ -2,7 +2,7 @@
 
     forward(q, k, v, *extras, bias, keep, dropout) -> o, Saved        backward(saved, do) -> dq, dk, dv, dbias, *dextras
 
-`do` is of o's dtype: a page does not ask, and of a do of another one gradients may have either.  Every layer asks.
+`do` has o's dtype.  A page does not check it: where they differ, gradients may have either.  Every layer checks it.
 """
 
 from functools import partial

@@ -94,7 +94,8 @@ class Block:
         `keep` and `dropout` are the attention's, `context_keep` and `context_dropout` those of `cross`; `residual` has
         one array for each sub-layer, (b, t, m) or what broadcasts to it, already divided by 1 - p, or None: a tuple, or
         an array whose first axis counts sub-layers, never one array for all of these; `hidden`, (b, t, f), is the
-        feed-forward layer's; `read`, a slice of positions, gives y[:, read] at the cost of those queries.
+        feed-forward layer's `dropout`, which `FeedForward` alone takes; `read`, a slice of positions, gives y[:, read]
+        at the cost of those queries.
 
         Raises ValueError where context, what belongs to it, and `cross` do not go together, for another number of
         residuals, and for one that would stretch what it multiplies.

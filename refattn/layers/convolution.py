@@ -88,7 +88,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Conv:
-    """y (b, g, j, o) from x (b, g, j, i) by square windows of `size`, every `stride` pixels, in zeros of `padding`.
+    """y (b, g, j, o) from x (b, g, j, i) by square windows of `size`, every `stride` pixels, `padding` zeros around x.
 
     Raises ValueError for sizes that are no whole numbers, padding of a whole window, images that windows do not tile.
     """

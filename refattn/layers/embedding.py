@@ -75,7 +75,8 @@ class Embedding:
         """h (b, t, m); ids whose embeddings are given, (b, t, m), are taken as they are.  Returns h and EmbeddingSaved.
 
         `dropout`, already divided by 1 - p, multiplies the sum, to which it broadcasts; `start` is the position of the
-        first token.  Raises ValueError for a start below 0, and for ids or a dropout that do not fit.
+        first token.  Raises ValueError for a start below 0, and for ids or a dropout that do not fit, TypeError for
+        dtypes that do not.
         """
         check_views(p)
         start = check_integer("start", start, 0)

@@ -5,7 +5,8 @@
 Encoder and decoder are two maps with a relu between them, at every object alone; no residual, no normalisation.
 Source: C, section 4.1, appendix C.1, and the authors' code.  Differs in form only.  The code puts the own value beside
 the S search outputs before one output map, which is a sum of two maps: the attention layer's own output map and
-W^own-out.  So the layer can be any attention layer; its output map's fan-in counts the own value's features.
+W^own-out.  So the layer can be any in which every pair of objects can meet, which is all but sliding-dilated attention;
+its output map's fan-in counts the own value's features.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,10 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class RetrievalNetwork:
-    """y (b, t, 1) from x (b, t, i), around any attention layer; `own_width` is e of the own value, 0 for none."""
+    """y (b, t, 1) from x (b, t, i), around an attention layer; `own_width` is e of the own value, 0 for none.
+
+    Raises ValueError for sliding-dilated attention.
+    """
     inputs: int
     attention: Any
     own_width: int

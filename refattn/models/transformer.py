@@ -124,7 +124,7 @@ def universal(attention, feed_forward, layers: int, *, inputs: int, outputs: int
     norm  : "pre" or "post"
     table : of positions, "none", "image", "interleaved" or "halves"
 
-    No recipe uses it: C's networks are in esbn, vision, encoder_decoder and language.
+    No recipe uses it: C's networks are in contextual_retrieval, esbn, vision, encoder_decoder and language.
     """
     m = attention.width
     block = Block(attention, feed_forward, norm=norm, epsilon=1e-5)
