@@ -12,7 +12,9 @@ __all__ = ["causal", "off_diagonal", "padding", "window"]
 
 
 def causal(queries: int, keys: int | None = None, xp=np):
-    """keep[q, k] = k <= q + (keys - queries): the last query sees every key.  Raises ValueError.
+    """keep[q, k] = k <= q + (keys - queries): the last query sees every key.
+
+    Raises ValueError for numbers that are not whole or below 0.
 
     >>> causal(2).tolist()
     [[True, False], [True, True]]
@@ -24,7 +26,10 @@ def causal(queries: int, keys: int | None = None, xp=np):
 
 
 def window(queries: int, size: int, xp=np):
-    """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.  Raises ValueError."""
+    """keep[q, k] = 0 <= q - k < size: each position sees itself and the size - 1 before it.
+
+    Raises ValueError for numbers that are not whole, queries below 0, a size below 1.
+    """
     queries, size = check_integer("queries", queries, 0), check_integer("size", size)
     q, k = xp.arange(queries, dtype=np.int32)[:, None], xp.arange(queries, dtype=np.int32)
     return (k <= q) & (q - k < size)
@@ -45,5 +50,5 @@ def padding(lengths, keys: int):
 
 
 def off_diagonal(length: int, xp=np):
-    """keep[q, k] = q != k: no position sees itself.  Raises ValueError."""
+    """keep[q, k] = q != k: no position sees itself.  Raises ValueError for a length that is not whole or below 0."""
     return ~xp.eye(check_integer("length", length, 0), dtype=bool)

@@ -8,7 +8,8 @@ A layer is a frozen dataclass of hyper-parameters: it holds no array and changes
 
 Every layer and model raises ValueError where it is made, for a number, a word or a switch that is not allowed and for
 parts of it whose widths do not fit; and ValueError or TypeError where it is used, for arrays that do not fit together.
-Each message names the field or the array.  A part that is no layer at all may be an error only where it is used.
+Each message names the field or the array.  A part that is no layer at all may be an error only where it is used; None
+in place of an array, and a flat array in place of views, may be an AttributeError.
 A gradient is added into its view, as by `grads.wq += dwq` or, where the name is computed, `grads[name] += value`.
 So one layer may be used many times in a network, and every use adds its part.
 A block adds to y and dx in place: a layer in a block returns arrays that share no memory with arguments or with Saved.

@@ -76,7 +76,8 @@ class RelationNetwork:
     def forward(self, p, x, *, place, pixels=True, dropout=None):
         """y (b, answers) from x (n, g, g, 1) and `place` (b, t), indices of x; `pixels` asks for dx.
 
-        Returns y and Saved.  Raises ValueError for pictures of another size and places of other axes.
+        `dropout` is that of the attention, already divided by 1 - p.  Returns y and Saved.  Raises ValueError for
+        pictures of another size and places of other axes.
         """
         array_module(x, place)                              # lists have none
         agree(place=(place, "bt"))

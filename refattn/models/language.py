@@ -100,6 +100,7 @@ class Language:
     def forward(self, p, x, *, target=None, embedding_dropout=None, dropout=None, residual=None, read=None) -> tuple:
         """y (b, q, v) or (b, q), and Saved.  With `read`, a slice of positions, y[:, read] is computed.
 
+        `embedding_dropout`, (b, t, m), already divided by 1 - p, multiplies the embeddings with their positions;
         `dropout` and `residual` have one entry for each application of a block, as in `Stack`.  Raises ValueError for a
         target of another shape than (b, t).
         """
