@@ -145,7 +145,7 @@ class LearnedTable:
         return x + p.table[at], at                                      # (1)
 
     def backward(self, p, saved, dy, grads):
-        """dx (b, t, m); the table's gradient is added into `grads`."""
+        """dx like dy (b, t, m), whose b is not checked; the table's gradient is added into `grads`."""
         check_alike(table=p.table, dy=fitted(dy, "dy", (*dy.shape[:1], *p.table[saved].shape)))
         grads.table[saved] += dy.sum(axis=0)                            # (1)
         return dy.copy()                                                # (1)
