@@ -299,15 +299,20 @@ def test_banks_in_numpy(bank, dtype, every, located, named):
     assert counts["located"] >= located * counts["wrong"] and counts["named"] >= named * counts["wrong"], counts
 
 
+UNTOLD = "forward differs; whether your gradients are right for it shows where o is finite and has its shape"
+
+
 @pytest.mark.parametrize("of_o, of_dq, words", [
-    (1.5, np.nan, "forward differs, and your gradients are not those of your forward"),
-    (np.nan, 7.0, "forward differs; whether your gradients are right for it shows where your output is finite")])
-def test_of_what_is_not_finite_no_more_is_said_than_shows(of_o, of_dq, words):
+    (lambda o: 1.5 * o, np.nan, "forward differs, and your gradients are not those of your forward"),
+    (lambda o: np.nan * o, 7.0, UNTOLD),
+    (lambda o: np.concatenate([o, o], -1), 7.0, UNTOLD),        # its product with do raised NumPy's error
+    (lambda o: o[..., :1], 1.1, UNTOLD)])                       # or was broadcast
+def test_of_what_is_not_finite_or_misshapen_no_more_is_said_than_shows(of_o, of_dq, words):
     right = own(Call(anything, "softmax", "float32"))
 
     def kernel(*arrays, **options):
         found = right(*arrays, **options)
-        return found | {"o": of_o * found["o"], "dq": of_dq * found["dq"]}
+        return found | {"o": of_o(found["o"]), "dq": of_dq * found["dq"]}
     assert check.diagnose(kernel, "softmax").verdict == words
 
 

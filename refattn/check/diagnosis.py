@@ -143,7 +143,7 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     if part and (given := exchanged(asked, names)):
         words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
         return of_gradients(searches, worst, verdict, given, words, max(fit for _, fit in given.values()))
-    if misshapen := [e for a in asked.values() for e in a.misshapen]:
+    if misshapen := [e for a in asked.values() for e in a.misshapen.values()]:
         words = f"{misshapen[0].name} has {misshapen[0].where}"
         made = [(line, words) for s in searches[:1] for line in s.of.lines if line.name == misshapen[0].name]
         return report(searches[0], worst, verdict, made) if made else Diagnosis(worst.comparison, verdict, (), (words,))

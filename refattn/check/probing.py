@@ -48,7 +48,7 @@ class Answer:
         self.ours, self.bars = call.bars(inputs, self.theirs)
         self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
-        self.misshapen = [x for x in self.comparison.entries if theirs[x.name].shape != self.ours[x.name].shape]
+        self.misshapen = {x.name: x for x in self.comparison.entries if theirs[x.name].shape != self.ours[x.name].shape}
 
 
 def consistent(call, asked, wrong) -> str:
@@ -59,9 +59,9 @@ def consistent(call, asked, wrong) -> str:
     if not any(wrong[n] for n in gradients):
         return "forward differs, your gradients are those of the right forward"
     rng, whole = np.random.default_rng(0), [asked[n] for n in ("no options", "all") if n in asked]
-    whole = [a for a in whole if np.isfinite(a.theirs.get("o", 0)).all()]
+    whole = [a for a in whole if np.isfinite(a.theirs.get("o", 0)).all() and not {"o", "end"} & a.misshapen.keys()]
     if not whole:
-        return "forward differs; whether your gradients are right for it shows where your output is finite"
+        return "forward differs; whether your gradients are right for it shows where o is finite and has its shape"
     for a in whole:
         for n in gradients:
             x, steepest = a.inputs[n[1:]], np.sign(a.theirs[n])
