@@ -297,6 +297,14 @@ def test_what_is_flat_around_its_inputs_is_not_held_to_less():
         assert right.ok and not wrong.ok, (seed, wrong)
 
 
+def test_of_gradients_in_half_precision_1_percent_is_allowed():
+    """A hundred times their rounding was, 10 %."""
+    for times in 1.0, 1.05:
+        report = check.derivative(lambda a: (np.sin(3 * a["x"]), a["x"]), lambda x, do, by=times: {
+            "x": (by * 3 * np.cos(3 * x) * do).astype("float16")}, {"x": np.linspace(0.2, 1, 5)})
+        assert report.ok == (times == 1) and report.allowed["x"] == 0.01, report
+
+
 def test_a_tolerance_of_zero_allows_what_is_exact():
     report = check.derivative(lambda a: (0 * a["x"], a["x"]), lambda x, do: {"x": 0 * do}, {"x": np.ones(3)},
                               tolerance=0)

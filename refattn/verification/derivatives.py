@@ -105,9 +105,9 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     Method "complex", the step f(x + ih).imag / h, has no cancellation, so 1e-12 is asked for; all float inputs become
     complex together, hence forward must take complex numbers and compare only real parts.  "finite" (five-point,
     1e-9) asks nothing of it.  Where such differences do not agree with a gradient, further ones are asked, of steps
-    from 1/64 of the input's largest entry, or of the smallest that is moved, to a millionth of that; the slope is where
-    they change one another least, and ten times that change is allowed, as is what the finest show to be rounding of
-    outputs that are differences of greater numbers.  At a kink any slope between those to both sides is right.
+    from 1/64 of the input's largest entry to about 2e-13 of the smallest that is moved; the slope is where they change
+    one another least, and ten times that change is allowed, as is what the finest show to be rounding of outputs that
+    are differences of greater numbers.  At a kink any slope between those to both sides is right.
     Without a method it is the complex step, and finite differences for an input along which forward refuses complex
     numbers, gives real ones for them or, as with an abs inside, is not analytic: where the two do not agree, or where
     in a random direction the slopes to both sides agree with one another and not with the complex step.  They judge a
@@ -150,7 +150,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
         claimed = g.ravel() if whole else steps @ g.ravel()
         slopes, by = of.slopes(name, steps.reshape(-1, *x.shape), claimed, method, tolerance)
         words = f": backward {{}}, {'complex step' if by == 'complex' else 'finite differences'} {{}}"
-        allowed[name] = max(TOLERANCE[by], LOW * of.rounding) if tolerance is None else tolerance
+        allowed[name] = max(TOLERANCE[by], min(LOW * of.rounding, SETTLED)) if tolerance is None else tolerance
         how = {"words": words, "scale": of.measure(name, slopes, TOLERANCE[by]), "least": 0.0}
         errors[name] = (deviation(f"d{name}", g, slopes.reshape(x.shape), **how) if whole else
                         deviation(f"d{name} along direction ", claimed, slopes, **how))
