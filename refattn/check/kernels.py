@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What `compare` found.  Prints as one line for each array, and one that says what is allowed."""
+    """What `compare` found.  Prints as a heading, a line for each array, and one that says what is allowed."""
     variant: str
     dtype: str
     entries: tuple[Entry, ...]
@@ -119,9 +119,9 @@ def compare(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=None
     do without those that it has a default for.  The error bar of each entry is measured (`verification.rounding`); the
     report's last line says how.
 
-    Raises ValueError for unknown names, options, sizes or a seed beside a mapping, results that are not as described,
-    and a kernel that raises, changes its inputs or answers differently when asked again; TypeError for a keep that is
-    not of booleans.
+    Raises ValueError for unknown names, for options, sizes or a seed beside a mapping, for results that are not as
+    described, and for a kernel that raises, changes its inputs or answers differently when asked again; TypeError for a
+    keep that is not of booleans.
     """
     call = Call(theirs, variant, dtype, layout, bias, keep, dropout, causal, naive)
     if isinstance(theirs, Mapping):
@@ -279,8 +279,8 @@ class Call:
         theirs = {n: x for n, x in self.theirs.items() if x is not None}
         ends = ["do", "dend"] if "state" in self.of.arrays and {"do", "dend"} & theirs.keys() else []
         if not {*self.of.arrays, *ends} <= theirs.keys() or not {"o", "dq", "dk", "dv"} & theirs.keys():
-            raise ValueError(f"theirs has {', '.join(theirs)}; allowed: {', '.join((*self.of.arrays, *ends))} and at "
-                             f"least one of o, dq, dk, dv")
+            raise ValueError(f"theirs has {', '.join(theirs) or 'nothing'}; allowed: "
+                             f"{', '.join((*self.of.arrays, *ends))} and at least one of o, dq, dk, dv")
         arrays = {n: self.laid_out(n, host(n, x), self.layout) for n, x in theirs.items()}
         inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
         low = arrays["bias"].max(-1, initial=-np.inf).min(initial=0) if "bias" in arrays else 0

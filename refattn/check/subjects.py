@@ -59,7 +59,7 @@ def subject(name) -> Subject:
     pages = PAGES | {STATE.name: STATE}
     alike = [case.name for case in CASES if isinstance(name, str) and plain(case.name) == plain(name)]
     if alike and name not in pages:
-        raise ValueError(f"attention {name!r} is unknown; allowed: {', '.join(alike)}, or {', '.join(pages)}")
+        raise ValueError(f"variant {name!r} is unknown; allowed: {', '.join(alike)}, or {', '.join(pages)}")
     try:
         row = page(name, pages)
     except ValueError as error:

@@ -31,8 +31,8 @@ LEAST = 2.0**-24               # what float16 holds beside 0
 NOTHING = 2.0**-106            # what is below is lost in float32, or in what it is the product of
 POOL = 65_537                  # random numbers that all draws read; prime, so that no axis of an array repeats them
 MEANING = ("allowed: what rounding explains: {} times the root mean square error of {} evaluations in which every "
-           "operation is off by up to {} (or half of its row's, if more), and 4 units of the entry, "
-           "0.001 of the largest")
+           "operation is off by up to {} (or half of its row's, if more), and 4 units of the entry "
+           "and 0.001 units of the largest")
 
 
 class Noise:
