@@ -2,7 +2,7 @@
 
 A line is `tag name axes = expression`, its tag that of the page; forward and backward are parted by a line of dashes.
 A value that the backward makes again is a line of its own.  `sum` and `mean` keep the axes that they run over, named by
-the letters of the line.  Tests hold every block against its page.
+the letters of what they sum.  Tests hold every block against its page.
 """
 
 import re

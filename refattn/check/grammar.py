@@ -189,7 +189,7 @@ def interchanged(of, own, texts, sizes):
 
 
 def misread(of, lines, texts, sizes, costs):
-    """An input that is read wrongly in every line; dropout stands wherever the weights are used, so they are."""
+    """An input read wrongly in every line; dropout stands wherever the weights are used: there they are misread."""
     changes = Changes(of, of.lines[0], (), sizes)
     for name in ("q", "k", "v", "keep", "dropout", "bias", "do", "dend", "state", "selector", "at", "picks"):
         uses = reading(lines if name != "picks" else range(len(texts)), texts, name)

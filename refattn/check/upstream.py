@@ -3,8 +3,8 @@
 For each line of a page's formulas: is there a value which, put in its place, makes everything after it give what the
 kernel gave?  There is one for the wrong line and for lines after it; a line before it can only be explained by chance,
 since what lies between restricts its results (a softmax's gradients add up to zero, dropout leaves zeros).  So the
-mistake is in the first line that has such a value.  Gauss and Newton find it, all derivatives in one run: each entry of
-the value is moved in a sequence of its own of one large batch.
+mistake is in the first line that has such a value.  Levenberg and Marquardt find it, all derivatives in one run: each
+entry of the value is moved in a sequence of its own of one large batch.
 """
 
 import numpy as np
