@@ -30,7 +30,7 @@ class Wrong(AssertionError):
 def tolerance(case: Case, check: str = "derivative") -> float:
     """The error that a check allows: 1e-12 relative, 1e-9 by finite differences, 0 for exact checks, 2 for float32.
 
-    Checks that compare two runs of ours allow 1e-10.  Raises ValueError for an unknown check.
+    Two runs on NumPy that round differently may be 1e-10 apart.  Raises ValueError for an unknown check.
     """
     check_choice("check", check, CHECKS)
     return TOLERANCE["finite"] if check == "derivative" and not case.analytic else ALLOWED[check]

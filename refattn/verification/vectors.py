@@ -4,8 +4,8 @@
 what is computed, with which settings (epsilon, `read`, what a layer is made of), what is special about it, and which
 common mistakes it reveals.  Output arrays are called `output`, upstream gradients `doutput`, gradients `d_` and the
 input's name.  `parameters` is one flat array; the manifest has its layout.  Inputs are rounded to bfloat16, so they are
-exact in every precision, and `allowed_float32_output` and the like say how far each entry of a right kernel in that
-precision may be off (`rounding`): `docs/vectors.c` uses them.
+exact in every precision, but for numbers below 2^-17 in float16, and `allowed_float32_output` and the like say how far
+each entry of a right kernel in that precision may be off (`rounding`): `docs/vectors.c` uses them.
 The same version on the same kind of machine writes the same bits.
 """
 

@@ -67,7 +67,7 @@ def some_form(rng, size):
 
 
 def some_mask(rng, size):
-    """Booleans of such a shape, seven in ten True, but not with one of several heads alone that keeps anything.
+    """Booleans of such a shape, seven in ten True, but not such that each pair that is kept is kept by one head alone.
 
     RMSHead of one head is a sign: its gradient is what rounding leaves of a difference.
     """

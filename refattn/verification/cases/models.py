@@ -1,4 +1,4 @@
-"""Rows for whole networks: m 8, h 3, d 4, e 2, f 9, two blocks; continuous tokens of width 4, or 10 token ids."""
+"""Rows for networks of width 8 and two blocks, f 9: a decoder, h 3, d 4, e 2, and an encoder with its decoder."""
 
 from functools import partial
 

@@ -88,7 +88,7 @@ def rms_head(s, epsilon):
 
 
 def beside(number, form):
-    """Numbers beside 1,000, whose exponentials overflow, or 30, of which E[x^2] - E[x]^2 loses half of the digits."""
+    """Numbers beside 1,000, whose exponentials overflow, or 30, of which E[x^2] - E[x]^2 loses three digits."""
     return form, lambda rng, size: normal(rng, form, size) + number
 
 

@@ -6,6 +6,6 @@ need.  Sums run over Python loops, one (batch, head, query, key) at a time, as t
 are meant.  Everything is computed in float64, or in complex128 where the input is complex, so that the complex step
 f(x + 1e-30i).imag / 1e-30 turns each definition into its own derivative.
 
-Letters: b batch, h head, i the position of a query, j the position of a key, t any position, m model width, d query and
-key feature, e value feature, f hidden, w distance bucket, l layer.
+Letters: b batch, h head, q or i the position of a query, k or j that of a key, t any position, m model width, d query
+and key feature, e value feature, f hidden, w distance bucket or offset, l layer; in a layer's x also i, what comes in.
 """

@@ -7,7 +7,7 @@ def windows(ids, length, context):
     """(tokens, target, weight), each (b, t): target number n = 1, 2, ... stands in the first window if n <= length.
 
     Otherwise in the window number w = 1 + (n - 1 - length) // (length - context), whose first token is number
-    w (length - context); its `context` tokens before are read again and not scored.
+    w (length - context); its first `context` tokens are read again, and what follows each of these is not scored.
 
     >>> [x.tolist() for x in windows([7, 8, 9], 2, 0)]
     [[[7, 8]], [[8, 9]], [[1.0, 1.0]]]

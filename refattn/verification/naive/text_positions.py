@@ -8,7 +8,7 @@ from .arguments import exact
 
 
 def slope(h, heads):
-    """ALiBi's slope of head h = 0, 1, ...: the sequence that starts at 2^(-8/n) and has this ratio, n a power of two.
+    """ALiBi's slope of head h = 0, 1, ... of n: the sequence from 2^(-8/n) on with this ratio, if n is a power of two.
 
     Otherwise that of the largest power of two P below, then every other one of the sequence of 2P.
     Source: Press et al. 2022, section 3; authors' code.

@@ -14,7 +14,7 @@ def lit(dots, x, y):
 
 
 def apex(one, two):
-    """The third corner: the first, and 60 degrees from the direction of the second, truncated to whole pixels."""
+    """The third corner, not yet whole pixels: as far from the first as the second is, 60 degrees from its direction."""
     length = math.dist(one, two)
     turn = math.atan2(two[1] - one[1], two[0] - one[0]) - math.pi / 3
     return [one[0] + length * math.cos(turn), one[1] + length * math.sin(turn)]
