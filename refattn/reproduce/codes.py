@@ -7,8 +7,8 @@ adds one entry for each finished run at or right below each DIR: as in `records`
 `latent_code.report` has them, on COUNT codes of training tasks, scored on as many codes of held-out tasks.
 Fuzzy logic: the context or the query is drawn DRAWS times for each seed, the same for all tasks, and scores are means
 over the draws; the paper fixes the context, the released code saves codes of both kinds.
-SRAVEN: {"second panel, layer 1": {"rule": ...}, ...} for each key that the last query token attends to; and {"itself,
-layer 1": {"related cosine", "other cosine"}}, of the mean codes of addition and subtraction, and of all other pairs.
+SRAVEN: {"second panel, layer 1": {"rule": ..., "related cosine", "other cosine"}, ...} for each key that the last query
+token attends to; cosines are of the mean codes of addition and subtraction, and of all other pairs of rules.
 Regular languages: {"layer outputs": {"purity", "count", "most frequent"}}, how far the outputs of all levels are one
 cluster for each map of words, means over WORDS words of LENGTH symbols; of PARITY also {"receptive field": {"first
 half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracies where ones have that probability,

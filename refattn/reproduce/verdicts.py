@@ -35,7 +35,7 @@ def one_sided(number: float, error: float, freedom: int) -> float:
 
 
 def p_value(found: Mean, margin: float = 0.0) -> float | None:
-    """Two-sided p of an effect against 0, or of its size against the margin; None for fewer than two seeds."""
+    """Two-sided p of an effect against 0, or of its size against the margin; None for fewer than two seeds, or NaN."""
     if found.mean is None or found.standard_error is None:
         return None
     number = margin - abs(found.mean) if margin else found.mean

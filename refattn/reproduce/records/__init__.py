@@ -8,7 +8,7 @@ collects them: every finished run at or right below each DIR is added to FILE, w
     fields    the recipe's, as far as all runs share them
     runs      name, fields (the others, the seed among them), step, parameters, metrics {split: {metric: value}},
               seconds (wall clock), cpu_seconds, device, commit, platform, processor, cores, blas (its kernels),
-              versions, history {column: values, one for each evaluation}
+              versions, history {column: values, of at most 20 evaluations}
     varied    settings of training in which runs of one name may differ, as in a grid: none unless they stand here
 
 Anything else at the top of a file is kept as it is; a file without `runs` is no record of runs.
