@@ -1,6 +1,7 @@
 """What a recipe may say: finite sets, several updates a step, what is kept, how values begin, what is scored."""
 
 import resource
+import weakref
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -207,6 +208,21 @@ def test_evaluation_holds_one_batch_of_outputs():
     metrics = evaluate(Words(batch=2), Flat(), np.zeros(1), "test", tasks=12)
     assert metrics["loss"] == pytest.approx(np.log(31_999 + np.e), rel=1e-4)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20         # KiB: under a gibibyte
+
+
+def test_an_evaluation_has_let_go_of_its_outputs_when_it_computes_the_next(monkeypatch):
+    chosen, held = recipe("sraven", "quick", width=8, heads=2, hidden=8, ceiling=False, batch=4), []
+    model = chosen.build()
+
+    def watched(self, *arguments):
+        assert not [x for x in held if x() is not None]
+        y = predict(self, *arguments)
+        held.append(weakref.ref(y))
+        return y
+    predict = type(chosen).predict
+    monkeypatch.setattr(type(chosen), "predict", watched)
+    evaluate(chosen, model, params.allocate(model.parameters(), np.float32)[1], "train", tasks=12)
+    assert len(held) == 3
 
 
 @pytest.mark.parametrize("name", ["TASK", "SOURCE", "SPLITS", "LABELS", "TABLE", "SCALES"])

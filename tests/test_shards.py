@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,22 @@ def test_one_shard_is_no_shard_and_several_need_one_row_more():
     flat = State(tiny(), model.parameters(), np).flat
     one, many = (Shards(tiny(shards=n), model, flat, groups.Alone()) for n in (1, 4))
     assert one.total is one.rows[0][0] and len(one.rows) == len(many.rows) == 1
+
+
+def test_one_process_holds_the_activations_of_one_shard(monkeypatch):
+    """Those of the shard before lay beside them until the next forward was done: twice the memory."""
+    chosen, held = made("fuzzy logic, softmax", shards=3), []
+    model = chosen.build()
+    forward = type(model).forward
+
+    def watched(self, *arguments, **options):
+        assert not [x for x in held if x() is not None]
+        y, saved = forward(self, *arguments, **options)
+        held.extend(map(weakref.ref, (y, saved.blocks[0].attention.attention.code)))
+        return y, saved
+    monkeypatch.setattr(type(model), "forward", watched)
+    gradients(chosen)
+    assert len(held) == 6
 
 
 def test_shards_on_a_device_are_those_of_the_host():

@@ -64,8 +64,7 @@ def evaluate(recipe, model, parameters, split: str, *, tasks: int | None = None,
     check_integer("tasks", tasks)
     scores = {}
     for batch in bar(recipe.asked(split, tasks)):
-        y = to_host(recipe.predict(model, parameters, moved(batch, xp)))
-        for name, x in recipe.score(y, batch).items():
+        for name, x in recipe.score(to_host(recipe.predict(model, parameters, moved(batch, xp))), batch).items():
             scores.setdefault(name, []).append(x)
     if not scores:
         return dict.fromkeys(recipe.LABELS)

@@ -73,6 +73,7 @@ class Shards:
                     loss, dy = loss * share, dy * share
                 self.model.backward(self.p, saved, dy, grads)
                 row[-1] = loss
+                del y, saved, dy                        # or they would lie beside those of the next shard
             yield row
 
     def help(self) -> None:
