@@ -117,7 +117,7 @@ def test_a_table_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "the table begins with 'empty'; allowed: a first line 'state output', then the symbols"),
+    ("", "the table is empty; allowed: a first line 'state output', then the symbols"),
     ("state output\n", "the table begins with 'state output'"),
     ("even 0 even odd", "the table begins with 'even 0 even odd'"),
     ("state output a", "the table has no states"),

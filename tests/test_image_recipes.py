@@ -205,8 +205,9 @@ def test_published_figures_are_fractions_with_standard_errors():
 
 
 @pytest.mark.parametrize(("name", "change", "message"), [
-    ("sort_of_clevr", {"width": 33}, "width is 33; allowed: even multiples of searches, 2"),
-    ("sort_of_clevr", {"attention": "softmax", "heads": 3}, "width is 32; allowed: even multiples of heads, 3"),
+    ("sort_of_clevr", {"width": 33}, "width is 33; allowed: even numbers that are multiples of searches, 2"),
+    ("sort_of_clevr", {"attention": "softmax", "heads": 3},
+     "width is 32; allowed: even numbers that are multiples of heads, 3"),
     ("sort_of_clevr", {"nearest": "paper"}, "nearest is 'paper'; allowed: released, text"),
     ("triangles", {"patch": 5}, "size is 32; allowed: multiples of patch, 5"),
     ("multitask_images", {"first": "mnist"}, "first is 'mnist'; allowed: cifar10"),

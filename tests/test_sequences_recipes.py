@@ -224,6 +224,6 @@ def test_refusals():
     refused("hold_out is 100; allowed: whole numbers from 0 to 98", recipe, "rmts", hold_out=100)
     refused("cutoff is 48; allowed: whole numbers from 2 to 47", recipe, "scan", cutoff=48)
     for name in "scan", "rmts":
-        refused("width is 100; allowed: even multiples of heads, 8", recipe, name, width=100)
+        refused("width is 100; allowed: even numbers that are multiples of heads, 8", recipe, name, width=100)
     refused("problem is 'x'; allowed: same_different", recipe, "esbn", problem="x")
     refused("did you mean same_different?", recipe, "same_diferent")

@@ -57,7 +57,7 @@ class Automaton:
         n, v = table.shape
         if output.shape != (n,) or output.dtype.kind not in "iu" or output.min() < 0:
             raise ValueError(f"output is {self.output!r}; allowed: {n} whole numbers from 0, one for each state")
-        start = np.array([self.start])
+        start = _array("start", [self.start])
         if start.shape != (1,) or start.dtype.kind not in "iu":
             raise ValueError(f"start is {self.start!r}; allowed: states from 0 to {n - 1}")
         for name, states in ("transition", table), ("start", start):

@@ -29,8 +29,8 @@ def from_table(text: str, source: str = "the table") -> Automaton:
     lines = [(number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1)]
     lines = [(number, words) for number, words in lines if words]
     if not lines or lines[0][1][:2] != ["state", "output"] or len(lines[0][1]) < 3:
-        given = " ".join(lines[0][1])[:60] if lines else "empty"
-        raise ValueError(f"{source} begins with {given!r}; allowed: a first line 'state output', then the symbols")
+        given = f"begins with {' '.join(lines[0][1])[:60]!r}" if lines else "is empty"
+        raise ValueError(f"{source} {given}; allowed: a first line 'state output', then the symbols")
     (_, (_, _, *symbols)), *rows = lines
     if not rows:
         raise ValueError(f"{source} has no states; allowed: a line for each, the start first")

@@ -25,10 +25,10 @@ def setting(default, text: str, *, least=-math.inf, most=math.inf, choices: tupl
 
 
 def check_multiple(made, name: str, of: str, even: bool = False) -> None:
-    """Raises ValueError unless the field `name` is a multiple of the field `of`, an even one if that is asked for."""
+    """Raises ValueError unless the field `name` is a multiple of the field `of`, and an even number if asked for."""
     value, part = getattr(made, name), getattr(made, of)
     if value % part or (even and value % 2):
-        raise ValueError(f"{name} is {value}; allowed: {'even ' if even else ''}multiples of {of}, {part}")
+        raise ValueError(f"{name} is {value}; allowed: {'even numbers that are ' * even}multiples of {of}, {part}")
 
 
 types_of: Callable[[Any], dict] = lru_cache(get_type_hints)     # evaluates annotations that are strings

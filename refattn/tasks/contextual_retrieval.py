@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_integer, check_integers, check_number
+from ..checks import check_choice, check_integer, check_integers
 
 ALPHA = (                                                        # the authors' list, from U(-1, 1)
     -0.71347752, -0.6062312, 0.66062073, -0.61213017, -0.82631877, 0.75908621, -0.36274866, 0.84383333, -0.37908235,
@@ -69,9 +69,8 @@ class ContextualRetrieval:
     def __post_init__(self):
         for name, least, most in ("searches", 1, 64), ("retrievals", 1, 1024), ("objects", 2, 1024):
             vars(self)[name] = check_integer(name, getattr(self, name), least, most)
-        check_number("share", self.share, below=1)
-        if not self.share:
-            raise ValueError(f"share is {self.share}; allowed: numbers between 0 and 1")
+        if not (isinstance(self.share, (int, float, np.integer, np.floating)) and 0 < self.share < 1):
+            raise ValueError(f"share is {self.share!r}; allowed: numbers above 0 and below 1")
         if self.alpha_seed is not None:
             check_integers(vars(self), "alpha_seed", least=0)
         elif self.searches > len(ALPHA):
