@@ -4,7 +4,7 @@ import numpy as np
 
 
 def right(prediction, target):
-    """Where they are equal.  Raises ValueError for several shapes."""
+    """Where they are equal.  Raises ValueError for shapes that differ."""
     if np.shape(prediction) != np.shape(target):
         raise ValueError(f"prediction has shape {np.shape(prediction)}; allowed: {np.shape(target)}, the target's")
     return np.asarray(prediction) == np.asarray(target)

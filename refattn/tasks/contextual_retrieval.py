@@ -129,7 +129,7 @@ class ContextualRetrieval:
         return size
 
     def tuples(self, split):
-        """The tuples of a split in lexicographic order, (n, S) integers; at most a million.
+        """The tuples of a split in lexicographic order, (n, S) integers.  Raises ValueError for more than a million.
 
         >>> ContextualRetrieval(2, 2).tuples("train").tolist()
         [[0, 0], [0, 1], [1, 0]]

@@ -14,7 +14,7 @@ splits together), or of all trials together once held-out objects are so many th
 from 85 on), where only a kind that is too rare is repeated.  So RMTS at 85 trains on 65,520 + 720,720 trials of which
 10,000 are drawn: 8.3 % of its sources are the same picture twice.  same_different has more than 10,000 trials in a
 split with 2 to 28 objects held out, and with 72 to 75: the code cuts only where both splits, cut, have fewer than the
-whole test.
+whole test.  With none held out it is never cut: 18,810 and 990.
 Symbols: n = objects that a split has.
 """
 
@@ -145,7 +145,8 @@ TASKS = {
 class Esbn:
     """One of TASKS with `hold_out` of the hundred objects kept for the test; batches come from `take`.
 
-    hold_out : the objects of split `held_out`, which `train` never sees; with 0 both have all objects, not one trial
+    hold_out : the objects of split `held_out`, which `train` never sees; with 0 both have all objects, but no trial in
+               common
     seed     : of the objects held out and the trials
 
     Raises: ValueError naming the field, what was given and what is allowed.
@@ -229,7 +230,10 @@ def _pools(row, n, listed, rng, size=LARGEST):
 
 
 def _repeated(row, pools, rng):
-    """Pools that are as large as the largest, or half of LARGEST (rmts): what is missing is drawn again."""
+    """Pools that are as large as the largest, or half of LARGEST (rmts): what is missing is drawn again.
+
+    A pool of same_different that is too small is drawn as a whole, with replacement: of few pairs one can be missing.
+    """
     most = max(map(len, pools))
     wanted = min(most, LARGEST // 2) if row.half else most
 

@@ -39,7 +39,7 @@ class FuzzyLogic:
     """The settings of the task; samples come from `sample`, the tasks of a split from `combinations`.
 
     variables   : L, 2 to 10
-    terms       : K, 1 to the number of known terms, at most 16
+    terms       : K, 1 to the number of known terms, at most 16, with at most 1,000,000 combinations
     length      : tokens, the query included, 2 to 65,536
     held_out    : fraction of the combinations of known terms that is held out, 0 <= held_out < 1, rounded down
     cover_terms : draw the split again until every known term occurs in training (the paper says so, the code does not)

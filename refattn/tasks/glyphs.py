@@ -25,7 +25,7 @@ def primitive(rng, x, y):
     kind = rng.randint(5)
     centre = rng.randint(9 * 8, 23 * 8 + 1, size=2)
     a, b = rng.randint(4 * 8, 11 * 8 + 1, size=2)                   # radii
-    stroke = rng.randint(10, 25)                                    # 1.2 to 3 pixels
+    stroke = rng.randint(10, 25)                                    # 1.25 to 3 pixels
     c, s = rng.randint(-12, 13, size=2)
     c = int(c) if c or s else 1
     length = c * c + s * s                                          # of the turn, squared

@@ -8,7 +8,7 @@
     shapes         drawn here: ten silhouettes of any colour, place, size and tilt over noise; 3,000 and 600
     gratings       drawn here: grey stripes of ten steepnesses, any phase, width and contrast, in noise; 3,000 and 600
 
-Archives are read as they were published, checked by size and MD5, unpacked in memory and never unpickled.
+The first three are read as they were published, checked by size and MD5; nothing is unpacked to a disk or unpickled.
 Source: C, section 4.4 and appendix C.4; Krizhevsky 2009; Xiao et al. 2017; Netzer et al. 2011.
 Differs: digits, shapes and gratings are none of C's sets and stand beside none of its figures.
 """

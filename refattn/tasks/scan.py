@@ -63,7 +63,7 @@ def grammar():
 
 
 def tokens(command):
-    """START, the words and STOP as integers.  Raises ValueError for a word that is not of SCAN, or too many of them.
+    """START, the words and STOP as integers.  Raises ValueError for a word that is not of SCAN, none or over nine.
 
     >>> tokens("walk twice")
     [14, 12, 11, 13]

@@ -193,8 +193,8 @@ def answers(scenes, questions, nearest="released"):
 
     The nearest object is the first of equals among the others (nearest "text"), or (as the code has it) among all, A's
     distance from itself counting as the root of 999: if all others lie farther away, the answer is A's own shape.
-    Right angles (0.35 % of triples), objects in line, and those exactly on the edge of a band (0.2 % of answers to "any
-    on band"), go by the rounding of the arc cosines and of the distance, as in the code.
+    Right angles (0.35 % of triples), objects in line, and those exactly on the edge of a band (1 % of questions "any on
+    band", of which a fifth get another answer) go by the rounding of arc cosines and of the distance, as in the code.
 
     >>> scene = Scenes(np.array([[[10, 10], [20, 10], [60, 60], [60, 10], [10, 60], [40, 40]]]), np.array([[0] * 6]))
     >>> one = Questions(*(np.array([[x]]) for x in ask("any on band", "red", "blue")))

@@ -20,7 +20,7 @@ from .accuracies import panel_accuracy
 from .sraven import ADDITION, METRICS, RULES, SUBTRACTION, THREE
 from .sraven_hypotheses import chunks, hypotheses, matchings, merged, third_row
 
-TIE = 1 - 1e-9                              # answers as likely as this, of the likeliest, count as equally likely
+TIE = 1 - 1e-9                              # answers with this part of the greatest probability count as equally likely
 
 
 class Posterior(NamedTuple):

@@ -6,8 +6,8 @@
     tokens       ids made elsewhere: a file of whole numbers written by numpy.save, one axis
 
 Without a file: "documentation", the topics of the running Python's own help (prose), and "library", the sources of its
-standard library.  Three or more files are divided by file, an order by checksums giving a twentieth of them to
-validation and a twentieth to test; fewer are joined and cut at 90 and 95 of 100.  A file of its own can be the test.
+standard library.  Three or more files are divided by file: of an order by checksums of their names a twentieth, rounded
+up, goes to validation and as many to test; fewer are joined and cut at 90 and 95 of 100.  Another text can be the test.
 Ids are stored once, below `cache()`, under a checksum of the text, and memory-mapped from there.
 Source: the corpora of H, C and R are not at hand; words and <eos> as in C's released code.
 """
@@ -97,7 +97,10 @@ def found(text: str, option: str = "text") -> Path:
 
 
 def documents(text: str, option: str = "text") -> dict[str, bytes]:
-    """{name: content} of the files of a text, in order of name.  Raises ValueError for an empty one."""
+    """{name: content} of the files of a text, in order of name; of a directory not those of runs.
+
+    Raises ValueError for an empty one.
+    """
     if text == "documentation":
         from pydoc_data.topics import topics
         lines, kept = {name: {*words.splitlines()} - {""} for name, words in topics.items()}, []
