@@ -58,8 +58,8 @@ def dropout(rng, probability: float, shape, xp):
 
 
 def dropout_mask(rng, probability: float, shape):
-    """Booleans on the host, False with probability round(65,536 p) / 65,536: of two random bytes each, so in a third of
-    the time of `dropout`."""
+    """Booleans on the host, False with probability round(65,536 p) / 65,536: of two random bytes each, so in half the
+    time of `dropout`."""
     return rng.integers(LEVELS, size=shape, dtype=np.uint16) >= round(LEVELS * probability)
 
 

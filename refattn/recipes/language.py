@@ -44,8 +44,8 @@ class LanguageRecipe(Recipe):
     shared: bool = setting(False, "one block applied again and again (C)")
     width: int = setting(128, "of the model", least=1, most=16_384)
     heads: int = setting(4, "of each attention layer, or searches", least=1, most=1_024)
-    hidden: int = setting(0, "width of the feed-forward layers; 0: 4 widths, and of compositional so many that it has "
-                          "the parameters of softmax", least=0, most=65_536)
+    hidden: int = setting(0, "width of the feed-forward layers; 0: 4 widths, of swiglu 8/3, and of compositional so "
+                          "many that it has about the parameters of softmax", least=0, most=65_536)
     activation: str = setting("gelu", "of the feed-forward layers", choices=(*ACTIVATIONS, "swiglu"))
     retrievals: int = setting(0, "of compositional; 0: as many as searches (C: 8 and 8)", least=0, most=1_024)
     selector: int = setting(32, "width of its selectors", least=1, most=16_384)

@@ -19,7 +19,7 @@ from ..losses import cross_entropy
 class Words(NamedTuple):
     tokens: np.ndarray         # (b, t) integers
     target: np.ndarray         # (b) integers
-    length: np.ndarray         # (b) integers, all the same: what was asked for, of which tokens may have one more
+    length: np.ndarray         # (b) integers, all the same: what was asked for; tokens can be one more, or fewer
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,10 @@ PAPER = {"evaluate_every": 5_000, "checkpoint_every": 500}
 
 
 def dropouts(rng, rate: float, shapes, xp) -> list:
-    """For each shape an array of 0, with probability `rate`, and else of 1 / (1 - rate), all from one draw."""
+    """For each shape an array of 0, with probability p, and else of 1 / (1 - p), all from one draw.
+
+    p is `rate` as `dropout_mask` rounds it.
+    """
     sizes = [prod(shape) for shape in shapes]
     drawn = to_device(dropout_mask(rng, rate, sum(sizes)), xp)
     scale = LEVELS / (LEVELS - round(LEVELS * rate))

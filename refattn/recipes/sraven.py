@@ -58,8 +58,8 @@ class SravenRecipe(DecoderRecipe):
     heads: int = setting(16, "of each attention layer", least=1, most=1_024)
     head_width: int = setting(4, "of queries, keys and values, per head", least=1, most=1_024)
     layers: int = setting(4, "blocks; H: 4, 8, 16", least=1, most=1_024)
-    ceiling: bool = setting(True, "compare with the best possible answers too (microseconds an instance with "
-                           "4 features, 10 milliseconds with 8, more than a second and half a gigabyte with 10)")
+    ceiling: bool = setting(True, "compare with the best possible answers too (microseconds an instance with 4 "
+                           "features; with 10 milliseconds, but of 4 symbols seconds and half a gigabyte)")
     wider: int = setting(1, "multiplies the model's width; H: 1, 2, 4", least=1, most=64)
     wider_rule: str = setting("released", "what wider multiplies beside width and hidden: heads (released), or the "
                               "width of a head (text)", choices=tuple(WIDER))

@@ -7,7 +7,7 @@ have biases in feed-forward and LayerNorm, which that example leaves out.  H doe
 the biases, what keys before the first are (here they do not exist, "mask"), how many layers its baselines have (6 at
 scale paper_r), and of the optimiser more than Adam, rate and steps: the rest (decay, betas, clipping, warm-up, cosine)
 is nanoGPT's.  Grid of H: rate 1e-3, 3e-3; decay 0.1, 0.03; which one figure 6 had is not recorded.
-At scale quick and small nothing is the papers'.  Scale paper is H's, paper_c and paper_r are C's and R's.
+At scale quick, small and lengths nothing is the papers'.  Scale paper is H's, paper_c and paper_r are C's and R's.
 """
 
 import math

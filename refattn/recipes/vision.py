@@ -52,7 +52,7 @@ class VisionRecipe(ConstantRateRecipe):
         """The stack's options for dropout; the last application has `read` tokens only.
 
         What `dropout_mask` leaves is divided by 1 - p itself, so the mean of the factors is 1 but for, at most,
-        1 / (131,072 (1 - p)): 7e-6 for 0.1.
+        1 / (131,072 (1 - p)); for p = 0.1 it is 7e-6 below 1.
         """
         if not self.dropout:
             return {}
