@@ -1,7 +1,8 @@
 """Training: one plain loop from samples to parameters.
 
-Every random number is a function of (seed, purpose, step): a run that is killed and resumed ends with bitwise the same
-parameters as one that is not (same machine kind, versions and number of BLAS threads, on CPU).
+Every random number is a function of the seed, its purpose and the step, or the numbers of the samples: a run that is
+killed and resumed ends with bitwise the same parameters as one that is not (same machine kind, versions and number of
+BLAS threads, on CPU).
 
 A recipe is anything with the methods and fields of `recipes.base.Recipe`; this module knows no task and no model.
 """
@@ -56,7 +57,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
 
     Raises NonFinite at an infinite or NaN loss or gradient (the last checkpoint is kept); Interrupted, a
     KeyboardInterrupt, at Ctrl-C after a checkpoint; WorkerLost where a process has died (the last checkpoint is kept);
-    ValueError for a foreign checkpoint, or a run where none may be.
+    ValueError for a foreign checkpoint, or where `out` holds a run and `resume` is False.
     """
     check_integer("threads", threads)
     xp = find_device(device)

@@ -2,7 +2,8 @@
 
 By default that is a pool of spawned processes with one BLAS thread each.  This process draws all the bars, from what
 the runs write into their directories, so any other executor will do that shares the file system (threads, Dask, MPI).
-A run whose worker is lost is handed out again, and goes on from its checkpoint; one that had finished is not repeated.
+A run whose worker another executor loses is handed out again, and goes on from its checkpoint; one that had finished is
+not repeated.  Our own pool ends with a BrokenExecutor when one of its processes is lost; resuming goes on.
 """
 
 import os
@@ -41,11 +42,11 @@ def compare(recipes, out, *, device: str = "cpu", max_seconds: float | None = No
 
     max_seconds : for all of them together
     executor    : any concurrent.futures.Executor; None makes a pool of processes, none for one run
-    workers     : of each run, as `fit` has it; None: one, but more where runs are fewer than cores (`shares`).  With a
-                  group of ranks runs come one after the other
+    workers     : of each run, as `fit` has it; None: one, but on CPU, without an executor, more of the last runs where
+                  these leave cores idle (`shares`).  With a group of ranks runs come one after the other
     A run that meets a bad number fails alone.  Ctrl-C stops every run with a checkpoint, then raises Interrupted.
-    Raises ValueError when two recipes have the same name, or as `fit` does; BrokenExecutor when workers are lost again
-    and again.
+    Raises ValueError when two recipes have the same name, or as `fit` does; BrokenExecutor when another executor loses
+    a run's worker for the fourth time, or our own pool a process.
     """
     paths = {Path(out, recipe.name): recipe for recipe in recipes}
     if len(paths) != len(recipes):

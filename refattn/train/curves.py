@@ -50,7 +50,7 @@ def probes(curve, split: str, metric: str) -> dict:
 
 
 def with_mean(axes, series: list[dict], label: str, **style) -> bool:
-    """Every {step: value} that has any as a thin line, and their mean as a thick one; whether there are any."""
+    """Of several {step: value} each as a thin line, and the mean as a thick one; whether any has a value."""
     series = [values for values in series if values]
     if not series:
         return False

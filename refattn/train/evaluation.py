@@ -6,7 +6,7 @@ from ..checks import check_choice, check_integer
 from ..xp import array_module, to_device, to_host
 
 PURPOSES = {"init": 0, "data": 1, "dropout": 2, "split": 3, "evaluation": 4}     # fixed: they are part of every result
-BEYOND = 1_000_000             # the step of "evaluation" at which is drawn what trained networks are asked beside it
+BEYOND = 1_000_000             # the step of "evaluation" that analyses of trained networks draw from
 ALIGNED = 256                  # bytes: where arrays of a device may begin
 
 

@@ -1,6 +1,7 @@
 """Run directories: what a training run leaves on disk, and how it is read back.
 
-    recipe.json      the settings, and the commit that began it, written before anything else
+    lock             empty; locked by the process that trains
+    recipe.json      the settings, and the commit that began it, written before all that follows
     metrics.jsonl    one line per log point: step, mean loss since the last, rate; and at evaluations the metrics
     checkpoint.npz   parameters and both moments as flat arrays, their layout, the step; no pickle
     best.npz         parameters at the best evaluation, where the recipe says which that is

@@ -41,7 +41,7 @@ def written(model, p, prompt, tokens: int, *, temperature: float = 1.0, top_k: i
     """Up to `tokens` token ids after those of the prompt, until one of `stop` is drawn; the same for the same seed.
 
     A model with a learned table of positions reads the last half of its table's length again whenever it is full.
-    Raises ValueError for an empty prompt, token ids that are not whole, or numbers below 0.
+    Raises ValueError for an empty prompt, token ids that the model does not have, or numbers below 0.
     """
     check_integers({"tokens": tokens, "top_k": top_k, "seed": seed}, least=0)
     if not len(prompt):
