@@ -67,6 +67,8 @@ def test_context_and_query_can_be_fixed(seen):
 def test_another_task_is_refused():
     with pytest.raises(ValueError, match="task of the recipe is 'contextual_retrieval'; allowed: fuzzy_logic, sraven"):
         latent_code.observe(RECIPES["contextual_retrieval"](), None, None, None)
+    with pytest.raises(ValueError, match="task of the recipe is 'sraven'; allowed: fuzzy_logic"):
+        latent_code.observe(RECIPES["sraven"](), None, None, None, query=[0.5])        # a TypeError of its sampler
 
 
 def test_sraven_looks_at_the_given_panels_of_the_row():

@@ -61,7 +61,7 @@ def maps(layer) -> dict[str, int]:
 def in_units(layer, width: int, tokens: int) -> dict[str, float]:
     """The paper's two numbers and what it leaves out, in its units, for a layer all of whose parts have that width.
 
-    parameters : weights of queries, keys and values by m width         work : N^2 lines by b N^2 width
+    parameters : weights of queries, keys and values by m width         work : N^2 lines by N^2 width
     selector_parameters, selector_work : the same units, what the selector adds; both 0 for multi-head attention
 
     Raises ValueError as `lines` does, and for a width that is not whole or below 1.

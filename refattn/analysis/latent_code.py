@@ -46,9 +46,9 @@ def observe(recipe, model, parameters, rng, split: str = "train", count: int = 4
     """The codes of `count` fresh samples; recipe, model, parameters as `refattn.load` returns them.
 
     `context` and `query` fix inputs for all samples of fuzzy logic: see `FuzzyLogic.sample`.
-    Raises ValueError for a recipe of another task.
+    Raises ValueError for a recipe of another task than fuzzy logic and SRAVEN, and of SRAVEN with such inputs.
     """
-    check_choice("task of the recipe", recipe.TASK, READERS)
+    check_choice("task of the recipe", recipe.TASK, READERS if context is query is None else ("fuzzy_logic",))
     check_integer("count", count)
     keys_of, read, options = READERS[recipe.TASK]
     keys = keys_of(recipe)
@@ -210,8 +210,9 @@ def probe(codes: Codes, variables: int, *, penalty: float = 1.0, steps: int = 10
     """Mean R2 of ridge regression from the codes of all layers to each literal's sign, over terms and variables.
 
     As released: first half fitted, second half scored, the penalty on all weights and the intercept, conjugate gradient
-    to a residual of 1e-5, at most ten iterations; no intercept is fitted to a code with an entry of exactly 0.  H saves
-    such codes with a fixed query and tasks of training.  A sign that all scored tasks share is left out.
+    to a residual of 1e-5, at most ten iterations; no intercept is fitted to a code with an entry of exactly 0.  The
+    released code does so with codes of training tasks and one fixed query.  A sign that all scored tasks share is left
+    out.  Raises ValueError for codes of another task than fuzzy logic.
     """
     n = len(codes.code)
     if codes.terms is None:
@@ -247,7 +248,7 @@ def similarity(code, labels):
 
 
 def embed(code, *, seed: int = 0, perplexity: float = 30.0):
-    """(n, 2): t-SNE of standardised codes (n, h); zeros where all are alike, of which scikit-learn's crashes."""
+    """(n, 2): t-SNE of standardised codes (n, h); zeros where all are alike, on which scikit-learn's crashes."""
     from sklearn.manifold import TSNE
     if np.ptp(code, axis=0).max() == 0:
         return np.zeros((len(code), 2), np.float32)

@@ -106,9 +106,9 @@ def purity(points, element, seed: int = 0) -> float:
 
 
 def cluster_count(points, most: int = 10, seed: int = 0) -> int:
-    """How many clusters there are, from 2 on: k-means of the greatest mean silhouette (Rousseeuw 1987).
+    """How many clusters there are, from 2 to `most`: k-means of the greatest mean silhouette (Rousseeuw 1987).
 
-    Needs scikit-learn (`plots`).
+    Needs scikit-learn (`plots`).  Raises ValueError for fewer than 3 points, or points that are all the same.
     """
     from sklearn.metrics import silhouette_score
     check_integer("most", most, 2)
@@ -176,7 +176,7 @@ def probability_shift(answer, lengths, ones=(0.1, 0.3, 0.5, 0.7, 0.9), words: in
 # ------------------------------------------------------------------------------------------------------------ cost
 
 def pairs(length: int, chunk: int, thickness: int = 1, out_of_range: str = "pad") -> int:
-    """Pairs of query and key of all levels, every position computed: T C K L, or fewer where a mask leaves some out.
+    """Pairs of query and key of all levels, every position computed: T C K levels, fewer where a mask leaves some out.
 
     Raises ValueError for numbers that are not whole, a length below 0, a chunk below 2 and a thickness below 1.
 

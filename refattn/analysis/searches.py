@@ -86,7 +86,7 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
 
     Rows sum to 1; the row of a retrieval that nobody asks for, as held-out tuples may leave one, is 0.
 
-    matched : each true search looks at the learned search that finds its winner; else at all of them (`aggregated`)
+    matched : each true search looks at the learned search that finds its winner; else at the mean of all of them
     aligned : columns permuted to bring the largest entries to the diagonal
     """
     b, t, s, r = seen.value_scores.shape
@@ -105,7 +105,7 @@ def specialisation(seen: Observed, *, matched: bool = True, aligned: bool = True
 
 
 def diagonality(matrix) -> float:
-    """Mean of the diagonal over rows that are not 0: 1 for a permutation after alignment, 1 / r for none.
+    """Mean of the diagonal over rows that are not 0: of aligned rows 1 for one-hot ones, 1 / r for uniform ones.
 
     NaN, with NumPy's warning, where all rows are 0.
     """

@@ -16,7 +16,8 @@ __all__ = ["bits_by_position", "receptive_field"]
 def bits_by_position(recipe, model, p, length: int, split: str = "test", windows: int = 64, seed: int = 0):
     """(t): bits for the token at each position of windows of this length, averaged over windows.
 
-    Windows may be longer than in training.  Raises ValueError where they are longer than a learned table of positions.
+    Windows may be longer than in training.  Raises ValueError where they are longer than a learned table of positions,
+    or not shorter than the split.
     Source: R, section 6, gives each scored token one number of tokens as its context; here each position has its own.
     """
     check_integer("windows", windows)

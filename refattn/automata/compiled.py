@@ -121,7 +121,7 @@ def compiled(automaton: Automaton, chunk: int = 2, *, dtype=np.float64, xp=np, *
 
 
 def write_attention(p, layer: SlidingDilated, n: int) -> None:
-    """Head j - 1 copies slot 0 of the key at offset j to slot j; what it does without that key is the docstring's."""
+    """Head j - 1 copies slot 0 of the key at offset j to slot j; what it does without that key is said above."""
     chunk, size = layer.chunk, n * n
     for j in range(1, chunk):
         p.wv[:size, j - 1] = np.eye(size)

@@ -47,7 +47,7 @@ _weights = lru_cache(maxsize=8)(weights)                # kept for the functions
 
 
 def lemma_1(a, b):
-    """f[b, i, j] = sum_k relu(a[b, i, k] + b[b, k, j] - 1), which is A B where both have entries 0 and 1 only.
+    """f[i, j] = sum_k relu(a[i, k] + b[k, j] - 1) of each pair, which is A B where both have entries 0 and 1 only.
 
     Shapes
     ------
@@ -85,7 +85,7 @@ def chain(matrices) -> list:
 
     Exact for matrices with one 1 in each row, whose products are such matrices again.  Not for 0/1 matrices in
     general: an entry of a first product may be 2, and relu(2 + 2 - 1) is 3.  Raises TypeError for what is no array of
-    floats, ValueError for matrices that are not square, one among them, for none, and for one without the axis t.
+    floats, ValueError for matrices that are not square, for none of them, and without the axis t.
     """
     xp = check_alike(matrices=matrices)
     if matrices.ndim < 3 or not matrices.shape[-3] or matrices.shape[-1] != matrices.shape[-2]:
