@@ -152,8 +152,11 @@ def test_a_warm_up_is_refused_only_where_a_cosine_has_no_step_left():
     ("fuzzy_logic", {"layers": 3, "heads": 5, "width": 6, "hidden": 11, "experts": 4, "read": False},
      3 * (5 * 7 * 7 + 7 * (6 + 4 * 11)) * 3),
 ])
-def test_memory_is_five_copies_of_the_parameters_and_what_a_batch_of_3_at_length_7_keeps(task, fields, numbers):
-    chosen = recipe(task, "quick", batch=3, **{"train_length" if task == "parity" else "length": 7}, **fields)
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_memory_is_five_copies_of_the_parameters_and_what_a_shard_of_3_at_length_7_keeps(task, fields, numbers, shards):
+    """Of the whole batch before, so that a run of many shards was refused that fits."""
+    size = {"train_length" if task == "parity" else "length": 7, "shards": shards, "batch": 3 * shards - shards // 2}
+    chosen = recipe(task, "quick", **size, **fields)
     stored = sum(int(np.prod(p.shape)) for p in all_parameters(chosen.build().parameters()))
     assert chosen.least_bytes() == 4 * (5 * stored + numbers)
 

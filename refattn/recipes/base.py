@@ -130,7 +130,10 @@ class Recipe:
         self.rate_at(0)                                     # refuses a warm-up that leaves no step for a cosine
 
     def least_bytes(self) -> int:
-        """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary."""
+        """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary.
+
+        A subclass adds activations of the largest shard: one process holds those of one at a time.
+        """
         return 5 * 4 * count(self.build().parameters())
 
     def data_read(self, resuming: bool = True) -> str | None:

@@ -52,9 +52,9 @@ class DecoderRecipe(Recipe):
 
     def least_bytes(self) -> int:
         """With the scores and the stream of activations that every block keeps for its backward."""
-        length, size = self.shape()[0], self.sizes()
+        samples, length, size = -(-self.batch // self.shards), self.shape()[0], self.sizes()
         per_block = size["heads"] * length**2 + length * (size["width"] + size["hidden"] * max(1, self.experts))
-        return super().least_bytes() + 4 * self.batch * per_block * (self.layers - self.read)   # the last keeps little
+        return super().least_bytes() + 4 * samples * per_block * (self.layers - self.read)      # the last keeps little
 
     def build(self):
         size, (length, inputs, outputs, _) = self.sizes(), self.shape()

@@ -93,7 +93,7 @@ class LanguageRecipe(Recipe):
 
     def least_bytes(self) -> int:
         """With what every block keeps for its backward."""
-        tokens, m = self.batch * self.length, self.width
+        tokens, m = -(-self.batch // self.shards) * self.length, self.width
         applied = len(list(self.build().applications(self.length)))
         pairs = self.heads * (self.chunk if self.attention == "regular_gpt" else self.length)
         return super().least_bytes() + 4 * applied * tokens * (10 * m + pairs)

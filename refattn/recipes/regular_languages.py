@@ -123,10 +123,10 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
         return f"{self.language}-{self.attention}{chunk}{protocol}-seed{self.seed}"
 
     def least_bytes(self) -> int:
-        """With the activations of a batch that its backward needs."""
-        tokens = self.batch * self.train_length
+        """With the activations of a shard that its backward needs."""
+        tokens = -(-self.batch // self.shards) * self.train_length
         kept = {"rnn": 2 * self.states * tokens, "sliding_dilated": 12 * self.width * tokens * self.thickness}
-        square = self.layers * self.batch * self.heads * self.train_length**2
+        square = self.layers * tokens * self.heads * self.train_length
         return super().least_bytes() + 4 * kept.get(self.attention, square)
 
     def data_read(self, resuming=True):
