@@ -254,7 +254,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --resume {finished} --out {finished}", ["--out is", "holds softmax-seed0 already"]),
     ("train --layers 1024 --width 16384 --hidden 65536", ["takes at least 41,304", "GiB of this machine", "--width"]),
     ("train --batch 1000000 --length 4096", ["GiB of memory", "GiB of this machine", "--batch, --length"]),
-    ("train sraven --layers 1024 --width 16384 --hidden 65536", ["allowed: smaller --batch, --width"]),
+    ("train sraven --layers 1024 --width 16384 --hidden 65536", ["allowed: smaller --batch, --width, or more --shards"]),
     ("train parity --width 16384 --layers 1024 --attention softmax", ["smaller --batch, --train-length, --width"]),
     ("verify atention/hyla", ["'atention/hyla', did you mean attention/hyla? allowed: parts of names of theorems"]),
     ("verify nothing_like_it", ["'nothing_like_it'", "refattn list"]),
@@ -365,7 +365,7 @@ def test_memory_that_does_not_suffice_is_said_with_options_that_the_task_has(mon
     for words, sizes in (FLAGS, "--batch, --length, --width"), (["triangles"], "--batch, --size, --width"):
         assert cli.main(["train", *words, "--out", str(tmp_path)]) == 2
         assert capsys.readouterr().err == ("refattn train: memory does not suffice for these sizes; allowed: smaller "
-                                           f"{sizes}\n")
+                                           f"{sizes}, or more --shards\n")
 
 
 @pytest.mark.parametrize("words", [["show", ".", ""], ["vectors", "--out", "new", ""]])

@@ -167,7 +167,7 @@ def fits(recipe) -> None:
 def smaller(recipe) -> str:
     """What to do where memory does not suffice: the options of a recipe on which it depends most."""
     sizes = [name for name in ("batch", "length", "train_length", "size", "width") if name in vars(recipe)]
-    return f"smaller {', '.join(map(flag, sizes))}"
+    return f"smaller {', '.join(map(flag, sizes))}, or more --shards"
 
 
 def run(argv) -> int:
