@@ -481,7 +481,7 @@ def test_what_belongs_to_the_queries_that_are_read_is_cut_once(name, shape, made
         with pytest.raises(ValueError) as caught:
             BLOCK.forward(p, x, context=context, read=READ, **made(wrong))
         assert str(caught.value) == (f"{name} has shape {wrong.shape}; "
-                                     "allowed with read: 1 query, 4, or up to the last read")
+                                     "allowed with read: 1 or all 4 queries, or those up to the last read")
 
 
 X, IDS = np.ones((2, 4, 4)), np.zeros((2, 4), int)

@@ -77,4 +77,5 @@ def check_tokens(width, read=None, p=None, of_queries=None, **inputs) -> None:
         fitted(y, name, getattr(y, "shape", ()))            # no array has none
         n, t = 1 if y is None or y.ndim < 2 else y.shape[-2], inputs["x"].shape[1]
         if n != 1 and (n > t or range(n)[read] != range(t)[read]):      # of other positions
-            raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 query, {t}, or up to the last read")
+            raise ValueError(f"{name} has shape {y.shape}; allowed with read: 1 or all {t} queries, or those up to the "
+                             f"last read")
