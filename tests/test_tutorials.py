@@ -138,6 +138,7 @@ def test_a_diagram_is_drawn_from_the_page(name):
     page = importlib.import_module(f"refattn.attention.{name}")
     down, up = (diagrams.lines_of(getattr(page, each)) for each in (name, f"{name}_backward"))
     assert {line.tag for line in down} == {line.tag for line in up}
+    assert all(line.words.count("(") == line.words.count(")") for line in (*down, *up))      # none is cut in two
     figure = diagrams.flow(name)
     drawn = "\n".join(text.get_text() for text in figure.axes[0].texts)
     assert all(line.words in drawn for line in (*down, *up))

@@ -389,7 +389,7 @@ for (words, batch), colour, marker in zip(groups.items(), (BLUE, ORANGE), "o^", 
         short, over = (ended < batch.length).mean(), (ended > batch.length).mean()
 axis.plot([0, 48], [0, 48], color=GREY, linewidth=1, label="as long as it should be")
 axis.set(xlabel="actions of the right answer", ylabel="actions said",
-         title="SCAN, trained up to 8 actions: one run (seed 0); points moved by up to 0.3")
+         title="SCAN, trained up to 8 actions: one run (seed 0),\npoints moved by up to 0.3")
 axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 print(f"of the longer commands, {short:.0%} are answered with too few actions, {over:.0%} with too many")

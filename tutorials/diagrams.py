@@ -97,7 +97,7 @@ def compositional():
             arrow(ax, at, (8.9, y), GREEN, width=0.4 + 4 * weight, shrink=2, label=f"g = {weight:.1f}", boxes=(t, o))
     ax.text(4.4, 4.85, "retrievals: v1, v2, v3, the same for both searches", ha="center", va="top", fontsize=9,
             color=GREY)
-    ax.text(6.6, 0.05, "value scores g: softmax over retrievals of selector · (t W)", ha="center", fontsize=9,
+    ax.text(6.6, 0.05, "value scores g: softmax over retrievals of selector · (t W) / √C'", ha="center", fontsize=9,
             color=GREEN)
     return figure
 
@@ -152,7 +152,7 @@ def names(node) -> tuple[str, ...]:
 def words_of(node) -> str:
     """The right side of a line, short: a contraction as a sum over the letters that go."""
     if isinstance(node, ast.Call):
-        name = re.sub(r"ops\.|row\(|\)|\.(forward|backward)", "", ast.unparse(node.func))
+        name = re.sub(r"ops\.|_of\(\w+\)|\.(forward|backward)", "", ast.unparse(node.func))
         args = [ast.unparse(x) for x in node.args]
         if name == "contract":
             of_a, of_b, result = re.split(",|->", ast.literal_eval(node.args[0]))
