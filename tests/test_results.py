@@ -1007,7 +1007,8 @@ def test_words_on_the_grid_of_rates_and_decays_are_those_of_its_runs():
         mean(hyla - held_out_of(*chosen[name])) for name in ("softmax", "linear")))
     assert (f"{one:+.3f} ahead of softmax attention ({low:.3f} to {high:.3f}) and {other:+.3f} ahead of linear "
             f"attention ({least:.3f} to {most:.3f})") in words_of("docs/verdicts.md")
-    assert f"In the cells that seed 0 chooses they are {one:+.3f} and {other:+.3f} (n = 2)." in words_of("README.md")
+    assert (f"In the cells that seed 0 chooses, the differences are {one:+.3f} and {other:+.3f} (n = 2)."
+            in words_of("README.md"))
     grid = records.load("fuzzy_logic_paper_grid")["runs"]
     assert f"{len(grid)} are in and {27 - len(grid)} left" in words_of("docs/unfinished_runs/README.md")
 
