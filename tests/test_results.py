@@ -984,33 +984,32 @@ def test_words_on_the_grid_of_rates_and_decays_are_those_of_its_runs():
     def held_out_of(*cell):
         return np.array([r2[(*cell, seed, "held_out")] for seed in (1, 2)])
 
-    hyla, usual = held_out_of(*chosen["hyla"]), (0.003, 0.1)
-    apart = []
+    hyla, usual, apart, leads_of = held_out_of(*chosen["hyla"]), (0.003, 0.1), [], []
     for attention, name in names.items():
-        theirs = published.FUZZY_LOGIC.figures[attention]
-        paper = "{:.3f} ± {:.3f}".format(*theirs)
-        own, row = held_out_of(*chosen[attention]), f"| {name[0].upper()}{name[1:]}, rate {{}}, decay {{}} "
-        row = row.format(*chosen[attention][1:]) + f"| {own[0]:.3f} | {own[1]:.3f} | {mean(own).mean:.3f} | {paper} |"
-        apart.append(abs(mean(own).mean - theirs[0]))
+        _, rate, decay = chosen[attention]
+        own, (theirs, error) = held_out_of(attention, rate, decay), published.FUZZY_LOGIC.figures[attention]
+        apart.append(abs(mean(own).mean - theirs))
+        row = (f"| {name[0].upper()}{name[1:]}, rate {rate}, decay {decay} | {own[0]:.3f} | {own[1]:.3f} "
+               f"| {mean(own).mean:.3f} | {theirs:.3f} ± {error:.3f} |")
         if attention == "hyla":
             assert f"{row} – | – | – |" in RESULTS
             continue
-        ahead, fixed = mean(hyla - own), mean(held_out_of("hyla", *usual) - held_out_of(attention, *usual)).mean
-        low, high = student(ahead)
-        assert f"{row} {ahead.mean:+.3f} | {low:+.3f} to {high:+.3f} | {fixed:+.3f} |" in RESULTS
-        assert min(hyla - own) > 0 > low and (abs(ahead.mean - fixed) < 0.005 if attention == "softmax"
-                                              else ahead.mean > fixed + 0.08)
+        lead, fixed = mean(hyla - own), mean(held_out_of("hyla", *usual) - held_out_of(attention, *usual)).mean
+        low, high = student(lead)
+        assert f"{row} {lead.mean:+.3f} | {low:+.3f} to {high:+.3f} | {fixed:+.3f} |" in RESULTS
+        assert min(hyla - own) > 0 > low and (abs(lead.mean - fixed) < 0.005 if attention == "softmax"
+                                              else lead.mean > fixed + 0.08)
+        leads_of.append((lead.mean, low, high))
     assert ("With either seed HYLA is ahead of both, of softmax attention about as far as in the one cell above, of "
             "linear attention farther") in words and f"within {max(apart):.3f} of the paper's" in words
     assert "an interval of 12.7 standard errors to both sides" in words and f"{quantile(0.95, 1):.1f}" == "12.7"
-    (one, low, high), (other, least, most) = ((x.mean, *student(x)) for x in (
-        mean(hyla - held_out_of(*chosen[name])) for name in ("softmax", "linear")))
+    (one, low, high), (other, least, most) = leads_of
     assert (f"{one:+.3f} ahead of softmax attention ({low:.3f} to {high:.3f}) and {other:+.3f} ahead of linear "
             f"attention ({least:.3f} to {most:.3f})") in words_of("docs/verdicts.md")
     assert (f"In the cells that seed 0 chooses, the differences are {one:+.3f} and {other:+.3f} (n = 2)."
             in words_of("README.md"))
-    grid = records.load("fuzzy_logic_paper_grid")["runs"]
-    assert f"{len(grid)} are in and {27 - len(grid)} left" in words_of("docs/unfinished_runs/README.md")
+    done = len(records.load("fuzzy_logic_paper_grid")["runs"])
+    assert f"{done} are in and {27 - done} left" in words_of("docs/unfinished_runs/README.md")
 
 
 def text_bits(of, times):

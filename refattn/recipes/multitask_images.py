@@ -85,10 +85,8 @@ class MultitaskImagesRecipe(VisionRecipe, FiniteRecipe):
         return TaskTokens(4, 3, self.stack(), len(COLUMNS), COLUMNS["triangles"].stop)
 
     def take(self, split, index):
-        """One image of each set for every number; training images are cut out and mirrored, all triangles drawn, anew.
-
-        "Anew" is a function of seed, split and numbers.
-        """
+        """One image of each set for every number; the generator that cuts out and mirrors training images, and draws
+        triangles, is of seed, split and numbers."""
         index, training, images, targets = np.asarray(index), split == "train", [], []
         rng = np.random.default_rng([self.seed, training, *index.tolist()])
         for each in self.images(split):
