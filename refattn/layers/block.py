@@ -72,6 +72,11 @@ class Block:
         return hasattr(self.attention, "dilation")
 
     @property
+    def layer_norm(self) -> LayerNorm:
+        """That of every sub-layer, and of a stack's end; each has parameters of its own."""
+        return LayerNorm(self.width, self.epsilon)
+
+    @property
     def sub_layers(self):
         """(name, layer, name of its norm) in order."""
         cross = () if self.cross is None else (("cross", self.cross, "norm_cross"),)
@@ -79,7 +84,7 @@ class Block:
 
     def parameters(self) -> dict:
         """Those of the sub-layers and their norms in the order of use, the position's after the attention's."""
-        names, normed = {}, LayerNorm(self.width).parameters()
+        names, normed = {}, self.layer_norm.parameters()
         for name, layer, norm in self.sub_layers:
             own = {name: layer.parameters()}
             if name == "attention" and self.position is not None:
@@ -108,7 +113,7 @@ class Block:
         own = {"context_keep": context_keep, "context_dropout": context_dropout, "hidden": hidden}
         check_tokens(self.width, read, p, named | own, x=x)
         self._check_context(context, context_keep=context_keep, context_dropout=context_dropout)
-        norm, bias, position = LayerNorm(self.width, self.epsilon), None, None
+        norm, bias, position = self.layer_norm, None, None
         if self.position is not None:
             bias, position = self.position.forward(p.position, x.shape[1], x.shape[1])
         options = {"attention": {"bias": bias, "keep": keep, "dropout": dropout, "read": read},
@@ -142,7 +147,7 @@ class Block:
 
         Raises ValueError for dy of another shape, which dropout would stretch.
         """
-        norm, dcontext, dy = LayerNorm(self.width, self.epsilon), None, fitted(dy, "dy", saved.shape)
+        norm, dcontext, dy = self.layer_norm, None, fitted(dy, "dy", saved.shape)
         check_alike(dy=dy, **{f"residual[{n}]": x for n, x in enumerate(saved.residual)})
         for (name, layer, norm_name), undo, drop in zip(self.sub_layers[::-1], saved.norms[::-1], saved.residual[::-1],
                                                         strict=True):
@@ -172,7 +177,7 @@ class Block:
         """
         own, context = kept
         self._check_context(context, context_keep=context_keep)
-        norm, bias, start, new = LayerNorm(self.width, self.epsilon), None, own.length if own else 0, x.shape[1]
+        norm, bias, start, new = self.layer_norm, None, own.length if own else 0, x.shape[1]
         if self.position is not None:
             bias, _ = self.position.forward(p.position, new, start + new, start)
         for name, layer, norm_name in self.sub_layers:

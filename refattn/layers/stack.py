@@ -14,7 +14,6 @@ from ..checks import check_choice, check_integers, check_switches
 from ..params import check_views
 from ..xp import array_module
 from .block import Block
-from .norm import LayerNorm
 from .protocol import Gradients
 from .recompute import Recompute
 
@@ -60,7 +59,7 @@ class Stack:
             own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM and x.axes[-1] == "m" else x
                          for n, x in own[name].items()}
         names = {"block": own} if self.shared else {"blocks": (own,) * self.layers}
-        return names | ({"norm": LayerNorm(self.width).parameters()} if self.final_norm else {})
+        return names | ({"norm": self.block.layer_norm.parameters()} if self.final_norm else {})
 
     def applications(self, read=None):
         """(block, number of its parameters, read) of each application, in order."""
@@ -89,16 +88,14 @@ class Stack:
             own = {name: x[n] for name, x in each.items() if x is not None}
             h, saved = self._layer(block).forward(self._of(p, place), h, read=at, **options, **own)
             blocks.append(saved)
-        norm = None
-        if self.final_norm:
-            h, norm = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)              # (2)
+        h, norm = self.block.layer_norm.forward(p.norm, h) if self.final_norm else (h, None)    # (2)
         return h, StackSaved(tuple(blocks), norm, schedule, h)
 
     def backward(self, p, saved, dh, grads) -> Gradients:
         """Gradients(x, context), the context's summed over all blocks; parameter gradients are added into `grads`."""
         dcontext = None
         if self.final_norm:
-            dh = LayerNorm(self.width, self.block.epsilon).backward(p.norm, saved.norm, dh, grads.norm)     # (2)
+            dh = self.block.layer_norm.backward(p.norm, saved.norm, dh, grads.norm)             # (2)
         for (block, place, _), each in zip(reversed(saved.schedule), reversed(saved.blocks), strict=True):  # (1)
             dh, more, _ = self._layer(block).backward(self._of(p, place), each, dh, self._of(grads, place))
             dcontext = more if dcontext is None else dcontext + more
@@ -131,7 +128,7 @@ class Stack:
             now.append(each)
         h = whole[:, whole.shape[1] - n:]
         if self.final_norm:
-            h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)
+            h, _ = self.block.layer_norm.forward(p.norm, h)
         return h, tuple(now), whole
 
     def _layer(self, block):

@@ -34,8 +34,8 @@ def with_tokens(tokens, h):
 
 
 def _need(name, value, expected):
-    if value is None:
-        raise ValueError(f"{name} is None; allowed: {expected}")
+    if (value is None) != (expected is None):
+        raise ValueError(f"{name} is {'None' if value is None else 'given'}; allowed: {expected}")
     fitted(value, name, expected)
 
 
@@ -82,8 +82,7 @@ class ClassToken:
 
     def forward(self, p, x, *, question=None, pixels=True, **dropout):
         """y (b, 1, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and Saved."""
-        if self.question or question is not None:
-            _need("question", question, (len(x), self.question))
+        _need("question", question, (len(x), self.question) if self.question else None)
         h, patch = self.patch.forward(p.patch, x)                                               # (1)
         e = h.shape[3]
         tokens = h = with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), e), "image"))  # (2)

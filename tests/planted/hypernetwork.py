@@ -180,7 +180,7 @@ ROWS = (
     # models
     (BLOCK, "dx[:, read or slice(None)] += dy", "dx[:, read or slice(None)] += 0 * dy if read is None else dy",
      "no gradient passes the residual connections"),
-    (STACK, "            h, norm = LayerNorm(", "            _, norm = LayerNorm(", "the final LayerNorm is left out"),
+    (STACK, "        h, norm = self.block", "        _, norm = self.block", "the final LayerNorm is left out"),
     (STACK, "self._of(p, place), h, read", "self._of(p, 0), h, read",
      "all layers use the first layer's parameters"),
     (TRANSFORMER, "        if self.causal and not self.stack.block.slides:", "        if True:",

@@ -51,7 +51,7 @@ ROWS = (
      "every language model's scores are over sqrt(m)"),
     (MODEL, "h, _ = self.positions.forward(p.positions, h, start)", "h, _ = self.positions.forward(p.positions, h)",
      "a token that is written stands at the first position"),
-    (STACK, "h, _ = LayerNorm(self.width, self.block.epsilon).forward(p.norm, h)", "pass",
+    (STACK, "h, _ = self.block.layer_norm.forward(p.norm, h)", "pass",
      "what is written has no last norm"),
     (STACK, "whole = h if before is None else array_module(h).concatenate([before, h], axis=1)", "whole = h",
      "a level that the text was too short for so far reads the new tokens alone"),
