@@ -39,13 +39,13 @@ class Noise:
     """How far every operation is off, and how far operands and results of matrix products are off besides."""
     def __init__(self, dtype, naive=False, pairs=PAIRS):
         half = self.half = dtype in ("float16", "bfloat16")
-        self.naive = naive
-        self.width = HALF_STEPS * UNIT[dtype] if half and naive else STEPS * UNIT["float32" if half else dtype]
-        self.product = HALF_STEPS * UNIT[dtype] if half and not naive else 0.0
+        fused = half and not naive                          # float32, but for operands and results of products
+        steps, of = HALF_STEPS if half and naive else STEPS, "float32" if fused else dtype
+        self.naive, self.width = naive, steps * UNIT[of]
+        self.product = HALF_STEPS * UNIT[dtype] if fused else 0.0
         self.times, self.largest = HALF_TIMES if half else TIMES, 65504 if dtype == "float16" else np.inf
-        fused = f"{STEPS} units of float32, and by {HALF_STEPS} of {dtype} into and out of a contraction"
-        self.words = MEANING.format(self.times, 2 * pairs, f"{HALF_STEPS if half else STEPS} units of {dtype}"
-                                    if naive or not half else fused)
+        besides = f", and by {HALF_STEPS} of {dtype} into and out of a contraction" if fused else ""
+        self.words = MEANING.format(self.times, 2 * pairs, f"{steps} units of {of}{besides}")
 
     def draw(self, seed, number):
         """The noise of one evaluation; those of one pair have opposite signs."""
