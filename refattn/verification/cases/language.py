@@ -17,7 +17,6 @@ from ...layers.positions import Rotary
 from ...layers.stack import Stack
 from ...layers.text_positions import ALiBi, Kerple, LearnedTable
 from ...models.language import Language
-from ...params import view
 from ...tasks.text_windows import windows
 from ...xp import array_module
 from ..naive import compositional as naive_compositional
@@ -30,12 +29,12 @@ from ..naive import text_positions as naive_positions
 from ..naive.positions import rotary as naive_rotary
 from .attention import loops
 from .case import Case, dropped, shape, sizes
-from .layers import attending, only_x, random_parameters, row
+from .layers import attending, of_parameters, only_x, random_parameters, row
 from .operations import op, tokens
 from .routines import in_pieces, table
 
 
-def biased(variant, position, bias, read=None, source="Press et al. 2022; Chi et al. 2022; R's baselines") -> Case:
+def biased(variant, position, bias, read=None) -> Case:
     """MultiHead with a bias by distance; `bias(p, queries, keys)` gives it by loops."""
     layer = MultiHead(8, 3, 4, 2, variant=variant, position=position)
 
@@ -44,7 +43,8 @@ def biased(variant, position, bias, read=None, source="Press et al. 2022; Chi et
         return naive_layer.multi_head(p, x, page=loops(VARIANTS[variant]), **given)
 
     words = f"layers/MultiHead {variant}, {type(position).__name__} {getattr(position, 'kernel', '')}".strip()
-    return attending(words, layer, "layers/text_positions.py", naive, source, ordered=True, read=read)
+    return attending(words, layer, "layers/text_positions.py", naive,
+                     "Press et al. 2022; Chi et al. 2022; R's baselines", ordered=True, read=read)
 
 
 def kerple(p, queries, keys, kernel):
@@ -135,19 +135,18 @@ def extended(name, layer, *, fields=None, **options) -> Case:
     def make(rng):
         return {"parameters": random_parameters(rng, one), **{x: rng.integers(6, size=(2, 7)) for x in ("x", "target")}}
 
-    def forward(inputs):
-        p = view(inputs["parameters"], one.parameters())
-        scores = in_pieces(lambda now, kept: one.extend(p, inputs["x"][:, now], kept), pieces)
-        last, _ = one.last(p, inputs["x"], inputs["target"], piece=3)
+    def forward(p, x, target):
+        scores = in_pieces(lambda now, kept: one.extend(p, x[:, now], kept), pieces)
+        last, _ = one.last(p, x, target, piece=3)
         return (array_module(last).concatenate(scores, axis=1), last), None
 
-    def naive(inputs):
-        read = partial(naive_language.language, view(inputs["parameters"], one.parameters()), **options)
-        scores = [read(inputs["x"][:, :now.stop])[:, now] for now in pieces]
-        return np.concatenate(scores, axis=1), read(inputs["x"], target=inputs["target"])[:, -1:]
+    def naive(p, x, target):
+        read = partial(naive_language.language, p, **options)
+        scores = [read(x[:, :now.stop])[:, now] for now in pieces]
+        return np.concatenate(scores, axis=1), read(x, target=target)[:, -1:]
 
     return Case(f"models/Language extended, {name}", "R, section 6; Katharopoulos et al. 2020", "models/language.py",
-                make, forward, None, naive)
+                make, of_parameters(one, forward), None, of_parameters(one, naive))
 
 
 def routines():

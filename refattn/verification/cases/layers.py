@@ -49,6 +49,15 @@ def pair(layer, **fixed):
     return forward, backward
 
 
+def of_parameters(layer, f):
+    """f(p, **inputs) as a function of a dict of inputs, among them the layer's `parameters`, which are flat."""
+    def run(inputs):
+        arrays = dict(inputs)
+        return f(view(arrays.pop("parameters"), layer.parameters()), **arrays)
+
+    return run
+
+
 def random_parameters(rng, layer):
     """Random values for every parameter, biases and scales too."""
     flat, _ = params.allocate(layer.parameters(), "float64")
@@ -71,15 +80,14 @@ def row(name, layer, file, make, naive, *, source="H, released code", read=None,
     def views(flat):
         return view(flat, layer.parameters())
 
-    def loops(inputs):
-        arrays = dict(inputs)
-        y = naive(views(arrays.pop("parameters")), **arrays)
+    def loops(p, **arrays):
+        y = naive(p, **arrays)
         return y if read is None else y[:, read]
 
     forward, backward = pair(layer, **fixed)
-    return Case(name, source, file, everything, forward, backward, loops, constants, independent=independent,
-                symmetric=symmetric, layer=layer, settings=told(layer, **fixed), views=views, read=read,
-                recomputed=pair(recompute(layer), **fixed), **facts)
+    return Case(name, source, file, everything, forward, backward, of_parameters(layer, loops), constants,
+                independent=independent, symmetric=symmetric, layer=layer, settings=told(layer, **fixed), views=views,
+                read=read, recomputed=pair(recompute(layer), **fixed), **facts)
 
 
 def attention_inputs(cross=False):

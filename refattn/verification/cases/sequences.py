@@ -27,46 +27,42 @@ from ..naive import transformer as naive_transformer
 from ..naive.hyla import hyla as naive_hyla
 from ..naive.softmax import softmax as naive_softmax
 from .case import DRAWS, Case, normal, sizes
-from .layers import random_parameters, row
+from .layers import of_parameters, random_parameters, row
 from .routines import in_pieces, pairs
 
 PIECES = slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 7)            # tokens that come together; the room grows twice
 
 
-def decoding_inputs(rng, layer):
-    """Seven tokens, a context, a bias, and what may be attended to, always the token itself."""
-    size = sizes(rng, "bk", 3) | {"m": 8, "q": 7, "h": 3}
-    keep = (rng.random((size["b"], 1, 7, 7)) < 0.7) | np.eye(7, dtype=bool)
-    return {"parameters": random_parameters(rng, layer), "x": normal(rng, "bqm", size),
-            "context": normal(rng, "bkm", size), "bias": rng.standard_normal((3, 7, 7)), "keep": keep}
-
-
-def decoded(layer, given):
-    """The outputs of tokens that come in pieces; then, of a layer without positions, what they find in the context."""
-    p, x = view(given["parameters"], layer.parameters()), given["x"]
-
-    def extend(now, kept):
-        seen = ..., now, slice(now.stop)
-        return layer.extend(p, x[:, now], kept, bias=given["bias"][seen], keep=given["keep"][seen])
-
-    found = in_pieces(extend, PIECES)
-    if getattr(layer, "position", None) is None:
-        context = layer.project_context(p, given["context"])
-        found += [layer.attend(p, x[:, now], context) for now in PIECES]
-    return tuple(found), None
-
-
 def decoding(name, layer, naive) -> Case:
-    """The row of a layer whose loops are naive(p, x, context=, bias=, keep=)."""
-    def loops(given):
-        p, x = view(given["parameters"], layer.parameters()), given["x"]
-        found = [naive(p, x, bias=given["bias"], keep=given["keep"] & pairs(lambda q, k: k <= q, 7, 7))]
+    """The row of a layer whose loops are naive(p, x, context=, bias=, keep=); every token may attend to itself.
+
+    The outputs of tokens that come in pieces; then, of a layer without positions, what they find in the context.
+    """
+    def make(rng):
+        size = sizes(rng, "bk", 3) | {"m": 8, "q": 7, "h": 3}
+        keep = (rng.random((size["b"], 1, 7, 7)) < 0.7) | np.eye(7, dtype=bool)
+        return {"parameters": random_parameters(rng, layer), "x": normal(rng, "bqm", size),
+                "context": normal(rng, "bkm", size), "bias": rng.standard_normal((3, 7, 7)), "keep": keep}
+
+    def forward(p, x, context, bias, keep):
+        def extend(now, kept):
+            seen = ..., now, slice(now.stop)
+            return layer.extend(p, x[:, now], kept, bias=bias[seen], keep=keep[seen])
+
+        found = in_pieces(extend, PIECES)
         if getattr(layer, "position", None) is None:
-            found.append(naive(p, x, context=given["context"]))
+            kept = layer.project_context(p, context)
+            found += [layer.attend(p, x[:, now], kept) for now in PIECES]
+        return tuple(found), None
+
+    def loops(p, x, context, bias, keep):
+        found = [naive(p, x, bias=bias, keep=keep & pairs(lambda q, k: k <= q, 7, 7))]
+        if getattr(layer, "position", None) is None:
+            found.append(naive(p, x, context=context))
         return tuple(y[:, now] for y in found for now in PIECES)
 
-    return Case(f"decoding/{name}", "common practice", "attention/kept.py", partial(decoding_inputs, layer=layer),
-                partial(decoded, layer), None, loops)
+    return Case(f"decoding/{name}", "common practice", "attention/kept.py", make, of_parameters(layer, forward), None,
+                of_parameters(layer, loops))
 
 
 def models_decoding(name, model, make, naive) -> Case:
@@ -74,19 +70,17 @@ def models_decoding(name, model, make, naive) -> Case:
 
     What comes in pieces is the input `target`; the others, in their order, are what it begins from.
     """
-    def forward(given):
-        given = dict(given)
-        p, target = view(given.pop("parameters"), model.parameters()), given.pop("target")
+    def forward(p, target, **given):
         begun = model.begin(p, *given.values())
         return tuple(in_pieces(lambda now, state: model.extend(p, target[:, now], state), PIECES, begun)), None
 
-    def loops(given):
-        given = dict(given)
-        y = naive(view(given.pop("parameters"), model.parameters()), **given)
+    def loops(p, **given):
+        y = naive(p, **given)
         return tuple(y[:, now] for now in PIECES)
 
     return Case(f"decoding/{name}", "common practice", "layers/block.py", lambda rng: {
-        "parameters": random_parameters(rng, model), **make(rng)}, forward, None, loops)
+        "parameters": random_parameters(rng, model), **make(rng)}, of_parameters(model, forward), None,
+        of_parameters(model, loops))
 
 
 def whole_models():
