@@ -74,11 +74,13 @@ def diagnose(theirs, variant="hyla", *, dtype="float32", layout="bthd", bias=Non
         return Diagnosis(late.comparison._replace(again=True), SECOND, (), tuple(pattern(late, n) for n in late.wrong))
     if not any(a.wrong for a in asked.values()):
         return Diagnosis(asked["all"].comparison, fit=0.0)
-    others, second = {p: a for p, a in asked.items() if p != SECOND_SHAPE}, asked.get(SECOND_SHAPE)
-    if not second or any(map(np.any, second.finite.values())) or not any(a.wrong for a in others.values()):
-        return judged(call, asked, sizes, seed)
-    found, (q, k) = judged(call, others, sizes, seed), (second.inputs[n].shape for n in "qk")     # NaN explains no line
-    return found._replace(verdict=f"{found.verdict}; nothing is finite where q is {q} and k {k}")
+    second = asked.get(SECOND_SHAPE)
+    others = {p: a for p, a in asked.items() if a is not second}
+    if second and not any(map(np.any, second.finite.values())) and any(a.wrong for a in others.values()):
+        found = judged(call, others, sizes, seed)           # NaN explains no line
+        q, k = (second.inputs[n].shape for n in "qk")
+        return found._replace(verdict=f"{found.verdict}; nothing is finite where q is {q} and k {k}")
+    return judged(call, asked, sizes, seed)
 
 
 def judged(call, asked, sizes, seed) -> Diagnosis:
