@@ -1,5 +1,6 @@
 """The mistakes of the grammar, held against a kernel's answers to all probes."""
 
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -8,6 +9,7 @@ from ..verification import rounding
 from .changes import told
 from .formulas import OPTIONAL, renamed, start
 from .grammar import mutants, scaled
+from .probing import SECOND_SHAPE
 from .running import Runner
 from .upstream import ABSURD, FAR, first_lines
 
@@ -101,18 +103,21 @@ class Search:
             like = change @ self.difference
             self.close.append((abs(like) / norm, like / (change @ change), m))
 
+    def made_whole(self, p, m, xp) -> dict:
+        """What `made` says, every line run anew on arrays of a module."""
+        env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in self.starts[p].items()}
+        if any("_no_" in name for code in m.codes.values() for name in code.co_names):
+            env |= self.runner.shadows(env)
+        part = None if self.part else 0
+        if self.part and any(self.of.lines[i].part == 0 for i in m.codes):      # made again, o being right
+            env, part = self.runner.run(env), 1
+        return self.found(p, self.runner.run(env, m.codes, part, whole=True), m.only)
+
     def strictly(self, m):
         """(root mean square, largest) error of a mistake in error bars of its own, over all probes."""
         rms, largest = 0.0, 0.0
         for p, a in self.asked.items():
-            def run(xp, start=self.starts[p], p=p):
-                env = {n: xp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in start.items()}
-                if any("_no_" in name for code in m.codes.values() for name in code.co_names):
-                    env |= self.runner.shadows(env)
-                if self.part and any(self.of.lines[i].part == 0 for i in m.codes):      # made again, o being right
-                    return self.found(p, self.runner.run(self.runner.run(env), m.codes, 1, whole=True), m.only)
-                return self.found(p, self.runner.run(env, m.codes, None if self.part else 0, whole=True), m.only)
-            exact, bars = rounding.bars(run, self.dtype, naive=self.naive, pairs=2)
+            exact, bars = rounding.bars(partial(self.made_whole, p, m), self.dtype, naive=self.naive, pairs=2)
             for n, y in exact.items():
                 bar = bars[n] if n in a.wrong else np.maximum(bars[n], a.bars[n])       # which know other forms, too
                 judged = np.isfinite(y) & np.isfinite(bar)
@@ -207,7 +212,7 @@ class Search:
     def first_lines(self) -> tuple:
         """The first lines whose value alone would explain the answers to one probe, the smallest that tells."""
         wrong = [p for p, a in self.asked.items() if self.wrong(a)]
-        p = "one sequence" if "one sequence" in wrong else wrong[0]
+        p = SECOND_SHAPE if SECOND_SHAPE in wrong else wrong[0]
         a = self.asked[p]
         theirs = {n: a.theirs[n] for n in self.names if n in a.theirs}
         top = {n: max(np.abs(x).max(initial=0) for x in (a.ours[n], theirs[n])) for n in theirs}
