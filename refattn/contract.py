@@ -121,7 +121,10 @@ def contract(spec: str, a, b, *, order=None, out=None):
     (2, 4)
     """
     if order is not None and type(order) is not str:
-        strides = dict(zip(spec.partition("->")[2], order.strides, strict=True))
+        result = spec.partition("->")[2]
+        if order.ndim != len(result):
+            raise ValueError(f"contract {spec!r}: order is of shape {order.shape}; allowed: {len(result)} axes")
+        strides = dict(zip(result, order.strides, strict=True))
         order = "".join(sorted(strides, key=lambda letter: -strides[letter]))       # from the slowest to the fastest
     xp, n = array_module(a, b), sized(spec, order, a.shape, b.shape)
     if out is not None:

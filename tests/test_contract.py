@@ -111,6 +111,8 @@ def test_bad_sizes_name_the_axis():
         contract("abc,cd->abd", a, b)
     with pytest.raises(ValueError, match=r"out has shape \(5, 2\); allowed: \(2, 5\)"):
         contract("ab,bc->ac", a, np.ones((3, 5)), out=np.ones((5, 2)))
+    with pytest.raises(ValueError, match=r"'ab,bc->ac': order is of shape \(2, 3, 1\); allowed: 2 axes"):
+        contract("ab,bc->ac", a, np.ones((3, 5)), order=np.ones((2, 3, 1)))
     with pytest.raises(TypeError, match="Cannot cast"):         # fractions were cut off
         contract("ab,bc->ac", a, np.ones((3, 5)), out=np.ones((2, 5), int))
     with pytest.raises(ValueError, match="axis d is 3 in q but 5 in k; allowed: one size"):
