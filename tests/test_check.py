@@ -594,9 +594,22 @@ def test_ops_is_not_replaced_by_the_plain_copy():
 def test_masked_scores_are_judged_in_naive_float16_too(variant, options):
     """-inf stays -inf in half precision, else every error bar is infinite and everything agrees."""
     call = Call(anything, variant, "float16", naive=True, keep=options.get("keep"), causal="causal" in options)
-    ours, bars = call.bars(call.draw(), {})
+    ours, bars, _ = call.bars(call.draw(), {})
     for n, bar in bars.items():
         assert np.isfinite(bar).all() and np.median(bar) < 0.1 * np.abs(ours[n]).max(), n
+
+
+def test_a_report_says_whether_further_evaluations_were_asked():
+    call = Call(anything, "softmax", "float16")
+    inputs = call.draw()
+    ours, bars, words = call.bars(inputs, {})
+    off = {"o": ours["o"].copy()}
+    assert call.report(inputs, off).allowed == words and "of 8 evaluations in which" in words
+    off["o"][0, 0, 0, 0] += 1.01 * bars["o"][0, 0, 0, 0]
+    assert call.report(inputs, off).allowed == f"{words}; since few entries were off by more, also what 32 further " \
+                                               "evaluations give"
+    off["o"] += 9 * bars["o"]
+    assert call.report(inputs, off).allowed == words
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

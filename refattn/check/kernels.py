@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_integer, check_switches
+from ..checks import check_choice, check_integer, check_switch
 from ..refusals import unknown
 from ..verification import rounding
 from .formulas import OPTIONS, formulas, with_log
@@ -168,7 +168,8 @@ class Call:
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         dtype = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]     # np.float32, torch.float32
         check_choice("dtype", dtype, rounding.UNIT)
-        check_switches({"causal": causal, "naive": naive}, "causal", "naive")
+        check_switch("causal", causal)
+        check_switch("naive", naive)
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         if not (callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
@@ -299,8 +300,8 @@ class Call:
         """Inputs as the page sees them: with the mask that a causal kernel has of its own."""
         return masked(inputs) if self.causal else inputs
 
-    def bars(self, inputs, results) -> tuple[dict, dict]:
-        """Our results, and what is allowed of each entry.
+    def bars(self, inputs, results) -> tuple[dict, dict, str]:
+        """Our results, what is allowed of each entry, and how that was found in words.
 
         Half of the evaluations are in another form, if there is one: a softmax by its log-sum-exp and its backward as
         fused kernels have it, sums over retrievals after products, a variance in one pass.  In half precision few
@@ -316,25 +317,26 @@ class Call:
             asked = inputs if "do" in inputs else {**inputs, "do": 0 * run(np)["o"]}
             other = partial(evaluated, Runner(other_form), asked)
         ours, bars = rounding.bars(run, self.dtype, naive=self.naive, other=other)
+        words = rounding.Noise(self.dtype, self.naive).words
         off = [np.abs(x - ours[n]) > bars[n] for n, x in results.items() if n in ours and x.shape == ours[n].shape]
         if self.unit > 1e-5 and any(x.any() for x in off) and all(x.mean() < CHANCE for x in off):
             again = rounding.bars(run, self.dtype, naive=self.naive, other=other, seed=1, pairs=MORE)[1]
             bars = {n: np.maximum(x, again[n]) for n, x in bars.items()}
+            words += f"; since few entries were off by more, also what {2 * MORE} further evaluations give"
         if "lse" in bars and "keep" in inputs:                    # log 0 where nothing is kept, or what one likes
             keep = np.broadcast_to(inputs["keep"], (*bars["lse"].shape, inputs["k"].shape[1]))
             bars["lse"] = np.where(keep.any(-1), bars["lse"], np.inf)
-        return ours, bars
+        return ours, bars, words
 
     def report(self, inputs, results, known=None) -> Comparison:
-        """The Comparison of results with ours, or with `known` ones and their error bars."""
-        ours, bars = known or self.bars(inputs, results)
+        """The Comparison of results with ours, or with what is `known` from `bars`."""
+        ours, bars, words = known or self.bars(inputs, results)
         entries = []
         for name, x in results.items():
             if name not in ours:
                 raise ValueError(f"theirs gave {name}; allowed: {', '.join(ours)} (gradients with do, dbias with bias)")
             entries.append(_entry(self.of, name, x, ours[name], bars[name]))
-        return Comparison(self.of.name, self.dtype, tuple(entries), rounding.Noise(self.dtype, self.naive).words,
-                          settings=self.of.settings)
+        return Comparison(self.of.name, self.dtype, tuple(entries), words, settings=self.of.settings)
 
 
 def attempt(f, *arrays, **options):

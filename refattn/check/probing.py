@@ -45,8 +45,8 @@ class Answer:
     def __init__(self, call, inputs, theirs):
         self.of, self.inputs, self.theirs = call.of, inputs, theirs
         self.finite = {n: np.isfinite(x) for n, x in theirs.items()}
-        self.ours, self.bars = call.bars(inputs, self.theirs)
-        self.comparison = call.report(inputs, self.theirs, (self.ours, self.bars))
+        self.ours, self.bars, _ = known = call.bars(inputs, theirs)
+        self.comparison = call.report(inputs, theirs, known)
         self.wrong = [entry.name for entry in self.comparison.entries if not entry.ok]
         self.misshapen = {x.name: x for x in self.comparison.entries if theirs[x.name].shape != self.ours[x.name].shape}
 
