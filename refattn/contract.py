@@ -121,8 +121,7 @@ def contract(spec: str, a, b, *, order=None, out=None):
     (2, 4)
     """
     if order is not None and type(order) is not str:
-        result = spec.partition("->")[2]
-        if order.ndim != len(result):
+        if order.ndim != len(result := spec.partition("->")[2]):
             raise ValueError(f"contract {spec!r}: order is of shape {order.shape}; allowed: {len(result)} axes")
         strides = dict(zip(result, order.strides, strict=True))
         order = "".join(sorted(strides, key=lambda letter: -strides[letter]))       # from the slowest to the fastest
@@ -152,15 +151,13 @@ def constant(value: float, n: int, dtype, xp):
 
 def _outer(n: Sized, a, b, xp, dtype):
     """A contraction that sums over nothing, as one broadcast multiplication: twice as fast as tiny matrix products."""
-    out = xp.empty(n.memory, dtype=dtype)
-    xp.multiply(*map(_spread, (a, b), *n.spread), out=out)
+    out = xp.multiply(*map(_spread, (a, b), *n.spread), out=xp.empty(n.memory, dtype=dtype))
     return out.transpose(n.plan.axes_memory)
 
 
 def _dots(n: Sized, a, b, xp, dtype):
     """Dot products of pairs of short rows: one multiplication, and one product with ones; four times faster."""
-    c = xp.empty(n.pairs, dtype=dtype)
-    xp.multiply(*map(_spread, (a, b), *n.spread), out=c)
+    c = xp.multiply(*map(_spread, (a, b), *n.spread), out=xp.empty(n.pairs, dtype=dtype))
     c = xp.matmul(c.reshape(n.rows), constant(1, n.rows[1], dtype, xp)).reshape(n.memory)       # axes may be empty
     return c.transpose(n.plan.axes_memory)
 
