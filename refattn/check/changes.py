@@ -47,22 +47,18 @@ def several(axes) -> list:
     return [chosen for n in range(2, len(axes) + 1) for chosen in combinations(axes, n)]
 
 
-def one(name, values) -> list:
-    """Values of one field."""
-    return [{name: x} for x in values]
-
-
 def rows(kinds, ranges, **fields):
     """(cost, words, text) of a section of the table, or of those of several that are true, `{section: whether}`.
 
-    Its rows with every value of the ranges that they name.
+    Its rows with every value of the ranges that they name; a value may be a dict, of several fields.
     """
     chosen = [kinds] if isinstance(kinds, str) else [kind for kind, yes in kinds.items() if yes]
     for cost, words, text, names in (row for kind in chosen for row in MISTAKES[kind]):
-        for values in product(*(ranges[name] for name in ranges if name in names)):
+        named = [name for name in ranges if name in names]
+        for values in product(*map(ranges.get, named)):
             known = fields.copy()
-            for value in values:
-                known.update(value)
+            for name, value in zip(named, values, strict=True):
+                known |= value if isinstance(value, dict) else {name: value}
             yield int(cost.format(**known)), words.format(**known), text.format(**known)
 
 
@@ -75,12 +71,12 @@ class Changes:
         self.names = {each.name: each for each in of.lines}
         same: dict = {}                                     # of axes of one size one letter
         self.alike = str.maketrans({x: same.setdefault(n, x) for x, n in sizes.items()})
-        self.ranges = {"f": factors(of.code + "de"), "e": one("e", EPSILONS), "p": one("p", EXPONENTS),
-                       "t": one("t", keys if self.exponent else ()), "option": one("option", OPTIONS[1:]),
+        self.ranges = {"f": factors(of.code + "de"), "e": EPSILONS, "p": EXPONENTS, "t": keys if self.exponent else (),
+                       "option": OPTIONS[1:],
                        "tile": [{"tile": f"{t}{words}", "step": sign * t} for t in keys if of.code[-1] == "k"
                                 for sign, words in ((1, ""), (-1, " counted from the first query"))
                                 if sign > 0 or sizes.get("q") != sizes["k"]],
-                       "whole": one("whole", (1,) if of.code[-1] == "k" else ())}
+                       "whole": (1,) if of.code[-1] == "k" else ()}
 
     def rows(self, kinds, ranges=None, **fields):
         """`rows` with what the page gives; none that speak of an option which is not there."""
@@ -107,8 +103,7 @@ class Changes:
         """Every axis handled wrongly."""
         for i, letter in enumerate(letters if letters != "bias" else ""):
             if letter != "1":
-                hows = one("how", ways(self.sizes.get(letter, 1)))
-                cost = 2 + (letter in self.line.letters)
+                hows, cost = ways(self.sizes.get(letter, 1)), 2 + (letter in self.line.letters)
                 yield from self.rows(kind, {"how": hows}, i=i, letter=letter, cost=cost, **fields)
 
     def of_line(self, x):
@@ -129,7 +124,7 @@ class Changes:
             made = self.names[f"{norm[1]}n" if norm[2] is None else f"{norm[2]}dn"].text
             yield from self.rows("line of a norm", inside=re.search(r"\w+", made)[0])
         ends = [{"i": i, "letter": of.code[i]} for i in (1, 3)]
-        ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": one("cap", CAPS),
+        ranges = {"f": factors(dict.fromkeys([*of.code, *self.sizes])), "i": ends, "cap": CAPS,
                   **self.squares(line.letters)}
         yield from self.rows(kinds, ranges, **fields, heads=self.head_axis(line.letters))
         yield from self.along("line along an axis", line.letters, **fields)
@@ -160,12 +155,12 @@ class Changes:
         of, letters = self.of, self.of.letters.get(x)
         kinds = {"epsilon": x == "eps", "at": x == "at", "hit": x == "hit", "buckets": letters == "qkv",
                  "rows": x == "hit" and letters == "tv", "picks": x == "picks", "channels": letters == "uwio"}
-        yield from self.rows(kinds, {"n": one("n", "hmd")}, x=x)
+        yield from self.rows(kinds, {"n": "hmd"}, x=x)
         if x == "scale" and letters is None:            # a page's 1/sqrt(d), not an array of LayerNorm's
             short = [each for each in factors(of.code + "e") if "sqrt" not in each["w"]]
-            yield from self.rows("scale", {"n": one("n", (*of.code, *"ecm")), "f": short}, head=of.code[1])
+            yield from self.rows("scale", {"n": (*of.code, *"ecm"), "f": short}, head=of.code[1])
         if x.startswith("n_"):
-            yield from self.rows("size", {"n": one("n", "dechsrbkq".replace(x[2:], ""))}, letter=x[2:])
+            yield from self.rows("size", {"n": "dechsrbkq".replace(x[2:], "")}, letter=x[2:])
         if letters is None or x not in self.scope:
             return
         weights = x in self.names and re.search(r"inverse\(\w+\(\w+, '(\w+)'", self.names[x].text)
@@ -229,8 +224,8 @@ class Changes:
             running = source.replace(exps, f"{exps} * drift({self.exponent}, keep, {{t}})")
             letters = reduced(self.of, made) if source.startswith("sum(") else ""
             inside = [dict(zip(("inside", "own"), map(ast.unparse, made.args), strict=True))] if letters else []
-            ranges = {"t": [{"t": t["t"], "running": running.format(t=t["t"])} for t in self.ranges["t"]],
-                      "inside": inside, "how": one("how", ways(self.sizes.get("h", 1))),
+            ranges = {"t": [{"t": t, "running": running.format(t=t)} for t in self.ranges["t"]],
+                      "inside": inside, "how": ways(self.sizes.get("h", 1)),
                       "j": [{"j": j, "letter": letter} for j, letter in enumerate(letters)]}
             peak = f"largest(exp({self.exponent}) * keep, (-1,))" if source.startswith(exps) else "0.0"
             yield from self.rows(call, ranges, x=x, text=text, running="", peak=peak,
@@ -251,7 +246,7 @@ class Changes:
         letters, words = reduced(self.of, twin), twin.args[1].value
         fields = {"x": x, "text": text, "call": call, "own": own, "axis": (*own, 0)[0], "words": words,
                   "ismean": int(call == "mean")}
-        ranges = {"cut": one("cut", tiles(self.sizes.get(words, 1)) if call != "total" else ()),
+        ranges = {"cut": tiles(self.sizes.get(words, 1)) if call != "total" else (),
                   "size": [{"some": x, "size": " / n_".join(x)} for x in dict.fromkeys((words, *words))]}
         for n in (1, 2, 0, len(letters)):
             for numbers in combinations(range(len(letters)), n):

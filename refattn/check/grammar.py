@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from .blocks import WORD
-from .changes import Changes, one, rows
+from .changes import Changes, rows
 from .formulas import OPTIONS, Formulas
 from .running import code_of, resolved, ways
 
@@ -166,7 +166,7 @@ def badly_scaled(of, own, texts):
     uses = reading(own, texts, "scale")
     if len(uses) > 1 and "scale" not in of.letters:         # a page's 1/sqrt(d), not an array of LayerNorm's
         names = " and ".join(of.lines[i].name for i in uses)
-        for cost, words, new in rows("scale", {"n": one("n", (*of.code, *"ecm")), "f": []}, head=of.code[1]):
+        for cost, words, new in rows("scale", {"n": (*of.code, *"ecm"), "f": []}, head=of.code[1]):
             yield everywhere(of, uses, texts, {"scale": new}, f"{names}: {words}", cost)
 
 
