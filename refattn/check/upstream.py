@@ -68,8 +68,8 @@ def sole_readers(runner, i, part) -> list[int]:
 
 def batched(of, env) -> dict:
     """The values of the first sequence alone."""
-    axes = {n: letters for n, letters in of.letters.items() if letters != "bias"}
-    return env | {n: x[:1] for n, x in env.items() if axes.get(n, "")[:1] == "b" and np.ndim(x)}
+    own = {n for n, letters in of.letters.items() if letters[:1] == "b" and letters != "bias"}
+    return env | {n: x[:1] for n, x in env.items() if n in own and np.ndim(x)}
 
 
 def observed(of, env, theirs) -> list[str]:
