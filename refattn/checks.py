@@ -44,8 +44,8 @@ def check_switch(name, value):
 
 
 def check_switches(values: dict, *names):
-    """`check_switch` of the named values."""
-    for name in names:
+    """`check_switch` of the named values, or of all."""
+    for name in names or values:
         check_switch(name, values[name])
 
 

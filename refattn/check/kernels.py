@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import check_choice, check_integer, check_switch
+from ..checks import check_choice, check_integer, check_switches
 from ..refusals import unknown
 from ..verification import rounding
 from .formulas import OPTIONS, formulas, with_log
@@ -168,8 +168,7 @@ class Call:
             raise ValueError(f"layout {layout!r} is unknown; allowed: b, t, h, d in any order, as in 'bhtd'")
         dtype = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]     # np.float32, torch.float32
         check_choice("dtype", dtype, rounding.UNIT)
-        check_switch("causal", causal)
-        check_switch("naive", naive)
+        check_switches({"causal": causal, "naive": naive})
         self.theirs, self.of, self.dtype, self.naive, self.causal = theirs, subject(variant), dtype, naive, causal
         if not (callable(theirs) or isinstance(theirs, Mapping) and self.of.arrays):
             mapping = ", or a mapping of arrays" if self.of.arrays else ""
@@ -331,12 +330,10 @@ class Call:
     def report(self, inputs, results, known=None) -> Comparison:
         """The Comparison of results with ours, or with what is `known` from `bars`."""
         ours, bars, words = known or self.bars(inputs, results)
-        entries = []
-        for name, x in results.items():
-            if name not in ours:
-                raise ValueError(f"theirs gave {name}; allowed: {', '.join(ours)} (gradients with do, dbias with bias)")
-            entries.append(_entry(self.of, name, x, ours[name], bars[name]))
-        return Comparison(self.of.name, self.dtype, tuple(entries), words, settings=self.of.settings)
+        if odd := [n for n in results if n not in ours]:
+            raise ValueError(f"theirs gave {odd[0]}; allowed: {', '.join(ours)} (gradients with do, dbias with bias)")
+        entries = tuple(_entry(self.of, n, x, ours[n], bars[n]) for n, x in results.items())
+        return Comparison(self.of.name, self.dtype, entries, words, settings=self.of.settings)
 
 
 def attempt(f, *arrays, **options):
