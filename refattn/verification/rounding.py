@@ -152,11 +152,10 @@ class Rough(NDArrayOperatorsMixin):
             return None
         if product and noise.product:
             args = [noise.held(noise.off(x, noise.product)) for x in args]
-        y = getattr(ufunc, method)(*args, **kwargs)
+        f, adds = getattr(ufunc, method), ufunc is np.matmul or (ufunc, method) == (np.add, "reduce")
+        y = f(*args, **kwargs)
         if np.asarray(y).dtype.kind == "f":
-            size = (np.matmul(*map(np.abs, args)) if ufunc is np.matmul else
-                    ufunc.reduce(np.abs(args[0]), **kwargs) if (ufunc, method) == (np.add, "reduce") else None)
-            y = noise.off(y, noise.width, size)
+            y = noise.off(y, noise.width, f(*map(np.abs, args), **kwargs) if adds else None)
             if product and noise.product:
                 y = noise.off(y, noise.product)
             y = noise.held(y) if noise.naive or product else y      # a right kernel may overflow there
