@@ -138,8 +138,8 @@ class Changes:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             yield from self._of_sum(node, twin)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for sides in ("left", "right"), ("right", "left"):
-                yield from self._of_factor(*(getattr(each, side) for each in (node, twin) for side in sides))
+            yield from self._of_factor(node.left, node.right, twin.left, twin.right)
+            yield from self._of_factor(node.right, node.left, twin.right, twin.left)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             yield from self.rows("power", x=ast.unparse(node.left))
             if isinstance(node.left, ast.BinOp) and ast.unparse(node.left.right) == "eps":
