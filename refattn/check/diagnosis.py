@@ -142,7 +142,8 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     # of other forms those whose backward has a sum from the output; the rest differ in the order of sums alone
     forms = [of for i, of in enumerate(formulas(call.of.name)) if i == 0 or "delta" in " ".join(of.letters)]
     searches = [Search(of, part, names, asked, call) for of in (forms if part else forms[:1])]      # one forward is all
-    if part and (given := exchanged(asked, names)):
+    wrong = [n for n in names if any(n in a.wrong for a in asked.values())]
+    if part and (given := exchanged(asked, names, wrong)):
         words = ", ".join(f"{said} is given as {n}" for n, (said, _) in given.items())
         return of_gradients(searches, worst, verdict, given, words, max(fit for _, fit in given.values()))
     if misshapen := [e for a in asked.values() for e in a.misshapen.values()]:
@@ -152,14 +153,13 @@ def searched(call, asked, part, names, verdict) -> Diagnosis:
     verdict += "" if forms else f"; lines of {call.of.name} are not searched"
     mistakes = (lambda s: s.fits((0, 1))), (lambda s: s.fits((2, 3))), Search.factors
     return (explained(searches, worst, verdict, mistakes)
-            or part and off_by_one_factor(searches, asked, names, worst, verdict)
+            or part and off_by_one_factor(searches, asked, wrong, worst, verdict)
             or explained(searches, worst, verdict, (Search.apart,))
             or unexplained(searches[:2], worst, verdict, names))
 
 
-def off_by_one_factor(searches, asked, names, worst, verdict) -> Diagnosis | None:
+def off_by_one_factor(searches, asked, wrong, worst, verdict) -> Diagnosis | None:
     """Where the wrong gradients are the right ones times one factor: a number, or one of the sizes, as in a mean."""
-    wrong = [n for n in names if any(n in a.wrong for a in asked.values())]
     made = {p: [np.concatenate([y[n].ravel() for n in wrong]) for y in (a.theirs, a.ours, a.bars)]
             for p, a in asked.items() if {*wrong} <= {*a.theirs}}
     x, y, _ = (np.concatenate(each) for each in zip(*made.values(), strict=True))
@@ -185,13 +185,13 @@ def of_gradients(searches, worst, verdict, names, words, fit) -> Diagnosis:
     return Diagnosis(worst.comparison, verdict, tuple(lines), (words,), True, fit)
 
 
-def exchanged(asked, names) -> dict:
+def exchanged(asked, names, wrong) -> dict:
     """{wrong gradient: (gradient, or sum of some, that is given in its place, error in error bars)}.
 
     {} where that is not all that is wrong, or where none of them has anything of another gradient.
     """
     found, moved = {}, False
-    for n in (n for n in names if any(n in a.wrong for a in asked.values())):
+    for n in wrong:
         every = [a for a in asked.values() if n in a.theirs]
         alike = [x for x in names if all(x in a.ours and a.ours[x].shape == a.theirs[n].shape for a in every)]
         if not alike or not all(a.finite[n].all() for a in every):
