@@ -61,12 +61,11 @@ def layer(name, *, read=None, **fields) -> Case:
                      pairs="bhtw")
 
 
-def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5, 6, 7), fields=None, embedded=False,
-                read=None, **options):
+def regular_gpt(name, activation="relu", *, released=False, chunk=3, steps=(4, 5, 6, 7), out_of_range="pad",
+                fields=None, embedded=False, read=None, **options):
     """RegularGPT: the dense form and the tree, each against loops; `released` loops are the code's tree."""
-    fields = {"out_of_range": "pad", "norm": "post", "thickness": 1, "embedding_scale": True} | (fields or {})
-    attention = SlidingDilated(8, 2, 4, chunk, out_of_range=fields.pop("out_of_range"))
-    model = RegularGPT(attention, FeedForward(8, 9, activation), 5, 2, **fields)
+    attention = SlidingDilated(8, 2, 4, chunk, out_of_range=out_of_range)
+    model = RegularGPT(attention, FeedForward(8, 9, activation), 5, 2, **(fields or {}))
     settings = {"chunk": chunk, "norm": model.norm, "activation": activation, "scale": model.embedding_scale}
 
     def make(rng):
@@ -89,15 +88,15 @@ def regular_gpts():
     pre = {"norm": "pre", "embedding_scale": False}
     yield regular_gpt("dense, released")
     yield regular_gpt("dense, chunk 2", chunk=2, steps=(4, 9))
-    yield regular_gpt("dense, mask, pre, two sub-layers, embeddings", "gelu", embedded=True,
-                      fields={"out_of_range": "mask", "thickness": 2, **pre})
+    yield regular_gpt("dense, mask, pre, two sub-layers, embeddings", "gelu", embedded=True, out_of_range="mask",
+                      fields={"thickness": 2, **pre})
     yield regular_gpt("dense, read, recomputed, one level more", read=slice(1, 3), levels=3, fields={"recompute": True})
     yield regular_gpt("dense, no norm, two sub-layers", fields={"norm": "none", "thickness": 2})
     yield regular_gpt("tree, released", released=True, tree=True)
     yield regular_gpt("tree, pre, embeddings", "gelu", tree=True, embedded=True, fields=pre)
     yield regular_gpt("tree, two sub-layers, one level more", tree=True, levels=3, fields={"thickness": 2})
-    yield regular_gpt("tree, mask, three sub-layers, no norm", tree=True, fields={
-        "out_of_range": "mask", "thickness": 3, "norm": "none"})
+    yield regular_gpt("tree, mask, three sub-layers, no norm", tree=True, out_of_range="mask",
+                      fields={"thickness": 3, "norm": "none"})
     yield regular_gpt("tree, one token", tree=True, released=True, steps=(1,))
 
 
