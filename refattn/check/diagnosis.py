@@ -242,7 +242,8 @@ def report(search, worst, verdict, found, named=False, fit=np.inf) -> Diagnosis:
                  + re.sub(r"\bkeep\b", search.mask, first[tag][1]) for tag in tags]
     sure = [f"({tag})" for tag in tags if not first[tag][1].startswith("perhaps ")]
     if search.part and sure:
-        verdict += f" from line {' or '.join(filter(None, (', '.join(sure[:-1]), sure[-1])))} on"
+        *others, last = sure
+        verdict += f" from line {', '.join(others)}{' or ' if others else ''}{last} on"
     return Diagnosis(worst.comparison, verdict, tuple(f"{part} ({tag})" for tag in tags),
                      (*sentences, *(words for line, words in found if line is None)), named, float(fit))
 
