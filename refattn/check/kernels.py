@@ -150,10 +150,10 @@ def pytest_params(variant="hyla", options=(*OPTIONS, "causal"), **fixed) -> list
     if off := [n for n in options if n not in (*OPTIONS, "causal")]:
         raise ValueError(unknown("option", off[0], (*OPTIONS, "causal")))
     of = subject(variant)
-    one = {n: {n: of.letters[n]} for n in OPTIONS if n in options and n in of.letters and of.arrays}
-    ways: dict[str, dict] = {"plain": {}, **one}
-    if len(one) > 1:
-        ways["all"] = {n: of.letters[n] for n in one}
+    forms = {n: of.letters[n] for n in OPTIONS if n in options and n in of.letters and of.arrays}
+    ways: dict[str, dict] = {"plain": {}, **{n: {n: form} for n, form in forms.items()}}
+    if len(forms) > 1:
+        ways["all"] = forms
     if "causal" in options and of.maskable:
         ways["causal"] = {"causal": True}
     return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
