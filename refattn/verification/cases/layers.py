@@ -94,7 +94,7 @@ def attention_inputs(cross=False):
     """rng -> x, a context where `cross`, and perhaps bias, keep and dropout, for three heads."""
     def make(rng):
         size = sizes(rng, "btk", 5) | {"m": 8, "h": 3}
-        size = {**size, "q": size["t"], "k": size["k"] if cross else size["t"]}
+        size |= {"q": size["t"], "k": size["k" if cross else "t"]}
         context = {"context": normal(rng, "bkm", size)} if cross else {}
         return {"x": normal(rng, "btm", size), **context, **maybe(rng, size)}
 
