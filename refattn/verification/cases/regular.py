@@ -32,11 +32,10 @@ def page(name, row, **fixed) -> Case:
         drawn["offset_bias"][:, 1] = drawn["q"][:, 1] = 0           # legal values: neither is a mask
         return {**drawn, **maybe(rng, size | {"k": size["w"]})}
 
-    run, backward = of_page(row.forward, row.backward, row.extras, **fixed)
-    naive, _ = of_page(loops.sliding_dilated, None, row.extras, **fixed)
-    return Case(f"attention/{name}", "R, eq. (1)", "attention/sliding_dilated.py", make, run, backward, naive,
-                constants=("dropout",), axes={**letters, **PAIRS, "output": "bqhe"}, independent="b", symmetric="bhde",
-                masked="zero")
+    forward, backward = of_page(row.forward, row.backward, row.extras, **fixed)
+    return Case(f"attention/{name}", "R, eq. (1)", "attention/sliding_dilated.py", make, forward, backward,
+                lambda inputs: loops.sliding_dilated(**inputs, **fixed), constants=("dropout",),
+                axes={**letters, **PAIRS, "output": "bqhe"}, independent="b", symmetric="bhde", masked="zero")
 
 
 def pages():
