@@ -181,9 +181,9 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
 
 def _gathered(futures: dict, hand_out, bars, stop) -> dict:
     """{path: error or None} once all of {future: path} have ended; what has ended is taken out of `futures`."""
-    waiting, times, found = set(futures), dict.fromkeys(futures.values(), 1), {}
-    while waiting:
-        done, waiting = wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED)
+    times, found = dict.fromkeys(futures.values(), 1), {}
+    while futures:
+        done, _ = wait(futures, timeout=0.3, return_when=FIRST_COMPLETED)
         bars.look()
         if stop():
             raise KeyboardInterrupt
@@ -197,7 +197,5 @@ def _gathered(futures: dict, hand_out, bars, stop) -> dict:
             if times[path] == HANDED_OUT:
                 raise BrokenExecutor(f"the worker of {path.name} was lost {HANDED_OUT} times")
             times[path] += 1
-            again = hand_out(path)
-            futures[again] = path
-            waiting.add(again)
+            futures[hand_out(path)] = path
     return found
