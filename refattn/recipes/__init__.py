@@ -51,12 +51,11 @@ def check_class(kind: type[Recipe]) -> None:
     if lacking := [name for name in said if not getattr(kind, name, ())]:
         raise ValueError(f"{kind.__name__} lacks {', '.join(lacking)}; allowed: all that the docstring of Recipe lists")
     names = [f.name for f in fields(kind)]
-    named = {"metric in TABLE": ([metric for *_, metric in kind.TABLE], [*kind.LABELS])}
-    named |= {f"field in scale {name!r}": ([*settings], names) for name, settings in kind.SCALES.items()}
-    for what, (given, known) in named.items():
-        for name in given:
-            if name not in known:
-                raise ValueError(unknown(f"{what} of {kind.__name__}", name, known))
+    named = [("metric in TABLE", metric, [*kind.LABELS]) for *_, metric in kind.TABLE]
+    named += [(f"field in scale {scale!r}", name, names) for scale in kind.SCALES for name in kind.SCALES[scale]]
+    for what, name, known in named:
+        if name not in known:
+            raise ValueError(unknown(f"{what} of {kind.__name__}", name, known))
 
 
 def recipe(task: str = "fuzzy_logic", scale: str | None = None, **changes) -> Recipe:
