@@ -98,6 +98,8 @@ class Record:
         self.bar.close()
         if kind is WorkerLost:
             self.fail(WorkerLost(f"step {self.state.step + 1}: {error}"))
+        if kind is NonFinite:
+            self.fail(error)
 
     def say(self, text: str) -> None:
         """Writes a line above the bar."""
@@ -112,18 +114,11 @@ class Record:
         kept = f"the checkpoint of step {self.saved_at} in {self.out} is kept" if self.out else "nothing was saved"
         raise type(error)(f"{self.recipe.name}, {error}; {kept}") from None
 
-    def check(self) -> None:
-        """Raises NonFinite if a number was bad."""
-        try:
-            self.health.check()
-        except NonFinite as error:
-            self.fail(error)
-
     def before_update(self, loss, gradient) -> None:
         """Takes note of loss and gradient."""
         self.health.watch(loss, gradient)
         if array_module(gradient) is np:                    # on a CPU a look costs nothing
-            self.check()
+            self.health.check()
         self.state.loss_sum += loss
 
     def after_step(self) -> None:
@@ -143,7 +138,7 @@ class Record:
 
     def log(self, evaluating: bool) -> None:
         """One line of metrics.jsonl; nothing in it depends on the clock."""
-        self.check()
+        self.health.check()
         recipe, state = self.recipe, self.state
         loss = float(state.loss_sum) / (((state.step - 1) % recipe.log_every + 1) * recipe.TURNS)
         line = {"step": state.step, "loss": loss, "rate": recipe.rate_at(state.step - 1)}
@@ -169,7 +164,7 @@ class Record:
 
     def checkpoint(self) -> None:
         """Save the state, unless it is saved already; a state with a bad number raises and is never saved."""
-        self.check()
+        self.health.check()
         state = self.state
         if self.out is None or state.step == self.saved_at:
             return
@@ -177,7 +172,7 @@ class Record:
         for name, x in arrays.items():
             if not np.isfinite(x).all():
                 bad = first_bad(np.isfinite(x), self.listed) if x.ndim else "all losses"
-                self.fail(NonFinite(f"step {state.step}: {name} of {bad} is not finite after the update"))
+                raise NonFinite(f"step {state.step}: {name} of {bad} is not finite after the update")
         now, cpu = time.monotonic(), self.group.cpu_seconds()
         state.seconds, self.saved_time = state.seconds + now - self.saved_time, now
         state.cpu_seconds, self.saved_cpu = state.cpu_seconds + cpu - self.saved_cpu, cpu
