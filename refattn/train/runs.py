@@ -47,9 +47,9 @@ def describe(recipe) -> dict:
 
 
 def completed(recipe, theirs):
-    """Fields written with a recipe, and the default of every one that came in later; what is no dict stays itself."""
+    """Fields written with a recipe, and the default of every one that came in later; none at all of what is no dict."""
     if not isinstance(theirs, dict):
-        return theirs
+        return {}
     return {**{f.name: plain(f.default) for f in fields(recipe)}, **theirs}
 
 
@@ -78,10 +78,9 @@ def begin(path, recipe, resume: bool = False) -> None:
         raise ValueError(f"out is {str(path)!r}, which holds a run already; allowed: another directory, or resuming it")
     theirs, ours = completed(recipe, read_json(file).get("fields")), describe(recipe)["fields"]
     for name, value in ours.items():
-        other = theirs.get(name) if isinstance(theirs, dict) else None
-        if other != value:
-            raise ValueError(f"{name} is {value!r}, but a resumed run keeps its recipe; allowed in {path}: {other!r}, "
-                             "or another directory")
+        if theirs.get(name) != value:
+            raise ValueError(f"{name} is {value!r}, but a resumed run keeps its recipe; allowed in {path}: "
+                             f"{theirs.get(name)!r}, or another directory")
 
 
 @contextmanager
