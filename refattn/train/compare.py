@@ -61,14 +61,13 @@ def train_all(paths: dict, out, *, device: str = "cpu", max_seconds: float | Non
     Stop(max_seconds)                                       # knows what is allowed
     if not isinstance(workers, groups.Alone):
         groups.check(workers, device)
-    for path, recipe in paths.items():
+    for path, recipe in paths.items():                      # what is not allowed is refused before anything is written
         if not Path(path, "recipe.json").exists():
-            recipe.build()                                  # what cannot be built is refused before anything is written
-    for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
-        if not resume and Path(path, "recipe.json").exists():
+            recipe.build()
+        elif not resume:
             raise ValueError(f"out is {str(out)!r}, which holds the run {recipe.name} already; allowed: another "
                              f"directory, or resuming it")
-    for path, recipe in paths.items():
+    for path, recipe in paths.items():                      # all of them, so that a killed comparison resumes whole
         runs.begin(path, recipe, resume)
     jobs = unfinished(paths)                                # a damaged one is refused before any run goes on
     for path in jobs:
