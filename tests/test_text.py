@@ -172,6 +172,7 @@ def test_samples_are_windows_of_the_text():
     (lambda d: recipe("text", text=write(d / "a", "x" * 30), length=4).corpus(), "validation split has 1 tokens; all"),
     (lambda d: text.corpus(write(d / "a"), "characters").encode("one 7"), "'7' is not among the 10 characters of"),
     (lambda d: text.corpus(write(d / "a"), "words").encode("one four"), "'four' is not among the 5 words of"),
+    (lambda d: text.corpus(write(d / "a")).decode([300]), "ids has 300 to 300; allowed: 0 to 255"),
     (lambda d: text.corpus(saved(d / "a.npy", [3, -1, 2]), "tokens"), "holds int64 of shape (3,); allowed: one axis"),
     (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 9), "length is 9; allowed: numbers"),
     (lambda d: text_windows.sample(np.random.default_rng(0), np.arange(9), 2, 0), "length is 0; allowed: whole"),

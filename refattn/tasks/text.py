@@ -62,11 +62,11 @@ class Corpus(NamedTuple):
     def decode(self, ids) -> str:
         """The text of token ids; numbers with spaces between them where tokens were made elsewhere."""
         ids = [int(i) for i in ids]
-        if self.unit == "bytes":
-            return bytes(ids).decode("utf-8", errors="replace")
         if self.unit == "tokens":
             return " ".join(map(str, ids))
-        check_numbers("ids", ids, len(self.symbols))
+        check_numbers("ids", ids, self.vocabulary)
+        if self.unit == "bytes":
+            return bytes(ids).decode("utf-8", errors="replace")
         text = [self.symbols[i] for i in ids]
         if self.unit == "characters":
             return "".join(text)
@@ -195,8 +195,8 @@ def _stored(checksum, make):
 
 
 def _tokens(text, test):
-    whole = {}
-    for name, path in ({text: found(text)} | ({test: found(test, "test")} if test else {})).items():
+    whole, paths = {}, {text: found(text)} | ({test: found(test, "test")} if test else {})
+    for name, path in paths.items():
         try:
             x = np.lib.format.open_memmap(path, mode="r")
         except (OSError, ValueError) as error:
@@ -242,10 +242,10 @@ def corpus(text: str, unit: str = "bytes", test: str = "", vocabulary: int = 0) 
     digest = hashlib.sha256(f"1 {unit} {vocabulary}".encode())
     for split in SPLITS:
         digest.update(hashlib.sha256(parts[split]).digest())
-    named = {f"{option} is {name!r}, whose {file}": content for option, name, those in (
-        ("text", text, files), ("test", test, tested)) for file, content in those.items()}
+    named = {f"text is {text!r}, whose {file}": content for file, content in files.items()}
+    named |= {f"test is {test!r}, whose {file}": content for file, content in tested.items()}
     ids, known = _stored(digest.hexdigest(), lambda: _made(parts, unit, vocabulary, named))
     ends, symbols = np.cumsum(known["lengths"]), tuple(known["symbols"])
-    ids = {split: ids[end - n:end] for split, end, n in zip(SPLITS, ends, known["lengths"], strict=True)}
+    ids = dict(zip(SPLITS, np.split(ids, ends[:-1]), strict=True))
     version = f" of Python {sys.version.split()[0]}" if text in OWN else ""
     return Corpus(unit, ids, symbols, len(symbols) or 256, known["unknown"], digest.hexdigest(), f"{text}{version}")
