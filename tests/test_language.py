@@ -81,6 +81,7 @@ def test_slopes_are_those_of_the_paper():
     (lambda: recipe("text", position="alibi", longest=32), "longest is 32; allowed: 0, and numbers from length, 64"),
     (lambda: recipe("text", longest=128), "longest is 128, but a learned table ends at 64"),
     (lambda: recipe("text").sample(None, "times_1"), "split is 'times_1'; allowed: train, validation, test"),
+    (lambda: [*recipe("text").batches("tests", 3)], "split is 'tests'; allowed: train, validation, test"),
     (lambda: recipe("text", text="nowhere").build(), "text is 'nowhere'; allowed: documentation, library"),
     (lambda: recipe("text", length=10**6).build(), "tokens; allowed: more than the 1,000,000 of a window"),
     (lambda: recipe("text", longest=2**19, position="none").build(), "text is 'documentation', but its test split has"),

@@ -148,15 +148,19 @@ class TextRecipe(LanguageRecipe):
                                  f"allowed: more than the {window:,} of a window")
         return made
 
+    def _ids(self, split):
+        """The tokens of a split, of one of `lengths` the test's.  Raises ValueError for an unknown one."""
+        check_choice("split", split, (*task.SPLITS, *self.lengths))
+        return self.corpus().ids["test" if split in self.lengths else split]
+
     def sample(self, rng, split="train", size=None, first=None) -> text_windows.Windows:
         """Windows at random places; those from number `first` on, which are asked about; or of a longer length."""
-        check_choice("split", split, (*task.SPLITS, *self.lengths))
-        size, ids = self.drawn(size), self.corpus().ids
+        ids, size = self._ids(split), self.drawn(size)
         if first is not None:
-            return text_windows.windows(ids[split], self.length, self.context, first, size)
+            return text_windows.windows(ids, self.length, self.context, first, size)
+        drawn = text_windows.sample(rng, ids, size, self.lengths.get(split, self.length))
         if split not in self.lengths:
-            return text_windows.sample(rng, ids[split], size, self.length)
-        drawn = text_windows.sample(rng, ids["test"], size, self.lengths[split])
+            return drawn
         last = np.zeros_like(drawn.weight)
         last[:, -1] = 1
         return drawn._replace(weight=last)
@@ -166,7 +170,6 @@ class TextRecipe(LanguageRecipe):
 
         The latter all or none, none in a probe of fewer than `chunks`; of shorter ones as many as cost the same.
         """
-        check_choice("split", split, (*task.SPLITS, *self.lengths))
         size = self.evaluation_batch or self.batch
         if split in self.lengths:
             own, probe = self.lengths[split], tasks < min(self.chunks, self.evaluation)
@@ -174,7 +177,7 @@ class TextRecipe(LanguageRecipe):
             size = max(1, size * self.length // own)
             yield from ((min(size, many - n), {}) for n in range(0, many, size))
             return
-        whole = min(tasks, text_windows.windows_of(len(self.corpus().ids[split]), self.length, self.context))
+        whole = min(tasks, text_windows.windows_of(len(self._ids(split)), self.length, self.context))
         yield from ((min(size, whole - n), {"first": n}) for n in range(0, whole, size))
 
     def predict(self, model, p, batch):
