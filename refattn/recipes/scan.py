@@ -41,9 +41,9 @@ def dropouts(rng, rate: float, shapes, xp) -> list:
     """
     sizes = [prod(shape) for shape in shapes]
     drawn = to_device(dropout_mask(rng, rate, sum(sizes)), xp)
-    scale = LEVELS / (LEVELS - round(LEVELS * rate))
-    factors, ends = xp.multiply(drawn, scale, dtype=np.float32), np.cumsum(sizes)
-    return [factors[to - size:to].reshape(shape) for to, size, shape in zip(ends.tolist(), sizes, shapes, strict=True)]
+    factors = xp.multiply(drawn, LEVELS / (LEVELS - round(LEVELS * rate)), dtype=np.float32)
+    parts = xp.split(factors, np.cumsum(sizes)[:-1].tolist())
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
