@@ -129,10 +129,15 @@ class Recipe:
         check_multiple(self, "evaluate_every", "log_every")
         self.rate_at(0)                                     # refuses a warm-up that leaves no step for a cosine
 
+    @property
+    def largest_shard(self) -> int:
+        """Samples in the largest part of a batch: one process holds the activations of one part at a time."""
+        return -(-self.batch // self.shards)
+
     def least_bytes(self) -> int:
         """Memory that training surely needs, in bytes: parameters, gradients, both moments, one temporary.
 
-        A subclass adds activations of the largest shard: one process holds those of one at a time.
+        A subclass adds activations of the largest shard.
         """
         return 5 * 4 * count(self.build().parameters())
 

@@ -51,10 +51,10 @@ class DecoderRecipe(Recipe):
         return {name: getattr(self, name) for name in ("width", "heads", "head_width", "hidden")}
 
     def least_bytes(self) -> int:
-        """With the scores and the stream of activations that every block keeps for its backward."""
-        samples, length, size = -(-self.batch // self.shards), self.shape()[0], self.sizes()
+        """With the scores and activations that blocks keep for their backward; a last one that is read keeps few."""
+        length, size = self.shape()[0], self.sizes()
         per_block = size["heads"] * length**2 + length * (size["width"] + size["hidden"] * max(1, self.experts))
-        return super().least_bytes() + 4 * samples * per_block * (self.layers - self.read)      # the last keeps little
+        return super().least_bytes() + 4 * self.largest_shard * per_block * (self.layers - self.read)
 
     def build(self):
         size, (length, inputs, outputs, _) = self.sizes(), self.shape()

@@ -61,9 +61,9 @@ class LanguageRecipe(Recipe):
     def __post_init__(self):
         super().__post_init__()
         check_multiple(self, "width", "heads")
-        if self.attention == "compositional" and self.width % self.memories:
-            raise ValueError(f"width is {self.width}; allowed: multiples of retrievals, {self.memories}")
         if self.attention == "compositional":
+            if self.width % self.memories:
+                raise ValueError(f"width is {self.width}; allowed: multiples of retrievals, {self.memories}")
             outside = [name for name in POSITIONS if name not in IN_HEADS]
             check_choice("position", self.position, outside, "allowed with compositional")
 
@@ -93,7 +93,7 @@ class LanguageRecipe(Recipe):
 
     def least_bytes(self) -> int:
         """With what every block keeps for its backward."""
-        tokens, m = -(-self.batch // self.shards) * self.length, self.width
+        tokens, m = self.largest_shard * self.length, self.width
         applied = len(list(self.build().applications(self.length)))
         pairs = self.heads * (self.chunk if self.attention == "regular_gpt" else self.length)
         return super().least_bytes() + 4 * applied * tokens * (10 * m + pairs)

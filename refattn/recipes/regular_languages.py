@@ -124,7 +124,7 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
 
     def least_bytes(self) -> int:
         """With the activations of a shard that its backward needs."""
-        tokens = -(-self.batch // self.shards) * self.train_length
+        tokens = self.largest_shard * self.train_length
         kept = {"rnn": 2 * self.states * tokens, "sliding_dilated": 12 * self.width * tokens * self.thickness}
         square = self.layers * tokens * self.heads * self.train_length
         return super().least_bytes() + 4 * kept.get(self.attention, square)
