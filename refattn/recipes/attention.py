@@ -5,13 +5,13 @@ from ..attention.layer import MultiHead
 from ..layers.protocol import Attention
 
 
-def attention_of(recipe, searches: int, **biases) -> Attention:
+def attention_of(recipe, searches: int, biases: bool = True) -> Attention:
     """The layer that a recipe's attention, width, heads, retrievals, selector_width and scoring ask for.
 
-    `biases` are those of `Compositional`, of which multi-head attention has `biases` alone.
+    `biases` are those of queries, keys, values and the output; a selector has biases always.
     """
-    m, biased = recipe.width, biases.get("biases", True)
+    m = recipe.width
     if recipe.attention == "compositional":
         return Compositional(m, searches, recipe.retrievals, m // searches, m // searches, recipe.selector_width,
-                             recipe.scoring, **biases)
-    return MultiHead(m, recipe.heads, m // recipe.heads, variant=recipe.attention, biases=biased)
+                             recipe.scoring, biases=biases, selector_biases=True)
+    return MultiHead(m, recipe.heads, m // recipe.heads, variant=recipe.attention, biases=biases)

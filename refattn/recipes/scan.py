@@ -102,7 +102,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
         return task.Scan(self.cutoff)
 
     def build(self):
-        m, layer = self.width, attention_of(self, self.heads, biases=False, selector_biases=True)
+        m, layer = self.width, attention_of(self, self.heads, biases=False)
 
         def stack(cross):
             block = Block(layer, FeedForward(m, self.hidden, "relu"), norm="post", cross=cross, epsilon=1e-5)
