@@ -38,6 +38,7 @@ class SortOfClevrRecipe(VisionRecipe, FiniteRecipe):
     TASK = "sort_of_clevr"
     SOURCE = "Mittal et al. 2022, section 4.2"
     SPLITS = "train", "validation", "test"
+    EVEN = True                        # patches have half of the width, the question has the other half
     COUNTED = "questions of each type and split"
     LABELS = {**{name: f"accuracy, {name} questions" for name in task.TYPES},
               **{kind.replace(" ", "_"): kind for kinds in task.KINDS for kind in kinds}}

@@ -23,6 +23,7 @@ class VisionRecipe(ConstantRateRecipe):
     """A shared pre-LN block, applied `layers` times to the tokens of an image."""
 
     COMPARED = "softmax", "compositional"
+    EVEN = False                       # whether half of the width is needed too
 
     batch: int = setting(64, "images per step", least=1, most=2**20)
     rate: float = setting(1e-4, "learning rate", least=0.0, most=1e3)
@@ -40,8 +41,7 @@ class VisionRecipe(ConstantRateRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        check_multiple(self, "width", "searches" if self.attention == "compositional" else "heads",
-                       even=self.TASK == "sort_of_clevr")
+        check_multiple(self, "width", "searches" if self.attention == "compositional" else "heads", self.EVEN)
 
     def stack(self) -> Stack:
         """The block and how often it is applied."""
