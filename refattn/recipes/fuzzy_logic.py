@@ -34,13 +34,13 @@ class FuzzyLogicRecipe(DecoderRecipe):
         # Clipping, which the paper does not have: without it the loss of hyla can jump (seed 0 after 720 steps: 0.32
         # instead of 0.50, in code that differed by rounding); with it hyla 0.60, 0.66, and at seed 0 softmax 0.62
         # (without: 0.41), linear 0.41 (without: 0.37).
-        "quick": {"steps": 2_000, "rate": 3e-3, "clip": 1.0, "read": True, "shards": 4},
+        "quick": {"steps": 2_000, "rate": 3e-3, "clip": 1.0, "shards": 4},
         # For table A1 in about two minutes of one core a run.  Deviates from scale paper: 3,000 steps, the cosine
         # shortened with them, instead of 50,000; clipped to norm 1 (paper: not).  Rate and decay are of the paper's
         # grid.  Pilot, seed 3, held-out R2 without clipping and with: hyla_no_rms_head 0.39, 0.58, hyla 0.43, 0.66.
-        "short": {"steps": 3_000, "rate": 3e-3, "decay": 0.03, "clip": 1.0, "read": True, "log_every": 50},
+        "short": {"steps": 3_000, "rate": 3e-3, "decay": 0.03, "clip": 1.0, "log_every": 50},
         # grid of H: rate 1e-3, 3e-3; decay 0.1, 0.03; which one each figure of table A1 had is not recorded
-        "paper": {"steps": 50_000, "rate": 3e-3, "read": True, "log_every": 100, "evaluate_every": 5_000,
+        "paper": {"steps": 50_000, "rate": 3e-3, "log_every": 100, "evaluate_every": 5_000,
                   "checkpoint_every": 500, "probe": 16_000},
     }
 
