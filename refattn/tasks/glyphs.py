@@ -65,6 +65,6 @@ def glyphs() -> np.ndarray:
         ink = shape.reshape(SIZE, FINE, SIZE, FINE).sum(axis=(1, 3))
         if (ink > FINE * FINE // 2).mean() >= 0.04:                 # of its pixels are dark
             found = np.concatenate([found, ink[None]])
-    if crc32(found.astype(np.uint8).tobytes()) != CHECKSUM:
-        raise RuntimeError(f"the pictures have the checksum {crc32(found.astype(np.uint8).tobytes())}, not {CHECKSUM}")
+    if (checksum := crc32(found.astype(np.uint8).tobytes())) != CHECKSUM:
+        raise RuntimeError(f"the pictures have the checksum {checksum}, not {CHECKSUM}")
     return frozen([(1 - found / FINE**2).astype(np.float32)])[0]
