@@ -53,6 +53,17 @@ class Kind(NamedTuple):
     unfold: Callable           # (numbers, n, rng) -> objects, target
 
 
+def of_the_rest(numbers, taken):
+    """(b): the objects with these numbers among those that are not taken; `taken` is (b, size), all different in a row.
+
+    >>> of_the_rest(np.arange(3), np.array([[3, 1]] * 3)).tolist()
+    [0, 2, 4]
+    """
+    for each in np.sort(taken, axis=1).T:
+        numbers = numbers + (numbers >= each)
+    return numbers
+
+
 def arrangements(numbers, n, size):
     """The numbered ordered choices of `size` different ones of 0 to n - 1: (numbers, size).
 
@@ -62,10 +73,8 @@ def arrangements(numbers, n, size):
     chosen = np.zeros((len(numbers), 0), dtype=np.int64)
     for place in range(size):
         rest = perm(n - place - 1, size - place - 1)
-        free, numbers = numbers // rest, numbers % rest             # the how-manieth of those that are left
-        for taken in np.sort(chosen, axis=1).T:
-            free = free + (free >= taken)
-        chosen = np.concatenate([chosen, free[:, None]], axis=1)
+        chosen = np.concatenate([chosen, of_the_rest(numbers // rest, chosen)[:, None]], axis=1)
+        numbers = numbers % rest
     return chosen
 
 
@@ -97,9 +106,7 @@ def three():
     def unfold(numbers, n, rng):
         row, other = arrangements(numbers // 6, n, 3), arrangements(numbers % 6, 3, 3)
         second = np.take_along_axis(row, other, axis=1)
-        fourth = rng.integers(n - 3, size=len(numbers))
-        for taken in np.sort(row, axis=1).T:
-            fourth = fourth + (fourth >= taken)
+        fourth = of_the_rest(rng.integers(n - 3, size=len(numbers)), row)
         choices = rng.permuted(np.concatenate([row, fourth[:, None]], axis=1), axis=1)
         return np.concatenate([row, second[:, :2], choices], axis=1), (choices == second[:, 2:]).argmax(axis=1)
 
@@ -194,10 +201,9 @@ class Esbn:
         """The trials of a split with these numbers, 0 to size(split) - 1, and the different pictures in them."""
         trials = self.trials(split)
         check_numbers("chosen", chosen, len(trials.target))
-        seen = np.zeros(COUNT, dtype=bool)
         shown = trials.pictures[chosen]
-        seen[shown] = True
-        return Batch(np.flatnonzero(seen), (seen.cumsum() - 1)[shown], trials.target[chosen])
+        pictures, place = np.unique(shown, return_inverse=True)
+        return Batch(pictures, place.reshape(shown.shape), trials.target[chosen])
 
 
 @cache
