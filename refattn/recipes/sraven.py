@@ -19,13 +19,13 @@ from .decoder import DecoderRecipe
 WIDER = {"released": ("width", "hidden", "heads"), "text": ("width", "hidden", "head_width")}
 
 
-def instances(millions: int, **changes) -> dict:
+def instances(millions: int) -> dict:
     """Training on that many instances as released.
 
     Grid of H: rate 1e-3, 3e-4; decay 0.1, 0.3; warm-up 1,000, 3,000; which one each figure had is not recorded.
     """
     return {"steps": millions * 1_000_000 // 128, "warmup": 1_000, "log_every": 100, "evaluate_every": 10_000,
-            "checkpoint_every": 500, "evaluation": 51_200, "probe": 12_800, **changes}
+            "checkpoint_every": 500, "evaluation": 51_200, "probe": 12_800}
 
 
 @dataclass(frozen=True, kw_only=True)
