@@ -214,9 +214,8 @@ class TextRecipe(LanguageRecipe):
         return {name: (x * weight).sum(axis=1) for name, x in weighed.items()}
 
     def summary(self, scores) -> dict:
-        names = "nats", "right", "unknown", "tokens"
-        nats, right, unknown, tokens = (float(scores[name].sum(dtype=np.float64)) for name in names)
-        return {"bits": nats / tokens / math.log(2),
-                "perplexity": math.exp(min(nats / tokens, 700)),            # exp(710) overflows
-                "accuracy": right / tokens, "unknown": unknown / tokens}
+        total = {name: float(x.sum(dtype=np.float64)) for name, x in scores.items()}
+        nats, accuracy, unknown = (total[name] / total["tokens"] for name in ("nats", "right", "unknown"))
+        return {"bits": nats / math.log(2), "perplexity": math.exp(min(nats, 700)),         # exp(710) overflows
+                "accuracy": accuracy, "unknown": unknown}
 
