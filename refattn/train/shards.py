@@ -63,7 +63,7 @@ class Shards:
         for i, place in self.group.mine:
             row, grads = self.rows[place]
             row[...] = 0
-            if n == 1 or terms[i]:
+            if terms[i]:
                 part = moved(parts[i], self.xp)
                 x, options = recipe.inputs(part)
                 y, saved = self.model.forward(self.p, x, **options, **dropouts_of(drawn, cuts[i], samples))
