@@ -44,11 +44,6 @@ def by_value(curves) -> dict:
     return found
 
 
-def probes(curve, split: str, metric: str) -> dict:
-    """{step: value} of a metric while training."""
-    return {line["step"]: line[split][metric] for line in curve.lines if line.get(split, {}).get(metric) is not None}
-
-
 def with_mean(axes, series: list[dict], label: str, **style) -> bool:
     """Of several {step: value} each as a thin line, and the mean as a thick one; whether any has a value."""
     series = [values for values in series if values]
@@ -74,8 +69,8 @@ def panel(left, right, curves, theirs=None) -> None:
         label = f"{value}, seed{'s' if len(mine) > 1 else ''} {', '.join(str(curve.recipe.seed) for curve in mine)}"
         logged = [{line["step"]: line["loss"] for line in curve.lines} for curve in mine]
         with_mean(left, logged, label, color=colour, linestyle=dashes)
-        probed = with_mean(right, [probes(curve, split, metric) for curve in mine], label, marker=".", color=colour,
-                           linestyle=dashes)
+        probes = [runs.measured(curve.lines, split, metric) for curve in mine]
+        probed = with_mean(right, probes, label, marker=".", color=colour, linestyle=dashes)
         ends = [curve.metrics[split][metric] for curve in mine if curve.metrics.get(split, {}).get(metric) is not None]
         right.plot([recipe.steps * (1.03 + 0.02 * place)] * len(ends), ends, "D", color=colour, markersize=5,
                    markeredgecolor="black", markeredgewidth=0.5, clip_on=not ends,
@@ -85,7 +80,7 @@ def panel(left, right, curves, theirs=None) -> None:
             right.axhline(figure, color=colour, linestyle=(0, (1, 2)), label=f"paper, {value}: {figure:g}")
     if len(curves) == 1:
         for other, line in zip((x for x in recipe.SPLITS if x != split), ("--", ":", "-."), strict=False):
-            if values := probes(curves[0], other, metric):
+            if values := runs.measured(curves[0].lines, other, metric):
                 right.plot(*zip(*values.items(), strict=True), color=COLOURS[-1], linestyle=line,
                            label=other.replace("_", " "))
     with suppress(ValueError):                              # of a text that is not there any more

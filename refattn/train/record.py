@@ -156,9 +156,9 @@ class Record:
         """Keep the parameters as best.npz where the evaluation in this line is better than all before it."""
         split, metric, way = self.recipe.CHOSEN_BY
         sign = {"least": -1, "most": 1}[way]
-        before = [x[split][metric] for x in runs.lines(self.out) if x.get(split, {}).get(metric) is not None]
+        before = runs.measured(runs.lines(self.out), split, metric)
         value = line[split][metric]
-        if value is not None and all(sign * value > sign * other for other in before):
+        if value is not None and all(sign * value > sign * other for other in before.values()):
             runs.save_checkpoint(self.out, self.recipe, self.listed, {"parameters": to_host(self.state.flat)},
                                  self.state.step, self.state.seconds, self.state.cpu_seconds, runs.BEST)
 

@@ -152,6 +152,11 @@ def lines(path) -> list[dict]:
     return [line for line in map(whole_line, _texts(path)) if line is not None]
 
 
+def measured(found: list[dict], split: str, metric: str) -> dict:
+    """{step: value} of a metric, from lines of metrics.jsonl."""
+    return {line["step"]: line[split][metric] for line in found if line.get(split, {}).get(metric) is not None}
+
+
 def _texts(path) -> list[str]:
     file = Path(path, "metrics.jsonl")
     return file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if file.exists() else []
