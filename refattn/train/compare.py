@@ -129,16 +129,12 @@ def _train_in_worker(*arguments) -> str | None:
 
 def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
     """{path: error or None}, from an executor."""
-    own = executor is None
+    own, how = executor is None, ""
     most = groups.cores()
-    if workers is None:
-        together, counts = most, shares(len(jobs), most)
-    else:
-        together, counts = max(1, most // workers), [workers] * len(jobs)
+    counts = shares(len(jobs), most) if workers is None else [workers] * len(jobs)
     each = dict(zip(jobs, counts, strict=True))
-    how = ""
     if own:
-        together = min(len(jobs), together)
+        together = min(len(jobs), max(1, most // (workers or 1)))
         executor = ProcessPoolExecutor(together, get_context("spawn"), initializer=pool.begin_worker)
         by = " or ".join(map(str, sorted(set(counts))))
         how = f", {together} at a time, each by {by} worker{'s' if max(counts) > 1 else ''}"
