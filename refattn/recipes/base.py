@@ -287,10 +287,10 @@ class FiniteRecipe(Recipe):
         return super().batches(split, min(tasks, self.size(split)))
 
     def asked(self, split: str, tasks: int):
-        index = np.arange(min(tasks, self.size(split)))
+        start = 0
         for size, _ in self.batches(split, tasks):
-            yield self.take(split, index[:size])
-            index = index[size:]
+            yield self.take(split, np.arange(start, start + size))
+            start += size
 
 
 @lru_cache(maxsize=4)
