@@ -170,15 +170,15 @@ class TextRecipe(LanguageRecipe):
 
         The latter all or none, none in a probe of fewer than `chunks`; of shorter ones as many as cost the same.
         """
-        size = self.evaluation_batch or self.batch
-        if split in self.lengths:
-            own, probe = self.lengths[split], tasks < min(self.chunks, self.evaluation)
-            many = 0 if probe else self.chunks * (max(self.lengths.values()) // own)
-            size = max(1, size * self.length // own)
-            yield from ((min(size, many - n), {}) for n in range(0, many, size))
-            return
-        whole = min(tasks, text_windows.windows_of(len(self._ids(split)), self.length, self.context))
-        yield from ((min(size, whole - n), {"first": n}) for n in range(0, whole, size))
+        size, longer = self.evaluation_batch or self.batch, self.lengths.get(split)
+        if longer:
+            probe = tasks < min(self.chunks, self.evaluation)
+            many = 0 if probe else self.chunks * (max(self.lengths.values()) // longer)
+            size = max(1, size * self.length // longer)
+        else:
+            many = min(tasks, text_windows.windows_of(len(self._ids(split)), self.length, self.context))
+        for n in range(0, many, size):
+            yield min(size, many - n), {} if longer else {"first": n}
 
     def predict(self, model, p, batch):
         """(b, q, 2): the loss of each token in nats, and whether it has the greatest score; of a long text the last."""
