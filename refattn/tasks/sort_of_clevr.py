@@ -129,6 +129,11 @@ def encode(questions):
 YES_NO, SHAPE, COUNT = 0, 2, 4          # where in ANSWERS these begin
 
 
+def at(x, which):
+    """(n, ...): the entry of x (n, 6, ...) at one colour for each question."""
+    return x[np.arange(len(x)), which]
+
+
 class Asked(NamedTuple):
     """n questions of one kind, each beside its scene."""
     centre: np.ndarray         # (n, 6, 2) float64
@@ -137,17 +142,13 @@ class Asked(NamedTuple):
     second: np.ndarray         # (n)
     own: float                 # squared distance of an object from itself, for the question about the nearest
 
-    def of(self, x, which):
-        """(n, ...): the entry of x (n, 6, ...) at one colour for each question."""
-        return x[np.arange(len(x)), which]
-
     def others(self, *which):
         """(n, 6) bool: the objects of other colours."""
         return np.all([np.arange(len(COLOURS)) != each[:, None] for each in which], axis=0)
 
     def distance(self, own):
         """(n, 6): squared distances from A, and what stands in for A's own."""
-        squared = ((self.centre - self.of(self.centre, self.first)[:, None]) ** 2).sum(axis=-1)
+        squared = ((self.centre - at(self.centre, self.first)[:, None]) ** 2).sum(axis=-1)
         return np.where(self.others(self.first), squared, own)
 
     def count(self, which):
@@ -156,12 +157,12 @@ class Asked(NamedTuple):
 
 
 def _between(asked):
-    a, b = (asked.of(asked.centre, which)[:, None] for which in (asked.first, asked.second))
+    a, b = (at(asked.centre, which)[:, None] for which in (asked.first, asked.second))
     return asked.count(((asked.centre >= np.minimum(a, b)) & (asked.centre <= np.maximum(a, b))).all(axis=-1))
 
 
 def _band(asked):
-    (ax, ay), (bx, by) = (asked.of(asked.centre, which).T for which in (asked.first, asked.second))
+    (ax, ay), (bx, by) = (at(asked.centre, which).T for which in (asked.first, asked.second))
     slope = (by - ay) / (bx - ax + 1e-10)
     y = slope[:, None] * asked.centre[..., 0] + (ay - slope * ax)[:, None]
     near = (y - BAND <= asked.centre[..., 1]) & (asked.centre[..., 1] <= y + BAND)
@@ -169,7 +170,7 @@ def _band(asked):
 
 
 def _obtuse(asked):
-    a, b = (asked.of(asked.centre, which)[:, None] for which in (asked.first, asked.second))
+    a, b = (at(asked.centre, which)[:, None] for which in (asked.first, asked.second))
     x, y, z = (np.linalg.norm(side, axis=-1) for side in (b - asked.centre, asked.centre - a, a - b))
     with np.errstate(invalid="ignore", divide="ignore"):                        # C may lie on A, B or between them
         angles = [np.rad2deg(np.arccos((v**2 + w**2 - u**2) / (2 * v * w)))
@@ -179,12 +180,12 @@ def _obtuse(asked):
 
 
 RULES = (                      # the answers to each kind of question of one, two and three objects
-    (lambda asked: SHAPE + asked.of(asked.shape, asked.first),
-     lambda asked: YES_NO + (asked.of(asked.centre, asked.first)[:, 0] >= SIZE / 2),
-     lambda asked: YES_NO + (asked.of(asked.centre, asked.first)[:, 1] >= SIZE / 2)),
-    (lambda asked: SHAPE + asked.of(asked.shape, asked.distance(asked.own).argmin(axis=1)),
-     lambda asked: SHAPE + asked.of(asked.shape, asked.distance(0).argmax(axis=1)),
-     lambda asked: COUNT + (asked.shape == asked.of(asked.shape, asked.first)[:, None]).sum(axis=1) - 1),
+    (lambda asked: SHAPE + at(asked.shape, asked.first),
+     lambda asked: YES_NO + (at(asked.centre, asked.first)[:, 0] >= SIZE / 2),
+     lambda asked: YES_NO + (at(asked.centre, asked.first)[:, 1] >= SIZE / 2)),
+    (lambda asked: SHAPE + at(asked.shape, asked.distance(asked.own).argmin(axis=1)),
+     lambda asked: SHAPE + at(asked.shape, asked.distance(0).argmax(axis=1)),
+     lambda asked: COUNT + (asked.shape == at(asked.shape, asked.first)[:, None]).sum(axis=1) - 1),
     (_between, _band, _obtuse))
 
 
