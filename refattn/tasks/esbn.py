@@ -219,9 +219,10 @@ def _trials(task) -> dict:
         return {"train": _unfolded(row, train, objects[m:], rng, size),
                 "held_out": _unfolded(row, held_out, objects[:m], rng, size)}
     if row.listed:                                                  # 95 % of each kind, then repeated
-        kinds = [np.split(x := rng.permutation(kind.count(COUNT)), [round(0.95 * len(x))]) for kind in row.kinds]
+        kinds = [rng.permutation(kind.count(COUNT)) for kind in row.kinds]
+        parts = [np.split(x, [round(0.95 * len(x))]) for x in kinds]
         return {split: _unfolded(row, _repeated(row, pools, rng), objects, rng, None)
-                for split, pools in zip(SPLITS, zip(*kinds, strict=True), strict=True)}
+                for split, pools in zip(SPLITS, zip(*parts, strict=True), strict=True)}
     both = _unfolded(row, _pools(row, COUNT, False, rng, 2 * LARGEST), objects, rng, 2 * LARGEST)
     return {"train": Trials(*(x[:LARGEST] for x in both)), "held_out": Trials(*(x[LARGEST:] for x in both))}
 
