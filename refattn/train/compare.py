@@ -108,7 +108,7 @@ def outcome(path, recipe, error: str | None = None) -> dict:
             "path": str(path)}
 
 
-def train_one(recipe, path, device, deadline, stop_file, progress, workers=1) -> str | None:
+def train_one(recipe, path, device, deadline, stop_file, progress, workers) -> str | None:
     """Train one run that has been begun; returns the error of a run that met a bad number, else None."""
     seconds = None if deadline is None else max(deadline - time.time(), 1e-9)
     try:
