@@ -157,7 +157,7 @@ def planted(page, seeds, sizes=lambda seed: None, size=2.0**-10):
     for seed in seeds:
         call = Call(anything, page, "float32", **options(page, list(OPTIONS)[seed % len(OPTIONS)]))
         inputs = call.draw(sizes(seed), seed)
-        ours, bars = call.bars(inputs, {})
+        ours, bars, _ = call.bars(inputs, {})
         env = runner.run(start(of, inputs))
         right = own(page, "float32")
         results = call_results(call, right, inputs)
