@@ -143,19 +143,17 @@ class Automaton:
 
         Two automata have the same outputs on every word exactly if their minimal ones have the same tables.
         """
-        reached = _reached(self.transition, self.start)
-        place = np.zeros(self.states, dtype=np.int64)
-        place[reached] = np.arange(len(reached))
-        table, block = place[self.transition[reached]], None
-        finer = np.unique(self.output[reached], return_inverse=True)[1].reshape(-1)
+        block, finer = None, np.unique(self.output, return_inverse=True)[1].reshape(-1)
         while block is None or finer.max() > block.max():
             block = finer
-            signature = np.column_stack([block, block[table]])
+            signature = np.column_stack([block, block[self.transition]])
             finer = np.unique(signature, axis=0, return_inverse=True)[1].reshape(-1)
-        first = np.unique(block, return_index=True)[1]
-        small, start, output = block[table[first]], block[0], self.output[reached][first]
-        order = _reached(small, start)
-        return Automaton(np.argsort(order)[small[order]], output[order], 0, self.symbols)
+        first = np.unique(block, return_index=True)[1]      # a state of each block
+        small, output = block[self.transition[first]], self.output[first]
+        order = _reached(small, block[self.start])
+        place = np.zeros(len(small), dtype=np.int64)        # of each block that words reach
+        place[order] = np.arange(len(order))
+        return Automaton(place[small[order]], output[order], 0, self.symbols)
 
     def monoid(self, most: int = 100_000) -> Monoid:
         """The distinct state maps of non-empty words.  Raises ValueError when there are more than `most`."""
