@@ -180,11 +180,28 @@ def test_unknown_symbols_are_refused():
     (lambda: compose([True, False], [1, 0]), "first has shape (2,) and states from False to True"),
     (lambda: compose(np.zeros((3, 2), int), np.zeros((2, 2), int)), "arg 1 with shape (3, 2)"),
     (lambda: reached(from_table(PARITY), -1), "longest is -1; allowed: whole numbers of at least 0"),
-    (lambda: words(from_table(PARITY), np.random.default_rng(0), 2, [(3, 2)]), "longest is 2; allowed: whole"),
-    (lambda: words(from_table(PARITY), np.random.default_rng(0), 2, [(-1, 2)]), "shortest is -1; allowed: whole"),
 ])
 def test_maps_and_lengths_that_cannot_be_are_refused(make, message):
     refused(message, make)
+
+
+@pytest.mark.parametrize(("count", "lengths", "message"), [
+    (2, [(3, 2)], "longest is 2; allowed: whole numbers of at least 3"),
+    (2, [(-1, 2)], "shortest is -1; allowed: whole numbers of at least 0"),
+    (2, [(0, 2), ("a", 3)], "shortest is 'a'; allowed: whole numbers of at least 0"),
+    (2, [(0, 2), (1, None)], "longest is None; allowed: whole numbers of at least 1"),
+    (2, [], "number of lengths is 0; allowed: whole numbers of at least 1"),
+    (-1, [(0, 2)], "count is -1; allowed: whole numbers of at least 0")])
+def test_walks_that_cannot_be_are_refused(count, lengths, message):
+    refused(message, words, from_table(PARITY), np.random.default_rng(0), count, lengths)
+
+
+@pytest.mark.parametrize(("numbers", "message"), [
+    ((0, 2), "states is 0; allowed: whole numbers of at least 1"),
+    ((2, 2.5), "symbols is 2.5; allowed: whole numbers of at least 1"),
+    ((2, 2, -1), "classes is -1; allowed: whole numbers of at least 1")])
+def test_random_automata_that_cannot_be_are_refused(numbers, message):
+    refused(message, random_automaton, np.random.default_rng(0), *numbers)
 
 
 # ---------------------------------------------------------------- regular expressions

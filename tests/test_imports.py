@@ -28,7 +28,7 @@ LEVELS = [                     # a module imports modules of earlier entries and
     "verification", "check", "recipes", "reproduce", "cli", "__main__"]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names.split()}
 # beside NumPy
-ALONE = {"verification.naive": ("verification.naive",), "automata.finite": (),
+ALONE = {"verification.naive": ("verification.naive",), "automata.finite": ("checks",),
          "tasks": ("refusals", "files", "checks", "tasks", "automata.finite")}
 UPWARDS = ROOT / "train" / "runs.py", "recipes"            # the one look upwards: a run names its recipe
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.name != "__init__.py")

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..checks import check_integers
+
 __all__ = ["Automaton", "Monoid", "compose", "random_automaton"]
 
 
@@ -215,7 +217,8 @@ def _reached(transition, start):
 def random_automaton(rng, states: int, symbols: int, classes: int = 2) -> Automaton:
     """Uniformly random tables, every next state and every output; a random start.
 
-    Raises ValueError for numbers below 1.
+    Raises ValueError for numbers that are not whole or below 1.
     """
+    check_integers({"states": states, "symbols": symbols, "classes": classes})
     return Automaton(rng.integers(states, size=(states, symbols)), rng.integers(classes, size=states),
                      int(rng.integers(states)))

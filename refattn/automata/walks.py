@@ -53,11 +53,15 @@ class _Walker:
 def words(automaton: Automaton, rng, count: int, lengths) -> list[np.ndarray]:
     """For each (shortest, longest) of `lengths` words (count, longest) that visit the states between these lengths.
 
-    Raises ValueError for lengths that are no whole numbers from 0 on, the longer one second.
+    Raises ValueError for lengths that are no whole numbers from 0 on, the longer one second, for none of them, and for
+    a count below 0.
     """
+    lengths = [(check_integer("shortest", shortest, 0), check_integer("longest", longest, shortest))
+               for shortest, longest in lengths]
+    check_integer("number of lengths", len(lengths))
+    check_integer("count", count, 0)
     walker, found = _Walker(automaton, max(longest for _, longest in lengths), rng), []
     for shortest, longest in lengths:
-        check_integer("longest", longest, check_integer("shortest", shortest, 0))
         there, asked = walker.reached[shortest:longest + 1], np.zeros(automaton.states)
         tokens = np.empty((count, longest), dtype=np.int64)
         for row in tokens:
