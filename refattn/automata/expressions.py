@@ -71,29 +71,27 @@ class Places:
     def add(self, items, start: int, flags) -> int:
         """Adds a sequence of items from a place on; returns the place behind it."""
         for operation, argument in items:
-            name = str(operation)
-            if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
-                end = self.new()
-                self.edges[start].append((self.read((operation, argument), flags), end))
-            elif name == "AT":
-                end = self.new()
-                match = self.matcher((operation, argument), flags)
-                self.jumps[start].append((len(self.conditions), end))
-                self.conditions.append([[bool(match(before + after, len(before))) for after in self.symbols]
-                                        for before in self.symbols])
-            elif name == "SUBPATTERN":
-                _, add, remove, inner = argument
-                end = self.add(inner, start, (*flags, (add, remove)))
-            elif name == "BRANCH":
-                end = self.new()
-                for inner in argument[1]:
-                    self.jumps[self.add(inner, start, flags)].append((None, end))
-            elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-                least, most, inner = argument
-                some = most if inner.getwidth()[1] else 1               # what reads nothing need not be read again
-                end = self.repeat(min(least, some), min(most, some), inner, start, flags)
-            else:
-                raise ValueError(f"it has {REFUSED.get(name, name)}, which no automaton is made of here")
+            match str(operation), argument:
+                case ("LITERAL" | "NOT_LITERAL" | "ANY" | "IN"), _:
+                    end = self.new()
+                    self.edges[start].append((self.read((operation, argument), flags), end))
+                case "AT", _:
+                    end = self.new()
+                    holds = self.matcher((operation, argument), flags)
+                    self.jumps[start].append((len(self.conditions), end))
+                    self.conditions.append([[bool(holds(before + after, len(before))) for after in self.symbols]
+                                            for before in self.symbols])
+                case "SUBPATTERN", (_, add, remove, inner):
+                    end = self.add(inner, start, (*flags, (add, remove)))
+                case "BRANCH", (_, branches):
+                    end = self.new()
+                    for inner in branches:
+                        self.jumps[self.add(inner, start, flags)].append((None, end))
+                case ("MAX_REPEAT" | "MIN_REPEAT"), (least, most, inner):
+                    some = most if inner.getwidth()[1] else 1           # what reads nothing need not be read again
+                    end = self.repeat(min(least, some), min(most, some), inner, start, flags)
+                case name, _:
+                    raise ValueError(f"it has {REFUSED.get(name, name)}, which no automaton is made of here")
             start = end
         return start
 
