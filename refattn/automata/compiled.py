@@ -105,9 +105,7 @@ def compiled(automaton: Automaton, chunk: int = 2, *, dtype=np.float64, xp=np, *
     scale = width ** -0.5 if model.embedding_scale else 1.0
     p.embed.table[:automaton.vocabulary, :n * n] = matrices * scale
     if model.attention.out_of_range == "mask":
-        reset = np.zeros((n, n), dtype)
-        reset[:, automaton.start] = scale
-        p.embed.table[-1, :n * n] = reset.ravel()
+        p.embed.table[-1, np.arange(n) * n + automaton.start] = scale      # the reset: from every state to the start
     block, = p.blocks
     write_attention(block.attention, model.attention, n)
     write_feed_forward(block.feed_forward, model.feed_forward.activation, n, chunk)
