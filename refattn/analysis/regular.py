@@ -99,10 +99,9 @@ def purity(points, element, seed: int = 0) -> float:
     1 where the clusters are the elements; the share of the most frequent element is what chance gets at least.  Needs
     scikit-learn (`plots`).
     """
-    count = len(np.unique(element))
-    table = np.zeros((count, int(element.max()) + 1), dtype=np.int64)
-    np.add.at(table, (_k_means(points, count, seed), element), 1)
-    return float(table.max(axis=1).sum() / len(points))
+    from sklearn.metrics.cluster import contingency_matrix
+    cluster = _k_means(points, len(np.unique(element)), seed)
+    return float(contingency_matrix(cluster, element).max(axis=1).sum() / len(points))
 
 
 def cluster_count(points, most: int = 10, seed: int = 0) -> int:
