@@ -89,17 +89,19 @@ def standardised(train, *others):
     return [(x - train.mean(axis=0)) / spread for x in (train, *others)]
 
 
+def f1(truth, guess):
+    """2 TP / (2 TP + FP + FN) of booleans."""
+    return 2 * np.sum(truth & guess) / (np.sum(truth) + np.sum(guess))
+
+
 def macro_f1(truth, guess) -> float:
     """Mean over the labels that occur in the truth of 2 TP / (2 TP + FP + FN).
 
     >>> round(macro_f1(np.array([0, 0, 1]), np.array([0, 1, 1])), 4)
     0.6667
     """
-    scores, guess = [], fitted(np.asarray(guess), "guess", np.shape(truth))
-    for label in np.unique(truth):
-        hit = np.sum((truth == label) & (guess == label))
-        scores.append(2 * hit / (np.sum(truth == label) + np.sum(guess == label)))
-    return float(np.mean(scores))
+    guess = fitted(np.asarray(guess), "guess", np.shape(truth))
+    return float(np.mean([f1(truth == label, guess == label) for label in np.unique(truth)]))
 
 
 def shuffled(rows, seed: int | None):
@@ -132,7 +134,7 @@ def decode_terms(train, terms, test, truth, *, seed: int | None = None) -> float
         guess = np.full(len(truth), has.all())
         if has.any() and not has.all():
             guess = LogisticRegression(class_weight="balanced", max_iter=2_000).fit(x, has).predict(other)
-        scores.append(2 * np.sum(is_there & guess) / (is_there.sum() + guess.sum()))
+        scores.append(f1(is_there, guess))
     return float(np.mean(scores))
 
 
