@@ -116,15 +116,16 @@ def merged(record: dict, found: list[dict]) -> dict:
 
     Raises ValueError for a run of another task, or of a recorded name but trained otherwise than by what is `varied`.
     """
-    task, same, all_runs = record.get("task", found[0]["task"]), SETTINGS - {*record.get("varied", ())}, {}
+    task, same = record.get("task", found[0]["task"]), SETTINGS - {*record.get("varied", ())}
+    named, all_runs = {}, {}                                # the first of each name, with which all others agree
     for run in [*record.get("runs", ()), *found]:
         if run["task"] != task:
             raise ValueError(f"{run['name']} is of {run['task']}, but the record is of {task}; allowed: another file")
-        for other in all_runs.values():
-            for name in same if other["name"] == run["name"] else ():
-                if run["fields"][name] != other["fields"][name]:
-                    raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that "
-                                     f"name has {other['fields'][name]!r}; allowed: another file, or {name} in varied")
+        other = named.setdefault(run["name"], run)
+        for name in same:
+            if run["fields"][name] != other["fields"][name]:
+                raise ValueError(f"{run['name']} has {name} {run['fields'][name]!r}, but the recorded run of that name "
+                                 f"has {other['fields'][name]!r}; allowed: another file, or {name} in varied")
         all_runs[run["name"], json.dumps(run["fields"])] = run
     return {"task": task, "what": "", "fields": {}, **record, "runs": [all_runs[key] for key in sorted(all_runs)]}
 
