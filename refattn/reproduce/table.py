@@ -226,9 +226,9 @@ def measured(runs, column) -> dict | None:
 
 def made_of(runs) -> str:
     """How many runs there are, their seeds, and what they took of one core."""
-    runs = list(runs)
     seeds = ", ".join(map(str, sorted({run["fields"]["seed"] for run in runs})))
     took = sum(run.get("cpu_seconds", run["seconds"]) for run in runs)
     time = f"{took / 3600:.1f} core-hours" if took >= 3600 else f"{took:,.0f} core-seconds"
-    told = f"; runs timed by wall clock: {n}" if (n := sum("cpu_seconds" not in run for run in runs)) else ""
+    by_wall_clock = sum("cpu_seconds" not in run for run in runs)
+    told = f"; runs timed by wall clock: {by_wall_clock}" if by_wall_clock else ""
     return f"{len(runs)} runs, seeds {seeds}, {time} of training in all{told}"
