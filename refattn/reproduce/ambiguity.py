@@ -64,11 +64,11 @@ def count(seed: int = 0, instances: int = 1_000_000) -> dict:
     check_integer("instances", instances, 10)
     begun, few = time.process_time(), instances // 10
     rows = Ambiguity().fresh(seed, instances)
-    ceilings = [{"features": m, "symbols": k, "split": split, **ceiling(
-        Sraven(m, k, seed=seed), np.random.default_rng((seed, m, k, 1)), few, split)._asdict()}
+    ceilings = [{"features": m, "symbols": k, "split": split,
+                 **ceiling(Sraven(m, k, seed=seed), np.random.default_rng((seed, m, k, 1)), few, split)._asdict()}
                 for m, k in SETTINGS for split in SPLITS]
-    free = [{"seed": own, "split": split, **rule_free(              # seeds of the quick recipe's splits
-        Sraven(*QUICK, seed=own), np.random.default_rng((seed, *QUICK, 2)), few, split)}
+    free = [{"seed": own, "split": split,                           # seeds of the quick recipe's splits
+             **rule_free(Sraven(*QUICK, seed=own), np.random.default_rng((seed, *QUICK, 2)), few, split)}
             for own in (0, 1, 2) for split in SPLITS]
     seconds = time.process_time() - begun
     return {"what": "SRAVEN: fractions of ambiguous instances (table A2 of H, both criteria), best achievable panel "

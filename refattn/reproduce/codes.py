@@ -150,8 +150,8 @@ def sraven_codes(recipe, model, trained) -> dict:
 
 def cosines(train, test, layer: int, at: int) -> dict:
     """Of the mean codes of addition and subtraction, and mean over all other pairs of rules; over all tasks."""
-    code, rule = map(np.concatenate, zip(*((x.at(layer, at), x.labels["rule"]) for x in (train, test)), strict=True))
-    rules, cosine = latent_code.similarity(code, rule)
+    code = np.concatenate([train.at(layer, at), test.at(layer, at)])
+    rules, cosine = latent_code.similarity(code, np.concatenate([train.labels["rule"], test.labels["rule"]]))
     a, b = np.triu_indices(len(rules), 1)
     related = (rules[a] == ADDITION) & (rules[b] == SUBTRACTION)
     return {"related cosine": float(cosine[a, b][related].mean()), "other cosine": float(cosine[a, b][~related].mean())}

@@ -80,4 +80,6 @@ def verdict(found: Mean, adjusted: float | None, at_the_papers_scale: bool, marg
 def limited(number: float, error: float, most: float) -> str:
     """The verdict on a number against the most that a paper allows; open where its normal 95 % interval holds it."""
     half = NORMAL * error
-    return OPEN if abs(number - most) <= half and half else REFUTED if number > most else SHOWN
+    if half and abs(number - most) <= half:
+        return OPEN
+    return REFUTED if number > most else SHOWN
