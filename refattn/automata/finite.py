@@ -159,18 +159,18 @@ class Automaton:
 
     def monoid(self, most: int = 100_000) -> Monoid:
         """The distinct state maps of non-empty words.  Raises ValueError when there are more than `most`."""
-        found, words = {}, []
-        fresh: list[tuple] = [(map_, (token,)) for token, map_ in enumerate(self.transition.T)]
-        while fresh:
-            queue, fresh = fresh, []
-            for map_, word in queue:
-                if found.setdefault(map_.tobytes(), len(words)) == len(words):
-                    words.append(word)
-                    fresh += [(self.transition[map_, token], (*word, token)) for token in range(self.vocabulary)]
-            if len(words) > most:
+        place: dict[bytes, int] = {}
+        queue: list[tuple] = [(np.arange(self.states), ())]     # behind the empty word all that have a map of their own
+        for map_, word in queue:
+            for token in range(self.vocabulary):
+                longer = self.transition[map_, token]
+                if longer.tobytes() not in place:
+                    place[longer.tobytes()] = len(place)
+                    queue.append((longer, (*word, token)))
+            if len(place) > most:
                 raise ValueError(f"the monoid has more than {most:,} state maps; allowed: a larger most")
-        maps = np.array([np.frombuffer(key, dtype=self.transition.dtype) for key in found])
-        return Monoid(maps, tuple(words), np.array([found[map_.tobytes()] for map_ in self.transition.T]))
+        maps, words = zip(*queue[1:], strict=True)
+        return Monoid(np.array(maps), words, np.array([place[map_.tobytes()] for map_ in self.transition.T]))
 
 
 def _array(name, given):
