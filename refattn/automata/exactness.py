@@ -53,20 +53,19 @@ def logits(machine, words, levels: int | None = None, progress=None):
     model, p = machine.model, machine.parameters
     tokens, xp = with_reset(machine, words), array_module(p.embed.table)
     h, _ = model.embedding.forward(p.embed, to_device(tokens, xp))
+    t = tokens.shape[1]
     step = max(1, TILE // (model.feed_forward.hidden * max(1, len(words))))
-    tiles = [slice(start, min(start + step, tokens.shape[1])) for start in range(0, tokens.shape[1], step)]
-    for block, k, _ in model.schedule(tokens.shape[1], False, None, levels):
+    for block, k, _ in model.schedule(t, False, None, levels):
         parts, back = [], (model.attention.chunk - 1) * block.attention.dilation
-        for tile in tiles:                              # which looks back so far and no farther
-            first = max(0, tile.start - back)
-            read = slice(tile.start - first, None)
-            parts.append(block.forward(p.blocks[k], h[:, first:tile.stop], read=read)[0])
+        for start in range(0, t, step):                 # a tile, which looks back so far and no farther
+            first = max(0, start - back)
+            parts.append(block.forward(p.blocks[k], h[:, first:start + step], read=slice(start - first, None))[0])
             if progress is not None:
-                progress(tile.stop - tile.start)
+                progress(min(step, t - start))
         h = xp.concatenate(parts, axis=1)
     if model.norm == "pre":
         h, _ = LayerNorm(h.shape[-1], model.epsilon).forward(p.norm, h)
-    return model.readout.forward(p.readout, h)[0][:, tokens.shape[1] - length:]
+    return model.readout.forward(p.readout, h)[0][:, t - length:]
 
 
 def passes(machine, longest: int) -> list:
@@ -109,7 +108,8 @@ def errors(machine, words, progress=None) -> Errors:
     automaton, longest = machine.automaton, length_of(words[-1] if isinstance(words, list) and words else words)
     parts = passes(machine, longest)
     words = words if isinstance(words, list) else [words[:, :length] for _, length in parts]
-    if (given := [length_of(part) for part in words]) != (lengths := [length for _, length in parts]):
+    given, lengths = [length_of(part) for part in words], [length for _, length in parts]
+    if given != lengths:
         raise ValueError(f"words are of lengths {given}; allowed: those of the passes, {lengths}")
     by_length, asked = np.zeros(longest, dtype=np.int64), []
     elsewhere, margin, done = 0, np.inf, 0                  # `done`: the longest of the pass before
