@@ -1,5 +1,6 @@
 """Published figures and tables of language models, on corpora that are at hand: only an order can be compared."""
 
+from collections.abc import Iterator
 from math import sqrt
 
 from .codes import LAST
@@ -33,22 +34,22 @@ FIGURE_7_OF_C = Table(
 TIMES = 1, 2, 4, 8, 16, 32
 
 
-def length_rows() -> tuple:
-    """The baselines and RegularGPT with the paper's chunks, then RegularGPT with chunks for shorter windows."""
-    rows = [Row(label, {**CHARACTERS, **fields}, tuple((figure, None) for figure in figures))
-            for label, (fields, figures) in TABLE_3.items()]
-    own = [(f"RegularGPT, chunk {chunk}, {n} sub-layers", {"attention": "regular_gpt", "chunk": chunk, "layers": n})
-           for chunk, n in ((8, 4), (16, 2), (16, 4), (32, 4))]
-    own += [(words, {"attention": "softmax", "position": position}) for words, position in (
-        ("KERPLE, power", "kerple_power"), ("rotary", "rotary"), ("sinusoidal", "interleaved"))]
-    return (*rows, *(Row(label, {**CHARACTERS, **fields}) for label, fields in own))
+def length_rows() -> Iterator[Row]:
+    """The paper's rows, then RegularGPT with chunks for shorter windows, and baselines with other positions."""
+    for label, (fields, figures) in TABLE_3.items():
+        yield Row(label, {**CHARACTERS, **fields}, tuple((figure, None) for figure in figures))
+    for chunk, n in (8, 4), (16, 2), (16, 4), (32, 4):
+        yield Row(f"RegularGPT, chunk {chunk}, {n} sub-layers",
+                  {**CHARACTERS, "attention": "regular_gpt", "chunk": chunk, "layers": n})
+    for label, position in ("KERPLE, power", "kerple_power"), ("rotary", "rotary"), ("sinusoidal", "interleaved"):
+        yield Row(label, {**CHARACTERS, "attention": "softmax", "position": position})
 
 
 TABLE_3_OF_R = Table(
     "table-3", "Table 3 of R, language modelling beyond the training length: perplexity of the last token",
     f"{PAPERS['R']}, table 3: OpenWebText2, trained at 512 tokens, mean of 3 seeds", "text",
-    tuple(Column(f"{n} x", f"times_{n}", "perplexity") for n in TIMES), length_rows(), ("text_lengths",), "paper_r",
-    digits=2, default_scale="lengths", axes=("trained lengths", "perplexity of the last token"),
+    tuple(Column(f"{n} x", f"times_{n}", "perplexity") for n in TIMES), tuple(length_rows()), ("text_lengths",),
+    "paper_r", digits=2, default_scale="lengths", axes=("trained lengths", "perplexity of the last token"),
     remarks=(OTHER[1], "Multiples are of the training length; ours are perplexities of characters, so only the order "
              "and the growth can be compared."))
 
