@@ -35,23 +35,6 @@ def read(measured, split, metric, other, seen=False) -> Comparison:
                       "quick", seen=seen)
 
 
-def beside_heads(measured, *heads) -> Comparison:
-    """The held-out loss of compositional attention, 2 searches and 4 retrievals, and of softmax attention's heads."""
-    ours = {"attention": "compositional", "searches": 2, "retrievals": 4}
-    pairs = sides([(ours, {"attention": "softmax", "heads": n}) for n in heads], "held_out", "loss", held_out=True)
-    return Comparison(f"{measured}, {SMALL}", "contextual_retrieval", pairs, (*QUICK, "contextual_retrieval_heads"),
-                      "quick", less=True, seen=True)
-
-
-def sizes(measured, *cells) -> Comparison:
-    """The same beside 4 heads, of tasks and widths: (searches, retrievals, width, steps)."""
-    pairs = tuple(pair for s, r, m, n in cells for pair in sides(
-        OURS, "held_out", "loss", held_out=True, scoring="dot", searches=s, retrievals=r, width=m, steps=n))
-    return Comparison(measured, "contextual_retrieval", pairs,
-                      (*QUICK, "contextual_retrieval_width_64", "contextual_retrieval_sizes"), "quick", less=True,
-                      seen=True)
-
-
 def esbn(measured, *cells: tuple, beside: tuple = ()) -> Comparison:
     """ESBN's four tasks: (m objects kept for the test, numbers of retrievals ...), beside softmax attention."""
     def pairs_of(cells):
@@ -95,6 +78,12 @@ def products_apart(left_out=(), printed=False) -> float:
     return max(abs(block(r if printed else 1, attention="compositional", retrievals=r) / theirs - 1) for r in (1, 2, 4))
 
 
+# 2 searches and 4 retrievals beside softmax attention's heads; tasks and widths beside 4 heads
+HEADS = sides([({"attention": "compositional", "searches": 2, "retrievals": 4}, {"attention": "softmax", "heads": n})
+               for n in (2, 4, 8)], "held_out", "loss", held_out=True)
+SIZES = tuple(pair for s, r, m, n in ((2, 4, 32, 5_000), (2, 4, 64, 5_000), (4, 8, 64, 20_000), (4, 16, 64, 20_000))
+              for pair in sides(OURS, "held_out", "loss", held_out=True, scoring="dot", searches=s, retrievals=r,
+                                width=m, steps=n))
 CLEVR = tuple(pair for kind in ("unary", "binary", "ternary") for pair in sides(OURS, "chosen", kind, width=32))
 BLOCK = "largest difference of a block for triangles, between 1, 2, 4 retrievals and 4 heads"
 OF_SCORES = "scores", "mixtures", "value logits", "instantiation"      # products of a block without weights
@@ -127,10 +116,13 @@ STATEMENTS = (
               read("spread of the pairing over retrievals given what is asked, minus that over all tuples", "pairing",
                    "asked", "all", seen=True)),
     Statement("Compositional attention is better, on average over numbers of heads", "C, figures 8, 9, table 6",
-              beside_heads("held-out loss, beside 2, 4 and 8 heads", 2, 4, 8)),
+              Comparison(f"held-out loss, beside 2, 4 and 8 heads, {SMALL}", "contextual_retrieval", HEADS,
+                         (*QUICK, "contextual_retrieval_heads"), "quick", less=True, seen=True)),
     Statement("Compositional attention is better, on average over sizes of task and width", "C, figures 8, 9, table 6",
-              sizes("held-out loss, beside 4 heads, mean of four sizes, 5,000 steps of 2 searches and 4 retrievals, "
-                    "20,000 of more", (2, 4, 32, 5_000), (2, 4, 64, 5_000), (4, 8, 64, 20_000), (4, 16, 64, 20_000))),
+              Comparison("held-out loss, beside 4 heads, mean of four sizes, 5,000 steps of 2 searches and 4 "
+                         "retrievals, 20,000 of more", "contextual_retrieval", SIZES,
+                         (*QUICK, "contextual_retrieval_width_64", "contextual_retrieval_sizes"), "quick", less=True,
+                         seen=True)),
     Statement("Compositional attention is better with fewer retrievals than heads", "C, section 4, appendix B.7",
               esbn("accuracy, mean of ESBN's four tasks, m = 95 and 50: 1 and 4 retrievals, beside 8 heads",
                    (95, 1, 4), (50, 1, 4))),
