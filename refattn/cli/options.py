@@ -40,18 +40,20 @@ class Parser(argparse.ArgumentParser):
     def parse(self, argv) -> dict:
         """Only what was given."""
         args, rest = self.parse_known_args(argv)
-        for text in rest:
-            name = text.split("=")[0]
-            near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.75)
-            before = argv[argv.index(text) - 1] if text in argv[1:] else None
-            if name[:1] != "-" and getattr(self._option_string_actions.get(before), "nargs", None) == 0:
-                raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
-            option = name.startswith("-") and name not in self._option_string_actions       # which may stand behind --
-            what = f"{name} is not an option" if option else f"{name!r} is one argument too many"
-            near = near if option else [f"{of} {name}" for of in (self.values.get(name.replace("-", "_")),) if of]
+        if not rest:
+            return vars(args)
+        text, options = rest[0], self._option_string_actions
+        name = text.split("=")[0]
+        if name.startswith("-") and name not in options:    # one that is may stand behind --
+            near = get_close_matches(name, options, n=1, cutoff=0.75)
             guess = f", did you mean {near[0]}?" if near else ";"
-            raise Usage(f"{what}{guess} allowed: what {self.prog} --help lists")
-        return vars(args)
+            raise Usage(f"{name} is not an option{guess} allowed: what {self.prog} --help lists")
+        before = argv[argv.index(text) - 1] if text in argv[1:] else None
+        if name[:1] != "-" and getattr(options.get(before), "nargs", None) == 0:
+            raise Usage(f"{before} takes no value, but {text!r} follows it; allowed: the switch alone")
+        option = self.values.get(name.replace("-", "_"))
+        guess = f", did you mean {option} {name}?" if option else ";"
+        raise Usage(f"{name!r} is one argument too many{guess} allowed: what {self.prog} --help lists")
 
 
 def reader(kind, words: str, fits=lambda found: True):
