@@ -43,7 +43,8 @@ def settings(kind, outcomes) -> str:
     shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
     clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
     counted = "strings per split" if fields.get("protocol") == "per_position" else kind.COUNTED
-    asked = f"all {counted}" if (n := fields["evaluation"]) == 10**9 else f"{n:,} {counted}" + " at most" * kind.FINITE
+    n = fields["evaluation"]
+    asked = f"all {counted}" if n == 10**9 else f"{n:,} {counted}" + " at most" * kind.FINITE
     of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}: mean ± standard error"
     return (f"{', '.join([kind.TASK, *which])}: {fields['steps']:,} steps of {fields['batch']} samples{shards}, "
             f"rate {fields['rate']:g}, decay {fields['decay']:g}, {clipped}{asked}; {of_seeds}")
@@ -59,8 +60,8 @@ def table(kind, outcomes) -> str:
                  for m in row["metrics"]]
         texts.append([str(row[kind.COMPARES]), *cells, shown(row["minutes"], digits=1, without="-")])
         if beside:
-            figure = row["published"] or {"mean": None, "standard_error": None}
-            texts[-1].append(shown(figure["mean"], figure["standard_error"], without="-"))
+            figure = row["published"]
+            texts[-1].append(shown(figure["mean"], figure["standard_error"]) if figure else "-")
     fields = outcomes[0]["fields"]
     theirs = figures_for(kind.TASK, fields)
     notes = [f"* {theirs.metric}, not measured here. {theirs.source}{otherwise(kind, fields, theirs.by)}" if beside else

@@ -39,7 +39,8 @@ def look(directory) -> tuple[list[Found], dict]:
                 raise ValueError("its recipe.json is missing")
             recipe = runs.read_recipe(path)
             done = outcome(path, recipe)
-            if not done["finished"] and not (missing := absent(recipe)):
+            missing = "" if done["finished"] else absent(recipe)
+            if not (done["finished"] or missing):
                 unfinished({path: recipe})                  # refuses a damaged one
         except (ValueError, OSError) as error:
             damaged[path] = " ".join(str(error).split())

@@ -17,6 +17,7 @@ from .table import PAPERS, Exhibit
 
 HELD_OUT = "samples of held-out tasks, code of the last token with itself"
 
+
 @dataclass(frozen=True)
 class Picture(Exhibit):
     """A published figure that is drawn from a trained network, not from a record; the network is trained in `--out`."""
