@@ -61,31 +61,37 @@ def regular_codes(recipe, model, trained) -> dict:
     answer after a word.
     """
     check_choice("protocol", recipe.protocol, ("released",), "allowed for codes")
-
-    def half(p):
-        drawn = recipe.sample(again(recipe), "longer", FIELD_WORDS, LENGTH)
-        share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
-        return {"first half": float(1 - share[LENGTH // 2 - 1])}
-
-    def shift(lengths, words):
-        def answer(tokens):
-            tokens, last = recipe.inputs(Words(tokens, None, None))
-            return model.forward(trained, tokens, **last)[0][:, 0].argmax(-1)
-        found = regular.probability_shift(answer, lengths, words=words, seed=recipe.seed)
-        return {"probability": {f"ones {p:g}": x for p, x in found.items()}}
     if recipe.attention != "sliding_dilated":
         if recipe.language != "parity":
             raise ValueError(f"nothing is read off {recipe.attention} trained on {recipe.language}; allowed: parity")
-        return shift(range(1, recipe.train_length + 1), words=512)
+        return shifts(recipe, model, trained, range(1, recipe.train_length + 1), words=512)
     if recipe.data().row.depth:
         wide = params.view(trained.readout.w.base.astype(np.float64), model.parameters())      # base: all of them
         return {"member margin": margins(recipe, model, trained), "float64 member margin": margins(recipe, model, wide)}
     found = {"layer outputs": both(lambda p: regular.clusters(recipe, model, p, again(recipe), WORDS, LENGTH),
                                    recipe, model, trained)}
-    if recipe.language != "parity":
-        return found
-    return {**found, "receptive field": {**both(half, recipe, model, trained), "one half": 0.5},
-            **shift(range(20, LENGTH + 1, 40), words=128)}
+    if recipe.language == "parity":
+        half = both(lambda p: first_half(recipe, model, p), recipe, model, trained)
+        found |= {"receptive field": {**half, "one half": 0.5},
+                  **shifts(recipe, model, trained, range(20, LENGTH + 1, 40), words=128)}
+    return found
+
+
+def first_half(recipe, model, p) -> dict:
+    """The share of the gradient that the first half of a word of LENGTH symbols gets, mean over FIELD_WORDS words."""
+    drawn = recipe.sample(again(recipe), "longer", FIELD_WORDS, LENGTH)
+    share = regular.receptive_field(model, p, drawn.tokens, drawn.target)
+    return {"first half": float(1 - share[LENGTH // 2 - 1])}
+
+
+def shifts(recipe, model, p, lengths, words: int) -> dict:
+    """{"probability": {"ones 0.1": ...}}: accuracies on PARITY where ones have that probability."""
+    def answer(tokens):
+        tokens, last = recipe.inputs(Words(tokens, None, None))
+        return model.forward(p, tokens, **last)[0][:, 0].argmax(-1)
+
+    found = regular.probability_shift(answer, lengths, words=words, seed=recipe.seed)
+    return {"probability": {f"ones {ones:g}": x for ones, x in found.items()}}
 
 
 def margins(recipe, model, p) -> dict:
