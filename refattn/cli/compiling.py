@@ -78,15 +78,15 @@ def source(options):
 def report(machine, found, longest: int) -> str:
     """Errors by length, the lengths of one number of levels in one line, with what was asked; those wrong are named."""
     automaton, done = machine.automaton, 0
-    there, known = reached(automaton, longest), np.eye(automaton.classes, dtype=int)[automaton.output]
+    can_end, of_class = reached(automaton, longest), np.eye(automaton.classes, dtype=int)[automaton.output]
     rows = [("lengths", "levels", "states", f"answers {'/'.join(map(str, range(automaton.classes)))}", "errors")]
     for (levels, length), asked in zip(passes(machine, longest), found.asked, strict=True):
         rows.append((f"{done + 1:,} to {length:,}", str(levels),
-                     f"{(asked > 0).sum()} of {there[done + 1:length + 1].any(axis=0).sum()}",
-                     "/".join(map(str, asked @ known)), errors_of(found.by_length[done:length], done + 1)))
+                     f"{(asked > 0).sum()} of {can_end[done + 1:length + 1].any(axis=0).sum()}",
+                     "/".join(map(str, asked @ of_class)), errors_of(found.by_length[done:length], done + 1)))
         done = length
-    asked, there = found.asked.sum(axis=0), there[1:].any(axis=0)
-    answers = ", ".join(f"{number}: {count:,}" for number, count in enumerate(asked @ known))
+    asked, there = found.asked.sum(axis=0), can_end[1:].any(axis=0)
+    answers = ", ".join(f"{number}: {count:,}" for number, count in enumerate(asked @ of_class))
     said = (f"asked about {(asked > 0).sum()} of the {there.sum()} states that these words can end in, each at least "
             f"{asked[there].min():,} times; answers {answers}")
     return f"{columns(rows, {1}, room())}\n{wrapped(said)}"

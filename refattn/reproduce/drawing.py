@@ -49,14 +49,15 @@ def bar(cell) -> float:
 def lines(sheet, axis: str, measure: str):
     """One line for each row over the columns of which something was run, with standard errors, side by side."""
     made, axes = blank(sheet.title, (9.6, 4.4))
+    labels = [row["label"] for row in sheet.data]
     found = [known(row["cells"], "ours") for row in sheet.data]
-    columns = sorted({n for row in found for n, _ in row})
-    for at, (row, look) in enumerate(zip(sheet.data, looks([row["label"] for row in sheet.data]), strict=True)):
-        shift = 0.24 * ((at + 0.5) / len(sheet.data) - 0.5)  # of rows that share a column
-        if found[at]:
-            axes.errorbar([columns.index(n) + shift for n, _ in found[at]], [ours["mean"] for _, ours in found[at]],
-                          [bar(ours) for _, ours in found[at]], markersize=4, capsize=3, **look,
-                          label=f"{row['label']} ({seeds([ours['n'] for _, ours in found[at]])})")
+    columns = sorted({n for cells in found for n, _ in cells})
+    for at, (label, look, cells) in enumerate(zip(labels, looks(labels), found, strict=True)):
+        shift = 0.24 * ((at + 0.5) / len(labels) - 0.5)     # of rows that share a column
+        if cells:
+            axes.errorbar([columns.index(n) + shift for n, _ in cells], [ours["mean"] for _, ours in cells],
+                          [bar(ours) for _, ours in cells], markersize=4, capsize=3, **look,
+                          label=f"{label} ({seeds([ours['n'] for _, ours in cells])})")
     least, most = axes.dataLim.intervaly
     if 0 < least < most / 30:                               # orders of magnitude
         axes.set_yscale("log")

@@ -219,9 +219,9 @@ def measured(runs, column) -> dict | None:
         return None
     values = [run["metrics"][column.split][column.metric] for run in runs]
     found = mean(values)
-    return {"mean": column.extreme(values) if column.extreme and found.mean is not None else found.mean,
-            "standard_error": None if column.extreme else found.standard_error, "n": found.n,
-            "seeds": [run["fields"]["seed"] for run in runs]}
+    if column.extreme and found.mean is not None:
+        found = found._replace(mean=column.extreme(values), standard_error=None)
+    return {**found._asdict(), "seeds": [run["fields"]["seed"] for run in runs]}
 
 
 def made_of(runs) -> str:
