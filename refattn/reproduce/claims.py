@@ -149,6 +149,7 @@ class Claims(Exhibit):
     source = ""                        # as named in each row; figures are ours alone
     default_scale = None               # each comparison has its own
     whole = True                       # what was never run says what it would cost
+    plot = staticmethod(drawing.forest)
 
     def comparisons(self, only=()) -> list:
         """Those of `chosen` statements that are held against runs."""
@@ -247,10 +248,6 @@ class Claims(Exhibit):
                     used[run["task"], str(run["fields"]), run["seconds"]] = run     # a record of its codes counts once
                     others += [f"{name} {ours} ({theirs})" for name, ours, theirs in apart(run, one, side)]
         return [*used.values()], [*dict.fromkeys(others)]
-
-    def plot(self, sheet):
-        """Effects with their intervals."""
-        return drawing.forest(sheet)
 
 
 def texts_of(row: dict) -> list[str]:
