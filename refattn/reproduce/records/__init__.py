@@ -116,7 +116,7 @@ def merged(record: dict, found: list[dict]) -> dict:
 
     Raises ValueError for a run of another task, or of a recorded name but trained otherwise than by what is `varied`.
     """
-    task, same = record.get("task", found[0]["task"]), SETTINGS - {*record.get("varied", ())}
+    task, same = record.get("task", found[0]["task"]), sorted(SETTINGS - {*record.get("varied", ())})
     named, all_runs = {}, {}                                # the first of each name, with which all others agree
     for run in [*record.get("runs", ()), *found]:
         if run["task"] != task:
