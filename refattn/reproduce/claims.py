@@ -58,10 +58,11 @@ def value(runs, side: Side, comparison: Comparison) -> dict:
     if comparison.given:
         split, metric, least = comparison.given
         mine = [run for run in mine if (run["metrics"][split][metric] or 0) >= least]
-    found = {run["fields"]["seed"]: run["metrics"][side.split][side.metric] if side.at is None
-             else reached(run["history"], side, *side.at) for run in mine}
-    return {seed: nan if number is None else number for seed, number in found.items()
-            if number is not None or side.at is None}
+    if side.at is None:
+        found = {run["fields"]["seed"]: run["metrics"][side.split][side.metric] for run in mine}
+        return {seed: nan if number is None else number for seed, number in found.items()}
+    found = {run["fields"]["seed"]: reached(run["history"], side, *side.at) for run in mine}
+    return {seed: number for seed, number in found.items() if number is not None}
 
 
 def differences(runs, comparison: Comparison, pair=None) -> dict:
