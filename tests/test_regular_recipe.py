@@ -48,7 +48,7 @@ def test_every_language_is_a_task_and_has_published_settings():
 
 
 @pytest.mark.parametrize(("scale", "change", "words"), [
-    ("paper", {}, ""), ("caption", {}, ""), ("paper", {"stride": 5}, "stride 5 (1)"),
+    ("paper", {}, ""), ("caption", {}, ""), ("paper", {"evaluation": 99}, ""), ("paper", {"stride": 5}, "stride 5 (1)"),
     ("caption", {"steps": 9}, "steps 9 (100,000)"), ("quick", {"train_length": 50, "max_length": 100}, "steps 2,000")])
 def test_neither_the_scripts_nor_the_captions_settings_are_other_than_the_papers(scale, change, words):
     r = recipe("d2", scale, **change)

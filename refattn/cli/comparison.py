@@ -82,8 +82,8 @@ def otherwise(kind, fields: dict, by) -> str:
     same = {name: fields[name] for name in (kind.COMPARES, "seed", *by)}
     papers = [asdict(recipe(kind.TASK, scale, **same)) for scale in ("paper", "caption") if scale in kind.SCALES]
     apart = min((differing(paper | fields, paper) for paper in papers), key=len)        # an old run lacks later fields
-    return "; settings other than the paper's, which are in brackets: " * bool(apart) + ", ".join(
-        f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in apart if name not in SAID)
+    told = [f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in apart if name not in SAID]
+    return "; settings other than the paper's, which are in brackets: " * bool(told) + ", ".join(told)
 
 
 class Found(NamedTuple):
