@@ -101,9 +101,8 @@ def compiled(automaton: Automaton, chunk: int = 2, *, dtype=np.float64, xp=np, *
     fits(model, dtype)
     n, width = automaton.states, model.attention.width
     flat, p = params.allocate(model.parameters(), dtype)
-    matrices = automaton.matrices(dtype).reshape(-1, n * n)
     scale = width ** -0.5 if model.embedding_scale else 1.0
-    p.embed.table[:automaton.vocabulary, :n * n] = matrices * scale
+    p.embed.table[:automaton.vocabulary, :n * n] = automaton.matrices(dtype).reshape(-1, n * n) * scale
     if model.attention.out_of_range == "mask":
         p.embed.table[-1, np.arange(n) * n + automaton.start] = scale      # the reset: from every state to the start
     block, = p.blocks
