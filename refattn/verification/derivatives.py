@@ -197,8 +197,8 @@ class _Slopes:
                   f"{name} was changed in place; allowed: it stays as it is")
         _need(all(map(np.array_equal, self.weights, map(to_host, as_tuple(upstream)))),
               "the gradient of the output was changed in place; allowed: it stays as it is")
-        self.first = [w * y for w, y in zip(self.weights, first, strict=True)]
-        self.size = float(np.hypot.reduce([0.0, *(np.hypot.reduce(y, axis=None) for y in self.first)]))
+        self.first = np.concatenate([(w * y).ravel() for w, y in zip(self.weights, first, strict=True)])
+        self.size = float(np.hypot.reduce(self.first, initial=0.0))
         again = as_tuple(self.forward(self.inputs)[0])
         _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, again, strict=True)),
               "forward answers differently when asked again; allowed: the same for the same inputs")
@@ -284,8 +284,8 @@ class _Slopes:
         coarse = max(self.rounding, self.coarse)
         self.rounding = max(self.rounding, min(coarse, SETTLED / LOW))      # what is flat may look like half precision
         moved, scale = np.abs(to_host(self.inputs[name])[step != 0]), self.scale[name]
-        far = zip(*(self.outputs(name, x * FIRST * step) for x in (-scale, scale)), self.first, strict=True)
-        rounding = coarse * sum((y[a != b] ** 2).sum() for a, b, y in far) ** 0.5     # of outputs that feel it
+        left, right = (self.outputs(name, x * FIRST * step) for x in (-scale, scale))
+        rounding = coarse * (self.first[left != right] ** 2).sum() ** 0.5             # of outputs that feel it
 
         def at_kink(h):
             sides = np.array([self.sides(name, step, h / n) for n in (1, 4, 16)])       # (3, 2, outputs)
@@ -313,22 +313,20 @@ class _Slopes:
     def coarse(self) -> float:
         """The rounding of a forward that computes in lower precision than it answers, else 0.
 
-        A change of the inputs that is smaller than this leaves most outputs bit for bit as they are, though float64
-        would show it.  Which outputs feel the inputs is read off a change of a hundredth.
+        A change of the inputs that is smaller than this leaves most outputs bit for bit as they are, though their
+        dtype would show it.  Which outputs feel the inputs is read off a change of a hundredth.
         """
-        floats = {n: x for n, x in self.inputs.items() if is_float(x)}
-        moves = {n: np.abs(to_host(x)) * self.rng.standard_normal(x.shape) for n, x in floats.items()}
+        real = {n: x for n, x in self.inputs.items() if is_float(x)}
+        moves = {n: np.abs(to_host(x)) * self.rng.standard_normal(x.shape) for n, x in real.items()}
 
-        def moved(part):
-            return np.concatenate([y.ravel() for y in self.weighted(self.inputs | {
-                n: x + array_module(x).asarray(part * moves[n]) for n, x in floats.items()})])
+        def moved(by):
+            return self.weighted(self.inputs | {n: x + array_module(x).asarray(by * moves[n]) for n, x in real.items()})
 
-        first = np.concatenate([y.ravel() for y in self.first])
-        slopes = np.abs(moved(0.01) - first) / 0.01
+        slopes, fine = np.abs(moved(0.01) - self.first) / 0.01, np.finfo(self.first.dtype).eps
         for part in 1e-9, 4e-7, 4e-3:
-            seen = part * slopes > 1e-15 * np.abs(first)
-            if (moved(part) == first)[seen].sum() <= seen.sum() / 2:
-                return part * (part > 1e-9)
+            seen = part * slopes > 4 * fine * np.abs(self.first)
+            if part > fine and (moved(part) == self.first)[seen].sum() <= seen.sum() / 2:
+                return part * (part > max(1e-9, 4 * fine))
         return 0.1
 
     def analytic(self, name) -> bool:
@@ -347,8 +345,8 @@ class _Slopes:
             return abs((left + right) / 2 - step) > max(10 * abs(left - right), clear)
         return not all(against(h) for h in (NEAR, np.clip(fine, NEAR / 1000, NEAR)))
 
-    def weighted(self, inputs) -> list:
-        """Weight times output; NaN where real inputs make the forward raise something."""
+    def weighted(self, inputs) -> np.ndarray:
+        """Weight times output, of all outputs in a row; NaN where real inputs make the forward raise something."""
         try:
             with np.errstate(all="ignore"):
                 y = as_tuple(self.forward(inputs)[0])
@@ -356,29 +354,27 @@ class _Slopes:
             if any(map(np.iscomplexobj, inputs.values())):
                 raise
             y = tuple(np.full(w.shape, np.nan) for w in self.weights)
-        return [w * to_host(x) for w, x in zip(self.weights, y, strict=True)]
+        return np.concatenate([(w * to_host(x)).ravel() for w, x in zip(self.weights, y, strict=True)])
 
-    def outputs(self, name, step) -> list:
+    def outputs(self, name, step) -> np.ndarray:
         """The same where `step` is added to an input."""
         inputs = self.lifted if np.iscomplexobj(step) else self.inputs
         return self.weighted(inputs | {name: inputs[name] + array_module(inputs[name]).asarray(step)})
 
     def complex(self, name, direction) -> float:
         """By one complex step."""
-        value = sum(y.sum() for y in self.outputs(name, 1j * COMPLEX * direction))
+        value = self.outputs(name, 1j * COMPLEX * direction).sum()
         if not np.iscomplexobj(value):
             raise ValueError("forward gives real numbers for complex ones, as abs does; allowed: method None, 'finite'")
         return value.imag / COMPLEX
 
     def finite(self, name, direction, h) -> tuple[float, float]:
         """By five points in a row, and how far outputs there are off parabolas."""
-        y = np.array([np.concatenate([x.ravel() for x in (self.outputs(name, n * h * direction) if n else self.first)])
-                      for n in (-2, -1, 0, 1, 2)])
+        y = np.array([self.outputs(name, n * h * direction) if n else self.first for n in (-2, -1, 0, 1, 2)])
         bent = np.hypot.reduce(np.abs(np.diff(y, 3, axis=0)).max(axis=0))
         return (8 * (y[3] - y[1]) - (y[4] - y[0])).sum() / (12 * h), bent
 
     def sides(self, name, direction, h) -> tuple[np.ndarray, np.ndarray]:
         """Of every output, to the left and to the right."""
-        left, here, right = (np.concatenate([y.ravel() for y in self.outputs(name, n * h * direction)])
-                             for n in (-1, 0, 1))
+        left, here, right = (self.outputs(name, n * h * direction) for n in (-1, 0, 1))
         return (here - left) / h, (right - here) / h
