@@ -199,9 +199,12 @@ class _Slopes:
               "the gradient of the output was changed in place; allowed: it stays as it is")
         self.first = np.concatenate([(w * y).ravel() for w, y in zip(self.weights, first, strict=True)])
         self.size = float(np.hypot.reduce(self.first, initial=0.0))
-        again = as_tuple(self.forward(self.inputs)[0])
-        _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, again, strict=True)),
+        again, saved = self.forward(self.inputs)
+        _need(all(np.allclose(x, to_host(y), 1e-6, 1e-6) for x, y in zip(first, as_tuple(again), strict=True)),
               "forward answers differently when asked again; allowed: the same for the same inputs")
+        _need(all(np.allclose(x := np.nan_to_num(to_host(gradients[n])), np.nan_to_num(to_host(g)), 0,
+                              SETTLED * np.abs(x).max(initial=0)) for n, g in backward(saved, upstream).items()
+                  if n in gradients), "backward answers differently when asked again; allowed: the same")
         self.rounding = max(np.finfo(x.dtype).eps for x in (*as_tuple(output), *gradients.values(), 1.0 * first[0])
                             if is_float(x))
         return gradients
