@@ -235,10 +235,10 @@ class _Slopes:
 
     def slopes(self, name, steps, claimed, method, tolerance) -> tuple:
         """The slopes along the steps, and what they were found by: "complex" steps or "finite" differences."""
-        exact = None
+        exact = np.full(len(steps), np.nan)
         with suppress(*[Exception] * (method is None)):     # whatever it raises, finite differences raise it again
-            exact = None if method == "finite" else np.array([self.complex(name, step) for step in steps])
-        agrees = exact is not None and self.agree(name, claimed, exact, tolerance)
+            exact = exact if method == "finite" else np.array([self.complex(name, step) for step in steps])
+        agrees = self.agree(name, claimed, exact, tolerance)
         if method == "complex" or agrees and self.analytic(name):
             return exact, "complex"
         tolerance = tolerance or TOLERANCE["finite"]
@@ -246,7 +246,8 @@ class _Slopes:
         apart, bar = np.abs(claimed - found), tolerance * self.measure(name, found, tolerance)
         largest = max(np.abs(x[np.isfinite(x)]).max(initial=0) for x in (claimed, found))
         unclear = ~((apart > OFF * off) | (OFF * off <= max(SETTLED * largest, bar)))
-        near = np.zeros(1) if exact is None else (np.abs(exact - found) <= bar + OFF * off) & (off < np.inf)
+        unclear |= (found == 0) & (apart > bar) & (np.abs(claimed - exact) <= tolerance * np.abs(exact))  # rounded away
+        near = (np.abs(exact - found) <= bar + OFF * off) & (off < np.inf)
         if agrees and unclear.any() or near.all() and not self.doubtful(name, steps, claimed, exact):
             return exact, "complex"
         zero = np.abs(claimed).max() <= LOW * self.rounding * self.size / self.scale[name]
