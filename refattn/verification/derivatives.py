@@ -134,7 +134,7 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
               f"{name} is a {type(x).__name__}; allowed: an array of real numbers, or its name in constants")
     of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
     seed = int(rng or 0) if isinstance(rng, int | np.integer | None) else np.random.default_rng(rng).integers(2**63)
-    gradients = of.gradients(backward, np.random.default_rng((seed, 1)))                        # nobody draws inputs so
+    gradients = of.gradients(backward, np.random.default_rng((int(seed), 1)))                   # nobody draws inputs so
     asked = {name: x for name, x in of.inputs.items() if is_float(x) and x.size and name not in constants}
     _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
     errors, allowed = {}, {}
