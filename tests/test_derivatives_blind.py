@@ -21,6 +21,10 @@ REFUSED = {      # with a reason that is true
     "random forward": "forward answers differently when asked again",
     "logits in half precision": UNSETTLED, "cross-entropy, very sure rows": UNSETTLED,
 }
+SCIPY = {        # whose forward calls it
+    "gelu by erf", "gelu by erf: slope of the approximation", "matrix exponential",
+    "matrix exponential: as if it commuted",
+}
 UNSEEN = {       # wrong, and called right: each entry's gradient is between the slopes to both sides, their sum is not
     "row maximum with ties: ones for all ties",
 }
@@ -28,6 +32,9 @@ UNSEEN = {       # wrong, and called right: each entry's gradient is between the
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_verdict(row):
+    if row.name in SCIPY:
+        pytest.importorskip("scipy")
+
     def report():
         forward, backward = row.build()
         inputs = row.make(np.random.default_rng(0))
@@ -42,4 +49,4 @@ def test_verdict(row):
 
 
 def test_the_exceptions_are_rows():
-    assert {*REFUSED, *UNSEEN} <= {row.name for row in ROWS}
+    assert {*REFUSED, *UNSEEN, *SCIPY} <= {row.name for row in ROWS}
