@@ -156,11 +156,11 @@ def test_their_counts_are_those_of_the_tables():
 
 
 def test_what_the_readme_says_of_hyla_is_what_was_measured():
-    assert ("HYLA is not told apart from softmax attention on fuzzy logic, and seems behind it on SRAVEN"
+    assert ("At small scale HYLA is not told apart from softmax attention on fuzzy logic, and seems behind it on SRAVEN"
             in " ".join(README.split()))
     tasks = {"fuzzy_logic": ("r2_per_task", "held_out"), "sraven": ("panel_accuracy", "held_out")}
     asked = []
-    for name in set(records.names()) - {"fuzzy_logic_paper", "fuzzy_logic_paper_again"}:
+    for name in (each for each in records.names() if not each.startswith("fuzzy_logic_paper")):     # at small scale
         cells = {}                                          # of the same settings: {(attention, seed): run}
         for run in records.load(name)["runs"]:
             if run["task"] in tasks and not name.endswith("_codes"):
