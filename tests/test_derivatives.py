@@ -350,3 +350,19 @@ def test_what_is_a_constant_need_be_no_array():
     """Nor what is no number of a gradient: of lists and floats nobody was told that they were not asked about."""
     inputs = {"x": np.ones(3), "w": [0.5], "p": 0.5, "z": 1j, "n": 3, "ids": np.ones(3, int), "bias": None}
     assert check.derivative(square, square_backward, inputs, constants=("w", "p", "z")).errors.keys() == {"x"}
+
+
+@pytest.mark.parametrize("second", ["added", "None", "missing", "misshapen"])
+def test_a_backward_that_answers_otherwise_when_asked_again_is_refused(second):
+    calls = []
+
+    def backward(x, do):
+        calls.append(do)
+        if len(calls) == 1:
+            calls[0] = 2 * x * do
+            return {"x": calls[0]}
+        calls[0] += 2 * x * do                              # into the array of the first answer
+        return {"added": {"x": calls[0]}, "None": {"x": None}, "missing": {}, "misshapen": {"x": x[None]}}[second]
+
+    with pytest.raises(ValueError, match="backward answers differently when asked again"):
+        check.derivative(lambda a: (a["x"] ** 2, a["x"]), backward, {"x": np.arange(1.0, 4)})
