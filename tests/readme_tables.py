@@ -1,5 +1,6 @@
 """What of the documents is computed: tables between a comment that is a command and one that ends it, the tables of
-variants, of verdicts, of quotations, of what is public and of diagnoses, the numbers of planted bugs and of theorems.
+variants, of verdicts, of main claims, of quotations, of what is public and of diagnoses, the numbers of planted bugs
+and of theorems.
 
 `python -m tests.readme_tables` writes all of it anew.
 """
@@ -25,10 +26,12 @@ from refattn.verification import theorems
 from tests import planted
 
 ROOT = Path(__file__).parents[1]
+MAIN = ("HYLA generalises better than softmax attention", "Compositional attention is better on held-out pairings",
+        "RegularGPT beats a vanilla Transformer on longer words")       # the main claim of each paper
 README, PUBLIC = ROOT / "README.md", ROOT / "docs" / "public_api.md"
 DOCUMENTS = README, *sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|quotes [HCR]|public|diagnoses) -->\n)"
-                   r"(.*?)(<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- (refattn reproduce [^>]*?|variants|recipes|verdicts|main|quotes [HCR]|public|diagnoses) "
+                   r"-->\n)(.*?)(<!-- end -->)", re.S)
 PAPERS = {"Schug et al. 2025": "H", "Mittal et al. 2022": "C", "Chi et al. 2023": "R"}
 TUTORIALS = {"softmax": "01_attention_forward_and_backward", "linear": "02_attention_is_a_hypernetwork",
              "hyla": "03_hyla", "ablations": "03_hyla", "compositional": "04_compositional",
@@ -73,6 +76,20 @@ def verdicts() -> str:
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
+def main_claims() -> str:
+    """All lines of the main claim of each paper."""
+    claims = TABLES["claims"]
+    lines = ["| main claim | measured here | effect | 95 % interval | n | verdict |", "|---|---|---:|---:|---:|---|"]
+    for label, row in claims.judged(claims.recorded()).items():
+        if row["words"] in MAIN:
+            low, high = row["interval_95"]
+            cells = (f"{label.split(';')[0].removeprefix('paper ')}: {row['words']}", row["measured"],
+                     f"{row['effect']:+.3f}", f"{low:+.3f} to {high:+.3f}",
+                     f"{len(row['differences'])}{'*' * row['fixed_before']}", row["verdict"])
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def quotes(paper: str) -> str:
     """The table of a paper's statements in its own words."""
     rows = dict.fromkeys((one.words, one.source) for one in STATEMENTS if one.paper == paper)
@@ -111,8 +128,8 @@ def diagnoses() -> str:
 def printed(command: str) -> str:
     """What a command line prints on standard output, or one of the tables."""
     name, *paper = command.split()
-    own = {"variants": variants, "recipes": recipes, "verdicts": verdicts, "quotes": quotes, "public": public,
-           "diagnoses": diagnoses}
+    own = {"variants": variants, "recipes": recipes, "verdicts": verdicts, "main": main_claims, "quotes": quotes,
+           "public": public, "diagnoses": diagnoses}
     if name in own:
         return own[name](*paper)
     with contextlib.redirect_stdout(io.StringIO()) as said:
