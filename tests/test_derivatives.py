@@ -305,6 +305,19 @@ def test_of_gradients_in_half_precision_1_percent_is_allowed():
         assert report.ok == (times == 1) and report.allowed["x"] == 0.01, report
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_forward_that_writes_into_real_arrays_is_judged_by_finite_differences_without_a_warning(recwarn):
+    def forward(inputs):
+        x, y = inputs["x"], np.zeros(3)
+        for i in range(3):
+            y[i] = x[i] ** 2
+        return y, x
+    x = np.array([1.0, -2.0, 0.5])
+    for factor in 2, 3:
+        report = check.derivative(forward, lambda x, dy: {"x": factor * x * dy}, {"x": x})
+        assert report.ok == (factor == 2) and report.tolerance == 1e-9 and not recwarn
+
+
 def test_a_tolerance_of_zero_allows_what_is_exact():
     report = check.derivative(lambda a: (0 * a["x"], a["x"]), lambda x, do: {"x": 0 * do}, {"x": np.ones(3)},
                               tolerance=0)
