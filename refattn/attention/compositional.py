@@ -105,12 +105,13 @@ def check(q, k, v, selector, score, scoring, bias, keep, dropout):
 class Compositional(Keeping):
     """y_q = sum_s o_qs W_s^out + b around `compositional`, eq. (14); every width is that of one search or retrieval.
 
-    The papers' totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN and SCAN
-    (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner retrievals).
+    The released code's totals: `search_width` d is D / searches; `retrieval_width` e is D / searches for images, ESBN
+    and SCAN (more retrievals, more parameters), but D / retrievals for contextual retrieval and language (thinner
+    retrievals).
     Keys and values come from a context where given, queries and selectors always from x.
     `biases` are those of q, k, v and the output; `selector_biases` (the same unless given) those of the selector and,
-    with scoring "dot", the retrieval key.  The latter, `br`, is there so that parameters count as in the paper: its
-    gradient is 0.  The other scorings have their biases (`br`, `b2`) always.  SCAN has no `biases`.
+    with scoring "dot", the retrieval key.  The latter, `br`, is there so that parameters count as in the released
+    code: its gradient is 0.  The other scorings have their biases (`br`, `b2`) always.  SCAN has no `biases`.
     """
     width: int
     searches: int

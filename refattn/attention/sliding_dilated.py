@@ -7,7 +7,7 @@ Source: R, section 3.1, eq. (1), and the authors' code.  Differs: eq. (1) as C s
 window for every position, where the text of R speaks of chunks that do not overlap (the last position is the same); a
 key is missing because of its index (n < 0), where the code takes a bias of exactly 0 for a mask; `bias`, `keep` and
 `dropout` act on the (query, offset) pairs.
-Out of range, two semantics: "mask" (text: the key does not exist, the softmax runs over the others) and "pad" (code: a
+Out of range, two semantics: "mask" (eq. 1: the key does not exist, the softmax runs over the others) and "pad" (code: a
 learned vector stands at every position before the first, in every layer the same).
 Symbols: `offset_bias` = r (R: relative positional scalars), not divided by sqrt(d) and the same at every dilation; C =
 chunk, the size of w.

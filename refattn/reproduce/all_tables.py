@@ -106,7 +106,7 @@ TRIANGLES = Table(
     tuple(Row(*VARIANTS[r], (fraction(figure, 3),)) for r, figure in TABLE_3_OF_C.items()),
     ("triangles",), remarks=(
         "Every image is fresh, so there is no accuracy of training apart.",
-        "Of table 9 the dot-product rows, which are those of table 3; the figures of its MLP rows were not at hand."))
+        "The body of table 9, with other numbers of retrievals and MLP scoring, was not at hand."))
 
 
 def multitask_rows() -> Iterator[Row]:

@@ -26,7 +26,7 @@ FIGURE_6 = Table(
 
 FIGURE_7_OF_C = Table(
     "figure-7", "Figure 7 of C, language modelling: one block applied again and again",
-    f"{PAPERS['C']}, section 4.7: WikiText-103, mean and standard error, from the deviation over the code's 3 seeds",
+    f"{PAPERS['C']}, section 4.7: WikiText-103, mean, standard error if ± is the deviation over the code's 3 seeds",
     "text", COLUMNS, tuple(Row(name, {**WORDS, "attention": name, "shared": True}, ((mean, round(sd / sqrt(3), 2)),))
                            for name, (mean, sd) in FIGURE_7.items()),
     ("text_shared",), "paper_c", digits=2, default_scale="small", remarks=OTHER)

@@ -16,7 +16,7 @@ TABLE_6 = {
     (4, 16, 512): {4: (0.59, 0.81), 16: (0.67, 0.83), 64: (0.77, 0.90), 0: (0.20, 0.24)},
 }
 
-# Perplexity of WikiText-103's test, section 4.7, with the deviation over the code's 3 seeds
+# Perplexity of WikiText-103's test, section 4.7, with ± as printed, which is not explained; the code has 3 seeds
 FIGURE_7 = {"softmax": (39.6, 0.3), "compositional": (38.8, 0.0)}
 
 
@@ -56,7 +56,7 @@ TABLE_2_OF_C = {0: ((77.2, 0.3), (89.4, 0.0), (85.0, 0.1), (96.8, 0.1)),
                 2: ((77.9, 0.2), (89.9, 0.4), (86.0, 0.7), (97.2, 0.3)),
                 3: ((78.0, 0.1), (89.9, 0.4), (85.2, 0.3), (97.1, 0.4)),
                 4: ((77.6, 0.2), (90.0, 0.0), (86.0, 0.5), (96.9, 0.6))}
-# Table 3, and the same rows of table 9, in % over 3 seeds: 0 softmax attention, else retrievals
+# Table 3, in % over 3 seeds: 0 softmax attention, else retrievals
 TABLE_3_OF_C = {0: (93.8, 0.1), 1: (95.6, 1.2), 2: (96.7, 0.4), 4: (97.0, 0.3)}
 
 SPREAD = "mean, and standard error from the deviation"      # which is what the paper's tables have
@@ -92,7 +92,8 @@ def multitask_images(x: dict) -> Published:
 
 
 CUTOFFS = 22, 24, 25, 26, 27, 28, 29, 30
-# Retrievals, or 0 for softmax attention -> (accuracy, standard deviation over the code's 5 runs) at each of CUTOFFS.
+# Retrievals, or 0 for softmax attention -> (accuracy, ± of the paper) at each of CUTOFFS; C.6 does not say what ± is or
+# of how many runs: taken for the standard deviation, as in C.2 to C.5, over the code's 5.
 TABLE_4 = {
     0: ((0.01, 0.01), (0.06, 0.02), (0.12, 0.04), (0.11, 0.06), (0.22, 0.08), (0.02, 0.04), (0.03, 0.06), (0.05, 0.08)),
     1: ((0.01, 0.01), (0.03, 0.02), (0.24, 0.07), (0.34, 0.08), (0.38, 0.18), (0.10, 0.11), (0.13, 0.10), (0.08, 0.06)),
