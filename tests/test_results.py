@@ -100,9 +100,22 @@ def test_the_main_claims_of_c_and_r_in_the_readme():
     assert f"it has {ours:,} parameters, the Transformer {theirs:,} and the RNN {rnn:,}." in words_of("docs/results.md")
 
 
+def test_what_the_readme_says_of_text_is_what_was_measured():
+    softmax, linear = ({row["measured"].split(",")[0]: row for row in judged() if row["words"].startswith(
+        f"HYLA predicts text {words}")} for words in ("about as well as softmax", "better than linear"))
+    letters, words = "bits a character", "bits a word"
+    assert (f"on small texts it is {-softmax[letters]['effect']:.3f} bits a character behind softmax attention, "
+            f"{softmax[letters]['verdict']}, and within 0.1 bits a word of it, {softmax[words]['verdict']}; it is "
+            f"behind linear attention by {-linear[letters]['effect']:.3f} and {-linear[words]['effect']:.3f}, which "
+            f"{linear[words]['verdict']} (n = 8 each).") in words_of("README.md")
+    assert linear[letters]["verdict"] == linear[words]["verdict"] and {
+        len(row["differences"]) for row in (*softmax.values(), *linear.values())} == {8}
+
+
 def test_the_lines_shown_at_the_papers_scale_are_those_that_the_readme_tells_apart():
     shown = [row for row in judged() if row["verdict"] == "shown at the paper's scale"]
-    assert len(shown) == 6 and "Of the six two were fixed before their runs" in words_of("README.md")
+    assert len(shown) == 6
+    assert "Of those shown at the paper's scale two were fixed before their runs" in words_of("README.md")
     assert {row["words"] for row in shown if row.get("fixed_before")} == {
         f"HYLA generalises better than {other} attention" for other in ("softmax", "linear")}
     counted = [row["words"] for row in shown if "most" in row]
@@ -312,6 +325,8 @@ def test_words_on_means_at_the_released_steps_are_those_of_the_runs():
     deep = mean(held_out("fuzzy_logic_paper", "hyla_deep").values()).mean
     assert ours["linear"] > ours["softmax"] and paper["linear"] < paper["softmax"]
     assert deep < min(ours[row] for row in twice[:3]) and max(paper, key=paper.get) == "hyla_deep"
+    assert (f"without RMSHead it is {ours[twice[1]]:.3f}, without the nonlinearity {ours[twice[2]]:.3f}, not told "
+            "apart from HYLA.") in words_of("README.md")
     for number, row in (6, twice[1]), (7, twice[2]):
         found = mean(leads(row, "hyla"))
         low, high = student(found)
@@ -477,7 +492,7 @@ def test_differences_of_table_a1_are_those_of_the_runs(measured, seeds, recorded
 def test_no_difference_of_three_seeds_is_shown():
     long = [row for row in judged() if row.get("measured") == "held-out R² at the released code's 50,000 steps"]
     assert {row["verdict"] for row in long} <= {"suggested", "not supported at this scale", "never run"}
-    assert "None is shown once adjusted" in " ".join(RESULTS.split())
+    assert "none is shown (n = 3 seeds)" in " ".join(RESULTS.split())
     deep, behind = held_out("fuzzy_logic_paper", "hyla_deep").values(), mean(leads("hyla_deep", "hyla"))
     low, high = student(behind)
     assert max(row.fuzzy_logic[0] for row in published.TABLE_A1.values()) == published.TABLE_A1[10].fuzzy_logic[0]
@@ -512,7 +527,7 @@ def test_what_was_shown_after_six_and_seven_seeds_of_fuzzy_logic_is_said():
     assert shown[6] >= {ablations, head} and not (shown[7] | shown[8]) & {ablations, head}
     words = " ".join(RESULTS.split())
     assert ("After six seeds the full HYLA was shown to be ahead of its ablations, and RMSHead to help on average; the "
-            "seventh took both back, and the eighth, the last that was planned, brought neither again.") in words
+            "seventh took both back, and the eighth, the last that was planned, restored neither.") in words
     row = next(row for row in judged() if row["words"] == head and len(row["differences"]) == 8)
     against, = (pair for pair in row["pairs"] if pair["interval_95"][1] < 0)
     assert against["measured"] == "hyla_and_softmax − hyla_softmax_for_rms_head"
@@ -756,9 +771,10 @@ def test_words_on_figure_2c_are_those_of_the_runs():
         return "{:.3f} to {:.3f}".format(*row["interval_95"])
 
     assert {len(row["differences"]) for row in (examples, falls, softmax, linear)} == {8}
-    assert (f"Each doubling of the examples adds {examples['effect']:.3f} ({interval(examples)}, n = 8, mean of the "
-            f"three models): {examples['verdict']}.") in words
-    assert f"held out costs {falls['effect']:.3f} ({interval(falls)}, n = 8), nearly all of it the second" in words
+    assert (f"Doubling the examples adds {examples['effect']:.3f} on average ({interval(examples)}, n = 8, mean of two "
+            f"doublings and three models): {examples['verdict']}.") in words
+    assert (f"each costs {falls['effect']:.3f} on average ({interval(falls)}, n = 8), nearly all of it the second"
+            ) in words
     first, second = (sum(pair["effect"] for pair in falls["pairs"][n::2]) for n in (0, 1))
     assert falls["verdict"] == "suggested" and second > 20 * first
     theirs, hyla = softmax["pairs"]
@@ -1026,8 +1042,6 @@ def test_words_on_the_grid_of_rates_and_decays_are_those_of_its_runs():
     (one, low, high), (other, least, most) = leads_of
     assert (f"{one:+.3f} ahead of softmax attention ({low:.3f} to {high:.3f}) and {other:+.3f} ahead of linear "
             f"attention ({least:.3f} to {most:.3f})") in words_of("docs/verdicts.md")
-    assert (f"In the cells that seed 0 chooses HYLA is {one:+.3f} and {other:+.3f} ahead (n = 2)."
-            in words_of("README.md"))
     done = len(records.load("fuzzy_logic_paper_grid")["runs"])
     assert f"{done} are in and {27 - done} left" in words_of("docs/unfinished_runs/README.md")
 
@@ -1103,7 +1117,9 @@ def test_words_on_lines_near_the_limit_and_on_equal_losses_are_those_of_the_runs
     assert "Two more stand within one line of the limit, at 0.047 each" in words
     linear, = (row for row in rows if row["words"] == "HYLA predicts text better than linear attention"
                and row["measured"] == "bits a word")
-    assert f"from 0.049 to {linear['adjusted_p']:.3f}, when" in words
+    rnn, = (row for row in rows if row["words"] == "RegularGPT and an RNN do about equally well on longer words")
+    assert (f"*RegularGPT and an RNN*, {rnn['adjusted_p']:.3f} by now, and, more than once, *HYLA and linear "
+            f"attention* on words, {linear['adjusted_p']:.3f} by now.") in words
     equal, = (one.evidence for one in STATEMENTS if one.words.endswith("training loss being equal"))
     runs = records.recorded(equal.records)
     losses = [mean(reached(run["history"], Side({}, "train", "loss"), "train.loss", 0.57) for run in runs
