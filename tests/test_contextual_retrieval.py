@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from refattn.tasks.contextual_retrieval import ALPHA, ContextualRetrieval, nearest, truth
 from tests.refusals import refused
 
+TUTORIAL = Path(__file__).parents[1] / "tutorials" / "04_compositional.py"
 SMALL = ContextualRetrieval(3, 5, objects=7, alpha_seed=2)
 PUBLISHED = {f"{s}/{r}": ContextualRetrieval(s, r) for s, r in ((2, 4), (4, 8), (4, 16))}
 
@@ -113,6 +115,20 @@ def test_a_batch_takes_less_than_five_milliseconds():
 
 
 # ---------------------------------------------------------------- refusals
+
+def test_the_least_loss_without_preferences_is_as_tutorial_4_says():
+    """Of whoever finds the objects and knows the trained pairs, not which is asked for: a median over the pairs."""
+    task = ContextualRetrieval()
+    tokens, target, _, winner = task.sample(np.random.default_rng(0), 4000, "train")
+    features = tokens[..., task.searches:task.searches + task.retrievals]
+    found = features[np.arange(4000)[:, None, None], winner]                # (b, object, s, r)
+    answers = sum(alpha * found[:, :, s, pair] for s, (alpha, pair) in enumerate(
+        zip(task.alpha, task.tuples("train").T, strict=True)))
+    assert np.isclose(answers, target[..., None], atol=1e-5).any(axis=-1).all()
+    least = np.abs(target - np.median(answers, axis=-1)).mean()
+    assert f"{least:.2f}" == "0.62" and "0.62 all the same, which is the least without them" in " ".join(
+        TUTORIAL.read_text(encoding="utf-8").replace("\n# ", " ").split())
+
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"searches": 0}, "searches is 0; allowed: whole numbers from 1 to 64"),

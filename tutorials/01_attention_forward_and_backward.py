@@ -103,11 +103,11 @@ print(inspect.getsource(naive.softmax))
 # %% [markdown]
 # ## 3. The library call
 #
-# The page does the same with whole arrays. `contract("bhqk,bkhe->bqhe", c, v)` is a sum over the letters that
-# are missing on the right, done as one matrix product. The tags `(1)` to `(4)` number the forward's lines, and the text
-# calls them line (1) to line (4); `eq. 1` behind a tag is the paper's equation 1. `out=s` saves memory and nothing else: the
-# weights are written where the scores stood, so that s and a are one array from there on, and ds, da and dc below. `over=`
-# and `order=` say in which order the numbers of an array lie in memory; they change no number either.
+# The page does the same with whole arrays. `contract("bhqk,bkhe->bqhe", c, v)` is a sum over the letters that are missing
+# on the right, done as a batched matrix product. The tags `(1)` to `(4)` number the forward's lines, and the text calls
+# them line (1) to line (4); `eq. 1` behind a tag is the paper's equation 1. `out=s` saves memory and nothing else: the
+# weights are written where the scores stood, so that s and a are one array from there on; so are dc, da and ds below.
+# `over=` and `order=` say in which order the numbers of an array lie in memory; they change no number either.
 
 # %%
 print(inspect.getsource(softmax))
@@ -195,7 +195,7 @@ figure = diagrams.flow("softmax")
 # %% [markdown]
 # ## 5. Is it the derivative? The complex step
 #
-# For a function that is analytic, a tiny imaginary step η is carried along and comes out as the slope:
+# For an analytic function that is real at real x, a tiny imaginary step η is carried along and comes out as the slope:
 #
 # $$f(x + i \eta) = f(x) + i \eta f'(x) - \tfrac12 \eta^2 f''(x) - \dots \qquad\text{so}\qquad
 # f'(x) = \frac{\operatorname{imag} f(x + i \eta)}{\eta} + O(\eta^2)$$
@@ -257,8 +257,8 @@ assert not report.ok and report.errors["q"] > 0.5 and report.errors["k"] < 1e-12
 #
 # ## 6. Why not finite differences? A dropped epsilon
 #
-# RMSHead, the normaliser of tutorial 3, divides the scores of one query and key by their root mean square over the H
-# heads, with an epsilon inside the root:
+# RMSHead, the normaliser of tutorial 3, divides the scores of one query and key by their root mean square over the H heads,
+# with an epsilon, 1e-6, inside the root:
 #
 # $$\mathbf{a}_h = \boldsymbol\rho\, \mathbf{s}_h, \qquad \boldsymbol\rho = \Big( \frac1H \sum_j \mathbf{s}_j^2 + \epsilon \Big)^{-1/2}, \qquad
 # \mathrm{d}\mathbf{s}_h = \boldsymbol\rho\, \Big( \mathrm{d}\mathbf{a}_h - \mathbf{a}_h\, \frac1H \sum_j \mathbf{a}_j\, \mathrm{d}\mathbf{a}_j \Big)$$
@@ -477,11 +477,10 @@ right.set(xlabel="key (the asked one first)", ylabel="weight a of the question o
 right.legend()
 
 # %% [markdown]
-# What is seen: both put the weight on the asked key; softmax brings the others close to zero, while the
-# linear weights of the other keys scatter (black bars), and every one of them adds its value to the answer.
-# Softmax can sharpen, by larger scores; larger scores do not help a linear code. What is not seen: that
-# linear attention could not do it with more features than pairs, or with several layers. It is one task, one
-# head and one size.
+# What is seen: both put most weight on the asked key on average; softmax brings the others close to zero, while the linear
+# weights of the other keys scatter (black bars), and every one of them adds its value to the answer. Softmax can sharpen,
+# by larger scores; larger scores do not help a linear code. What is not seen: that linear attention could not do it with
+# more features than pairs, or with several layers. It is one task, one head and one size.
 #
 # ## 9. Change this
 #

@@ -74,9 +74,10 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#B
 # weights `a[:, q, k]`, *one from each head*, are the code; they mix as many fixed matrices into a matrix `W[q, k]`
 # of that pair's own; that matrix is applied to the key's input.
 #
-# H writes columns, and the library rows: $\mathbf{W}_h^{\mathrm{value}}$ is `wv[:, h]` (m, e), $\mathbf{W}_h^{\mathrm{out}}$ is `wo[h]` (e, m),
-# and x is multiplied from the left. **Transposing turns the order of a product**: H's $\mathbf{W}_h^{\mathrm{out}} \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k$
-# is `x[k] @ wv[:, h] @ wo[h]` here, and the operation of a head is `wv[:, h] @ wo[h]`. No biases yet: H has none here.
+# H writes columns, and the library rows: transposed, $\mathbf{W}_h^{\mathrm{value}}$ is `wv[:, h]` (m, e),
+# $\mathbf{W}_h^{\mathrm{out}}$ is `wo[h]` (e, m), and x stands on the left. **Transposing turns the order of a product**:
+# H's $\mathbf{W}_h^{\mathrm{out}} \mathbf{W}_h^{\mathrm{value}} \mathbf{x}_k$ is `x[k] @ wv[:, h] @ wo[h]` here, and the
+# operation of a head is `wv[:, h] @ wo[h]`. No biases yet: H has none here.
 
 # %%
 rng = np.random.default_rng(0)
@@ -140,8 +141,9 @@ for name in "softmax", "linear", "linear_rms_head":
 # %% [markdown]
 # ### The gradient, read this way
 #
-# The backward of eq. 5 and eq. 4 has the same two steps in reverse: the gradient of every generated weight, then
-# of the code that generated it. In rows, with the operation $\mathbf{V}_h =$ `wv[:, h] @ wo[h]` (i, m):
+# The backward of eq. 5 and eq. 4 has the same two steps in reverse: the gradient of every generated weight, then of the
+# code that generated it. In rows, b left out (dV is summed over it), with the operation $\mathbf{V}_h =$ `wv[:, h] @ wo[h]`
+# (i, m):
 #
 # | equation | forward | backward |
 # |---|---|---|
@@ -181,9 +183,9 @@ print(f"{batch * t_k * t_k} matrices of {width} x {width} span {rank} dimensions
 assert rank == heads and each == [head_width] * heads
 
 # %% [markdown]
-# So a layer has one operation for each head, each of rank e, and a code of as many numbers that mixes them: what a pair
-# of positions can ask for is a point in a space of as many dimensions as there are heads. *Which* part of that space can
-# be reached is up to the normaliser. Two heads, so that a code can be drawn:
+# So a layer has one operation for each head, each of rank at most e, and a code of as many numbers that mixes them: what a
+# pair of positions can ask for is a point in a space of as many dimensions as there are heads. *Which* part of that space
+# can be reached is up to the normaliser. Two heads, so that a code can be drawn:
 
 # %%
 q, k = rng.standard_normal((2, 4, 12, 2, 3))        # 4 batch entries, 12 positions, 2 heads, 3 features
@@ -223,9 +225,8 @@ assert check.deviation("W", w_1, a_1[:, 0, :, :, None, None] * one_map) < 1e-12
 print(f"linear, one head: {a_1.size} W's, multiples of one matrix by {a_1.min():.2f} to {a_1.max():.2f}")
 
 # %% [markdown]
-# **RMSHead with one head:** the mean over heads is the score's own square, so the code is s / sqrt(s^2 +
-# epsilon): the *sign* of the score, up to epsilon / (2 s^2). The pair chooses not even how much, only plus or
-# minus.
+# **RMSHead with one head:** the mean square over heads is the score's own square, so the code is s / sqrt(s^2 + epsilon):
+# the *sign* of the score, up to epsilon / (2 s^2). The pair chooses not even how much, only plus or minus.
 
 # %%
 signs = MultiHead(width, 1, head_width, variant="hyla", biases=False).forward(p_1, x)[1].attention
@@ -264,11 +265,10 @@ print("generated first layer W", nonlinear.inner.shape, " second layer W'", nonl
 # held out altogether, as a third split.) H looks at the code with which the *question attends to itself*, eight numbers
 # in each of two layers.
 #
-# Here is a small version: width 64 instead of 128, batch 64, 1,200 steps instead of 50,000, a peak rate of
-# 0.01, gradients clipped to norm 1, no dropout, half of the combinations held out, one run each of softmax
-# attention and HYLA, seed 0. It is a demonstration, no reproduction. **Pooled R2** is 1 - a / b, where a is the sum of squared
-# errors over all tasks and b the sum of squared distances of the answers from their mean: 1 is perfect, 0 is always
-# answering that mean.
+# Here is a small version: width 64 instead of 128, batch 64, 1,200 steps instead of 50,000, a peak rate of 0.01, gradients
+# clipped to norm 1, no dropout, half of the combinations held out, one run each of softmax attention and HYLA, seed 0. It
+# is a demonstration, no reproduction. **Pooled R2** is 1 - E / V, where E is the sum of squared errors over all tasks and V
+# the sum of squared distances of the answers from their mean: 1 is perfect, 0 is always answering that mean.
 
 # %%
 settings = dict(width=64, hidden=128, batch=64, steps=1_200, rate=1e-2, clip=1.0, held_out=0.5,
@@ -359,10 +359,10 @@ figure.suptitle(f"Codes of the question attending to itself: n = {TASKS:,} tasks
 # explains: what this code says is mostly "how large", and little of "which function".
 #
 # **What is not seen.** That it must be so: it is one run of each, on one processor; another seed gives other shares. Nor
-# clusters, one to a function, as H shows them (figure A2B): ours are clouds. Our models are small, trained for a
-# fortieth of the steps, and H uses t-SNE, which separates groups that a linear projection leaves together. And a code
-# that *shows* the function does not prove that the network *uses* it. Tutorial 8 measures what a code says, beside what
-# the answer alone would say.
+# clusters, one to a function, as H shows them (figure A2B): ours are clouds. Our models are small, trained for a fortieth
+# of the steps, and H uses t-SNE, which can separate groups that a linear projection leaves together. And a code that
+# *shows* the function does not prove that the network *uses* it. Tutorial 8 measures what a code says, beside what the
+# answer alone would say.
 #
 # ## 7. Change this
 #

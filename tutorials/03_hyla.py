@@ -209,7 +209,7 @@ for name, row in ((name, row) for name, row in VARIANTS.items() if row.knobs):
 # two normalisers.)
 #
 # With three uses the value network has two hidden layers, and its middle matrix a parameter of its own, `wv2` (h, e, f),
-# which is $\mathbf{W}_h^{\mathrm{value}'}$ in
+# the transpose of $\mathbf{W}_h^{\mathrm{value}'}$ in
 #
 # $$\mathbf{o}_{qhf} = \sum_k \mathbf{a}_{hqk}\, \phi\Big( \sum_j \mathbf{a}_{jqk} \mathbf{W}_j^{\mathrm{value}'}\, \phi\Big( \sum_i \mathbf{a}_{iqk} \mathbf{v}_{ki} \Big) \Big)_f \tag{eq. 10}$$
 #
@@ -341,16 +341,16 @@ axes[0].legend(loc="upper left")
 
 # %% [markdown]
 # **What is seen.** After 3,000 steps twice is better than once in all three pairs on average, in two of them with every
-# seed, in the third with seven of eight: with seed 6 HYLA learns slowly and ends far below its partner. After
-# 50,000 steps it is so with every one of three seeds in every pair, +0.131 on average (95 % interval 0.028 to 0.234). That
-# is what the paper's table supports on this task; [the verdicts](../docs/verdicts.md) call it shown at the smaller scale and
-# suggested at the larger one.
+# seed, in the third with seven of eight: with seed 6 HYLA ends 0.13 below its partner. After 50,000 steps it is so with
+# every one of three seeds in every pair, +0.131 on average (95 % interval 0.028 to 0.234). That is what the paper's table
+# supports on this task; [the verdicts](../docs/verdicts.md) call it shown at the smaller scale and suggested at the larger
+# one.
 #
-# **What is seen at one length only.** After 3,000 steps HYLA is no better than softmax attention, which uses its code
-# once; after 50,000 HYLA has 0.834 and softmax attention 0.659 (3 seeds; +0.175, 95 % interval 0.107 to 0.243: suggested),
-# and with five further seeds, fixed before they were run, it is 0.284 ahead (0.230 to 0.339: shown).
-# RMSHead alone, on a code that is used once, lifts 0.44 to 0.57 after 3,000 steps; after 50,000 it is 0.69 and 0.73, which
-# three seeds do not tell apart.
+# **What is seen at one length only.** After 3,000 steps HYLA is on average no better than softmax attention, which uses its
+# code once; after 50,000 HYLA has 0.834 and softmax attention 0.659 (3 seeds; +0.175, 95 % interval 0.107 to 0.243:
+# suggested), and with five further seeds, fixed before they were run, it is 0.284 ahead (0.230 to 0.339: shown). RMSHead
+# alone, on a code that is used once, lifts 0.44 to 0.57 after 3,000 steps; after 50,000 it is 0.69 and 0.73, which three
+# seeds do not tell apart.
 #
 # **What is not seen** at either length is an effect of the relu on average over its three pairs (HYLA and
 # `hyla_no_nonlinearity`, the same two without RMSHead, and the two rows that use the code once with RMSHead): +0.007 (95 %
@@ -358,8 +358,8 @@ axes[0].legend(loc="upper left")
 #
 # ## 7. Tiles of keys
 #
-# Attention as written above builds a T x T code for each head, and HYLA a T x T hidden layer besides. Neither
-# is needed at once: take the keys a tile at a time.
+# Attention as written above builds a T x T code for each head, and HYLA a T x T x e hidden layer besides. Neither is needed
+# at once: take the keys a tile at a time.
 #
 # **HYLA, linear:** RMSHead looks at one query and one key, over heads. The code of a pair is final as soon as
 # the pair is seen, and o is a plain sum over keys. So tiles add up:
@@ -467,14 +467,14 @@ axes[1].set(ylabel="time, milliseconds (best of 3)", title="Forward + backward: 
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 # %% [markdown]
-# **What is seen.** Whole pages grow with the square of T, tiles in proportion to T. HYLA whole needs more
-# than softmax, because of its hidden layer z, T x T x e; in tiles the difference shrinks to one tile's. The
-# times are of NumPy on one thread of one machine: from T = 256 on HYLA in tiles is quicker than the whole, although it
-# repeats its forward, probably because a tile stays in the cache (printed above; the ratio depends on the processor).
+# **What is seen.** The memory of whole pages grows with the square of T, that of tiles in proportion to T. HYLA whole needs
+# more than softmax, because of its hidden layer z, T x T x e; in tiles the difference shrinks to one tile's. The times are
+# of NumPy on one thread of one machine: from T = 256 on HYLA in tiles is quicker than the whole, although it repeats its
+# forward, probably because a tile stays in the cache (printed above; the ratio depends on the processor).
 #
 # **What HYLA costs.** Its two uses are sums over T x T x H x e products each, as softmax's one is; but z, with its relu,
-# has T x T x e entries which softmax does not have at all, and each is written and read several times. That is why HYLA
-# as a whole takes several times softmax's time (printed above).
+# has T x T x e entries which softmax does not have at all, and each is written and read several times. That is probably why
+# HYLA, whole, takes several times softmax's time (printed above).
 #
 # **What is not seen.** A GPU kernel. There too a softmax tile has to carry μ and ℓ along and to rescale what
 # is already summed, while a HYLA tile only adds; partial sums of HYLA can be made anywhere and added in any

@@ -164,10 +164,10 @@ assert np.abs(cosines(own["wq"])[0, 1:R]).max() < 0.9
 # on: the maps are equal there (dark red). Their gradients are not: with a random upstream gradient, as here,
 # the cosines between those of copies are far from 1.
 #
-# To pair each of h searches with each of h retrievals, heads need h^2 copies. C's Appendix B counts maps, and
-# products that grow with N^2, N being the number of tokens: a head has two, its scores and its mixture. `complexity` counts
-# every line, also what C leaves out (the selector, below). The layer is 128 wide, each head, search,
-# retrieval and selector 16, and N is 100:
+# To pair each of h searches with each of h retrievals, h^2 heads are needed. C's Appendix B.6 counts maps, and products
+# that grow with N^2, N being the number of tokens: a head has two, its scores and its mixture. `complexity` counts every
+# line, also what C leaves out (the selector, below). The layer is 128 wide, each head, search, retrieval and selector 16,
+# and N is 100:
 
 # %%
 print("        C's terms, maps     C's terms, work    | all weights of the layer all multiply-adds, N = 100")
@@ -184,8 +184,8 @@ for h in 2, 4, 8:
 # %% [markdown]
 # ## 2. The equation
 #
-# So let searches and retrievals be separate, and let every query choose which retrieval it wants of which
-# search. That choice is a second attention, over retrievals, with its own query, the **selector**:
+# So let searches and retrievals be separate, and let every query choose which retrieval it wants of which search. That
+# choice is a second attention, over retrievals, with its own query, the **selector** (C: retrieval query):
 #
 # $$\mathbf{a}_{sqk} = \operatorname{softmax}_k \big( \mathbf{q}_{sq} \cdot \mathbf{k}_{sk} / \sqrt D \big) \qquad\text{search scores} \tag{eq. 8}$$
 #
@@ -230,8 +230,8 @@ assert error < 1e-12
 # %% [markdown]
 # ## 4. The backward, by hand
 #
-# The index b is left out; j is another key in line (2), another retrieval in line (6). Line (5) is `dot`, whose own two
-# lines are its map and its product. The right column is read up.
+# The index b is left out (dW^key is summed over it); j is another key in line (2), another retrieval in line (6). Line (5)
+# is `dot`, whose own two lines are its map and its product. The right column is read up.
 #
 # | line | forward | backward |
 # |---|---|---|
@@ -298,8 +298,8 @@ assert min(report.errors[name] for name in ("q", "k", "v", "bias")) > 1e-2
 # retrieval h whatever the query is, but retrievals are known by their content only. So each brings a name tag. The layer
 # makes the selector from x by a map `ws` with a bias `bs`, the values by `wv` with a bias `bv`, and the output by `wo`:
 #
-# * R more value features, 0 but for the bias: `bv` makes retrieval r bring a 1 in its own place. As search
-#   scores sum to 1, the tag passes through the mixture unchanged.
+# * R more value features, 0 but for the bias: `bv` makes retrieval r bring a 1 in its own place. As search scores sum to 1
+#   (no dropout, no query that keeps nothing), the tag passes unchanged.
 # * `wr` reads the tags and nothing else; `ws` = 0, and `bs` asks for tag h in search h, so loudly that
 #   exp(-1000) = 0 is all the others get.
 # * `wo` does not look at the tags.
@@ -344,8 +344,8 @@ for name, row in theorems.THEOREMS.items():
 #
 # $$\boldsymbol\ell_{qsr} = \mathbf{selector}_{qs} \cdot \mathbf{w}^{\mathrm{query}} + \mathbf{t}_{qsr} \cdot \mathbf{w} + \mathbf{b}$$
 #
-# The first and the last term are the same for every r, and softmax over r does not see what is the same for
-# every r. The choice depends on what the retrievals brought, never on who asks:
+# The first and the last term are the same for every r, and softmax over r does not see what is the same for every r. The
+# choice depends on what the retrievals brought, never on the selector:
 
 # %%
 w, w_query, offset = rng.standard_normal(e), rng.standard_normal(c), rng.standard_normal(1)
@@ -364,15 +364,15 @@ for name, gradient in zip(("selector", "w", "w^query", "b"), gradients, strict=T
     assert (np.abs(gradient).max() < 1e-12) == (name != "w")
 
 # %% [markdown]
-# No training can move them. With `scoring="nonlinear"`, a relu between two maps (an option of C's released
-# language-model code), the query is seen again.
+# No gradient reaches the selector, w^query and b. With `scoring="nonlinear"`, a relu between two maps (an option of C's
+# released language-model code), the query is seen again.
 #
 # ## 7. Training: value scores specialise
 #
-# **Contextual retrieval** (C, section 4.1): a set of 10 objects; each has S = 2 search features, R = 4 retrieval
-# features, and for each search a preference, one of the four. Search s of an object finds the object nearest to
-# it in feature s; the answer is a weighted sum, over searches, of what the *searching* object prefers to
-# read off the found one. There are 16 pairs of preferences; 4 of them never occur in training, "held out".
+# **Contextual retrieval** (C, section 4.1): a set of 10 objects; each has S = 2 search features, R = 4 retrieval features,
+# and for each search a preference, one of the four. Search s of an object finds the other object nearest to it in feature
+# s; the answer is a weighted sum, over searches, of what the *searching* object prefers to read off the found one. There
+# are 16 pairs of preferences; 4 of them never occur in training, "held out".
 #
 # Three networks, quick scale: width 32, 5,000 steps of 64 sets, Adam at 0.002, one seed; the released code has 100,000 steps of
 # 256 sets at 0.0001. The loss is the mean absolute error. The softmax network has its heads' values of the
@@ -443,10 +443,11 @@ assert abs(diagonal["linear, trained"] - 0.25) < 0.1
 # %% [markdown]
 # **What is seen.** At the start every retrieval gets a quarter. Trained, dot scoring answers the preference: the rows
 # differ. What a true retrieval gets comes mostly from one learned retrieval for some of them, from several for others
-# (printed above). A permutation matrix would be complete specialisation (C's Figure 5); this is a twentieth of the released code's steps. Linear scoring has four
-# equal rows: it cannot see who asks (section 6). That its loss is below that of always answering 0 all the same, on
-# trained preferences, shows that there are other ways for a preference to act, through the searches' queries and the own value; and on
-# held-out preferences they do not help.
+# (printed above). A permutation matrix would be complete specialisation (C's Figure 5); this is a twentieth of the released
+# code's steps. Linear scoring has four equal rows: it cannot see the selector (section 6). Its loss on trained preferences
+# is far below 0.62 all the same, which is the least without them (simulated: the median over the trained pairs). So there
+# are other ways for a preference to act, through the searches' queries and the own value; and on held-out preferences they
+# do not help.
 #
 # **What is not seen.** That this separates the models: it is one seed, and one of the two with which the
 # quick scale was chosen. Eight fresh seeds of the same setting, softmax against compositional, are recorded in
@@ -480,7 +481,7 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 #
 # * `"scoring": "nonlinear"` in `RUNS`: does seeing the query again help?
 # * `held_out=False`: train on all 16 pairs. Does the matrix come closer to a permutation?
-# * `r = 1` in section 3: multi-query attention (a theorem above). What is left of the value scores?
+# * `r = 1` in section 3: softmax attention whose heads share one value (a theorem above). What is left of the value scores?
 # * `searches.observe(..., split="held_out")`: which row is empty, and why? (`trained.data().tuples("held_out")`)
 # * In `one_use_only`, forget line (7) instead of line (5). Which gradients go wrong now?
 # * `SATURATED`, in `verification/theorems/compositional.py`, is 1000. With 10, how far is the construction of section 5 from multi-head attention, and what is
@@ -493,9 +494,9 @@ assert np.mean(ends[0]) > trained.data().zero_predictor - 0.02 and max(ends[1]) 
 # * C's "MLP" scoring is one linear map in the released code (section 6). SCAN's published numbers ran with it.
 # * A retrieval is as wide as the layer divided by S for C's images, ESBN and SCAN (more retrievals, more parameters),
 #   and divided by R for contextual retrieval and language (more retrievals, thinner ones). The layer takes widths, not totals.
-# * The code gives the contextual retrieval network an "own value" of the searching object beside the searches'
-#   outputs, in both models; the text has "an extra value" and no more. Here it is a path of its own, so that any attention
-#   layer fits.
+# * The code gives the contextual retrieval network an "own value" of the searching object beside the searches' outputs, in
+#   both models; the text has "an extra value from each hidden dimension". Here it is a path of its own, so that any
+#   attention layer fits.
 # * The weights of the answer's sum were drawn once, says the text; the code has the list. Here: that list.
 # * The key map sits in the selector here; its bias, which softmax over retrievals cannot see, is a parameter with
 #   gradient 0, so that parameters count as in C's Table 6.

@@ -200,14 +200,14 @@ assert np.array_equal(y, a @ b) and not np.allclose(da, true_da)
 assert np.allclose(da, a * true_da) and np.allclose(db, b * true_db)
 
 # %% [markdown]
-# The network's gradient is the product's, **times the entry itself**: what is 0 gets no gradient, so a network that
-# holds these weights would never hear that a missing transition should be there. That a network *can* hold the
-# product says nothing about whether training finds it.
+# With relu's slope at its kink taken as 0, the network's gradient is the product's, **times the entry itself**: what is 0
+# gets no gradient, so a network that holds these weights would never hear that a missing transition should be there. That a
+# network *can* hold the product says nothing about whether training finds it.
 #
 # ## 4. Into a transformer
 #
-# Tutorial 6 is about sliding-dilated attention; what is needed of it here is this. A query sees C keys, C being called the
-# chunk, here 2: at level l = 0, 1, ... a position sees itself and the position $2^l$ earlier, so after that level it may
+# Tutorial 6 is about sliding-dilated attention; what is needed of it here is this. A query sees C keys, C being the chunk
+# size, here 2: at level l = 0, 1, ... a position sees itself and the position $2^l$ earlier, so after that level it may
 # know of its last $2^{l+1}$ symbols; all levels have the same weights:
 
 # %%
@@ -258,9 +258,9 @@ assert (y.argmax(axis=-1) == even_pairs.outputs(tokens)).all()
 # Row 0 (state N, nothing read) of the last one says where the word leads; the read-out adds its entries by class.
 # The logits are exactly 0 and 1.
 #
-# **Every length.** Reading is causal, so one pass per number of levels covers all lengths that need it. The languages are
-# seven of those that R trains on, under R's names. The **margin** is how far the
-# logit of the right class is above the best other one, the least over all answers; 0 or less is an error:
+# **Every length.** Reading is causal, so one pass with L levels covers all lengths that need L levels. The languages are
+# seven of those that R trains on, under R's names. The **margin** is how far the logit of the right class is above the best
+# other one, the least over all answers; 0 or less is an error:
 
 # %%
 for name in "parity", "even_pairs", "cycle", "d2", "d4", "tomita3", "tomita4":
@@ -275,9 +275,9 @@ for name in "parity", "even_pairs", "cycle", "d2", "d4", "tomita3", "tomita4":
 # %% [markdown]
 # ## 5. The ordering trap
 #
-# R (section 7.2) lists the two heads as: the first looks at the position itself, the second at its left neighbour. It does
-# not say that the factors stand in the order of the heads, and the output map may exchange them; who takes the list for it
-# lets the feed-forward layer multiply [later, earlier]. With Even Pairs:
+# R (section 7.2) lists the two heads as: the first looks at the position itself, the second at the one 2^l earlier, at
+# level 0 its left neighbour. It does not say that the factors stand in the order of the heads, and the output map may
+# exchange them; who takes the list for it lets the feed-forward layer multiply [later, earlier]. With Even Pairs:
 
 # %%
 def exchanged(automaton):
@@ -325,11 +325,11 @@ assert [value > 0 for value in wrong.values()] == [False] * 6 + [True] * 3
 # %% [markdown]
 # ## 6. What the lemma leaves out: residuals, LayerNorm, the left edge
 #
-# Residuals stay: the extra units above take back what they carry on. LayerNorm stays too. It subtracts the mean of a vector,
-# divides by the deviation, multiplies by `scale` and adds `shift`: before attention and feed-forward layer in a pre-LN
-# network, after each has been added to the stream in a post-LN one. Every vector it meets here has a known number of ones
-# among zeros, so mean and variance are known, and `scale` and `shift` undo it. GELU, a smooth relu, is a relu
-# on whole numbers if they are made 32 times larger. And without pads (R's eq. 1, a T x T matrix, has nothing out of
+# Residuals stay: the extra units above take back what they carry on. LayerNorm stays too. It subtracts the mean of a
+# vector, divides by the standard deviation, multiplies by `scale` and adds `shift`: before attention and feed-forward layer
+# in a pre-LN network, after each has been added to the stream in a post-LN one. Every vector it meets here has a known
+# number of ones among zeros, so mean and variance are known, and `scale` and `shift` undo it. GELU, a smooth relu, is a
+# relu on whole numbers if they are made 32 times larger. And without pads (R's eq. 1, a T x T matrix, has nothing out of
 # range) a word begins with a reset, which sends all states to the start.
 
 # %%
@@ -360,7 +360,7 @@ assert y[0, 0].argmax() == 0
 # %% [markdown]
 # ## 7. Any automaton
 #
-# A regular expression is an automaton too. On the command line: `refattn compile --regex '(01|10)*1?' --out DIR`, and
+# Every regular expression has an automaton. On the command line: `refattn compile --regex '(01|10)*1?' --out DIR`, and
 # `refattn.load(DIR)` reads it back into the class that training uses.
 
 # %%

@@ -89,8 +89,9 @@ for T in 8, 40, 500, 5_000:
 # $$\mathbf{s}_{hij} = \mathbf{q}_{hi} \cdot \mathbf{k}_{hk} / \sqrt D + \mathbf{r}_{hj}, \qquad k = i - j \delta, \qquad
 # \mathbf{a}_{hij} = \operatorname{softmax}_j \mathbf{s}_{hij}, \qquad \mathbf{o}_{hi} = \sum_{j=0}^{C-1} \mathbf{a}_{hij}\, \mathbf{v}_{hk}$$
 #
-# with D the number of features d, and the batch left out. For one offset the keys are the queries' neighbours,
-# **shifted**: there is no T x T mask, and nothing is gathered. Left out is only what lies before the first position.
+# with D the number of features d, and the batch left out (dr is summed over it). For one offset the keys are the queries'
+# neighbours, **shifted**: there is no T x T mask, and nothing is gathered. Left out is only what lies before the first
+# position.
 #
 # In the code `windows` lists for each offset which queries reach a key and which keys these are, and `present` says which
 # offsets of a query reach one. Where none is reached `pad` stands, or nothing.
@@ -269,10 +270,10 @@ ax.legend(loc="upper right", bbox_to_anchor=(1, 0.93), framealpha=1)
 # ## 6. Look inside: how far the clusters are the maps
 #
 # All words of PARITY have two maps: identity and swap (tutorial 5 calls them its transition monoid). If level l holds the
-# map of the last $2^{l+1}$ symbols, its outputs fall apart by map (R, Figure 3). One word of 500 symbols, all levels of the
+# map of the last $2^{l+1}$ symbols, its outputs cluster by map (R, Figure 3). One word of 500 symbols, all levels of the
 # tree, first two principal components; colours are the **true** maps, which the network was never told. Must there be only
-# two points? At level 0 there are four words of two symbols, hence four vectors: 00 and 11 have the same map and need
-# not be the same point.
+# two points? At level 0 there are four words of two symbols, hence four vectors: 00 and 11 have the same map and need not
+# be the same point.
 #
 # Two numbers are printed. **Purity**: the vectors are cut into as many clusters as there are maps, and it is the share of
 # vectors whose map is the most frequent one of their cluster. The **silhouette** of a number of clusters: how much closer
@@ -331,12 +332,13 @@ figure.suptitle("RegularGPT trained on PARITY up to 40 symbols (seed 0), read at
 #
 # On the right the norm of the gradient that each embedding gets, summed from the last symbol backwards (R, Figure 4, where
 # the last symbol is at the right edge, so that curves rise to the left). It is no straight line, as R's nearly is after
-# 100,000 steps. But it does not level off before the end, as a local rule would: every symbol has its share.
+# 100,000 steps. But it does not level off before the end, as a local rule would: the oldest 50 symbols still have some
+# share.
 #
 # ## 7. Where it fails: Even Pairs
 #
-# Are first and last symbol equal? It needs the map of the whole word just as PARITY does, and 5 states (tutorial 5).
-# The same network, 500 steps at rate 0.0003, seed 1:
+# Are first and last symbol equal? Like PARITY's answer it follows from the map of the whole word, here of 5 states
+# (tutorial 5). The same network, 500 steps at rate 0.0003, seed 1:
 
 # %%
 pairs = fit(recipe("regular_languages", "quick", language="even_pairs", seed=1, steps=500, evaluation=8,
@@ -363,10 +365,10 @@ assert most.mean() > none.mean() + 0.3 and late[0] > 0.65
 
 # %% [markdown]
 # **What is seen.** Where a pad takes part at every level (but the last, which has two vectors to join), it marks the
-# beginning of the word, and the network reads off what came next (right on more than 95 % at least to 129 symbols, three times the
-# trained length). Where no level has a pad, at the powers of C, or only a
-# late one, nothing beside the first symbol marks it, and this network is at chance or near it (but for 6 symbols, where
-# it is right more often than that): as if it had learned what stands beside a pad, and not the map of a word.
+# beginning of the word, and the network can read off what came next (right on more than 95 % at least to 129 symbols, three
+# times the trained length). Where no level has a pad, at the powers of C, or only a late one, nothing beside the first
+# symbol marks it, and this network is at chance or near it (but for 6 symbols, where it is right more often than that): as
+# if it had learned what stands beside a pad, and not the map of a word.
 #
 # **What is not seen.** That training cures or does not cure it: R reports 100 at best and 89.3 on average over its
 # runs. Nor that every network fails. The same seed at rate 0.001, 400 steps:
@@ -382,7 +384,7 @@ assert min(trained) > 0.9
 
 # %% [markdown]
 # It has learned the trained lengths of all three kinds. What it makes of the longer ones is printed above: a network that
-# is right wherever it was trained need not hold the map of a word, and only lengths that nobody trained on tell.
+# is nearly always right where it was trained need not hold the map of a word, and only lengths that nobody trained on tell.
 #
 # ## 8. Change this
 #
@@ -400,8 +402,8 @@ assert min(trained) > 0.9
 #
 # ## 9. Where the paper, its code and this page differ
 #
-# * The text has GPT-2's block (pre-LN, gelu); the code has post-LN, relu, embeddings times sqrt(D), no biases in the
-#   attention. Here: the code's; `norm`, `activation`, `biases` are switches.
+# * The text has GPT-2's block (pre-LN, gelu); the code has post-LN, relu, embeddings times the root of the width, no biases
+#   in the attention. Here: the code's; `norm`, `activation`, `biases` are switches.
 # * Eq. 1, a T x T matrix, has no key before the first token; footnote 1 pads the input, with what it does not say; the code pads with a learned
 #   vector, the same at every level. Mask and learned vector are here.
 # * The code masks where a bias is exactly 0. Here a key is missing because of its index.

@@ -110,7 +110,7 @@ def draw(ax, panels, owner, title):
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.8))
 draw(axes[0], features, np.tile(np.arange(M), (3, 1)), "before the shuffle")
-draw(axes[1], shown, permutation, "as it is shown (numbers only, no colours)")
+draw(axes[1], shown, permutation, "after the shuffle (the model sees no colours)")
 handles = [plt.Line2D([], [], marker="o", linestyle="", markersize=9, color=colour, label=RULES[rule])
            for colour, rule in zip(COLOURS, CHOSEN, strict=True)]
 figure.legend(handles=handles, loc="outside lower center", ncols=4)
@@ -236,17 +236,17 @@ assert 8 < ratios[0] < 15 and 50 < ratios[1] < 200 and ratios[2] > 200
 #
 # $$p(\text{answer} \mid \text{panels}) \;\propto \sum_{\text{explanations that give it}} p(\text{rules}) \prod_{\text{features}} p(\text{eight cells} \mid \text{rule})$$
 #
-# and gives the most probable answer. How often that is right is the **ceiling**: on average nobody, and no network, can be
-# right more often. The likelihoods are not alike,
-# as the cells of a constant or a progression have the likelihood $1/K^3$, of a sum $1/K^6$,
-# of distribute three, which has an order for each row, $1/(\binom K3\, 6^3)$: a progression that fits by
-# accident is rarer than a sum that does. The probabilities come true:
+# and gives the most probable answer. How often that is right is the **ceiling**, 1 minus the Bayes error: on average
+# nobody, and no network, can be right more often. The likelihoods are not alike, as the cells of a constant or a
+# progression have the likelihood $1/K^3$, of a sum $1/K^6$, of distribute three, which has an order for each row,
+# $1/(\binom K3\, 6^3)$: a progression that fits by accident is rarer than a sum that does. The probabilities are
+# calibrated:
 
 # %%
 batch = task.sample(np.random.default_rng(2), 10_000, "train")
 best = bayes.best_answers(batch.panels, K, task.combinations("train"))
 right = (best.answer == batch.target).all(axis=-1)
-print(f"one possible answer: {np.mean(best.answers == 1):.3f} of the instances")
+print(f"one possible answer, if the trained combinations are known: {np.mean(best.answers == 1):.3f} of the instances")
 print(f"best answers: expected to be right {best.probability.mean():.3f}, are right {right.mean():.3f}")
 assert abs(best.probability.mean() - right.mean()) < 4 * 0.5 / 100
 unsure = best.answers > 1
@@ -280,16 +280,17 @@ print(f"HYLA {hyla:.2f}: {100 * (1 - hyla):.0f} points below 1, "
 assert round(100 * hyla) == 69 and 25 <= round(100 * (ceiling["held_out"].expected - hyla)) <= 26
 
 # %% [markdown]
-# (With fewer rule combinations to choose from, the held-out ones leave less doubt, for one who knows which they are.)
-# So 0.69, HYLA's held-out accuracy in Table A1, is not 31 points away from what can be done, but about 26.
+# (With fewer rule combinations to choose from, the held-out ones leave less doubt, for one who knows which they are.) So
+# 0.69, HYLA's held-out accuracy in Table A1, is not 31 points away from what can be done by one who knows that list, but
+# about 26.
 #
 # ## 5. The floor
 #
 # And which accuracy says that anything was learned? Guessing has $K^{-M}$, one in 4,096, but one can do better without ever
 # inferring a rule, by looking at the last row alone: if its two panels are equal, a constant is likely. For the smaller
-# matrices of the quick recipe (M = 2, K = 4), beside two ways that know no rules at all: `copy` answers with a given panel,
-# the same number added to all its features, whichever panel and number do best in hindsight; `majority` gives each feature
-# the value that it shows most often:
+# matrices of the quick recipe (M = 2, K = 4; guessing has 1/16), beside two ways that know no rules at all: `copy` answers
+# with a given panel, the same number added to all its features, whichever panel and number do best in hindsight; `majority`
+# gives each feature the value that it shows most often:
 
 # %%
 quick = Sraven(2, 4)
@@ -301,8 +302,8 @@ for split in "train", "held_out":
     assert 0.25 < free["last row"]["panel_accuracy"] < 0.4 < top.expected
 
 # %% [markdown]
-# On this split (seed 0; on other splits the last row alone gives 0.29 to 0.43) a model that has clearly more than a third of the
-# held-out panels right has inferred rules from the first two rows.
+# On this split (seed 0; on other splits the last row alone gives 0.29 to 0.43) a model that has clearly more than a third
+# of the held-out panels right uses more than the last row.
 #
 # ## 6. Change this
 #

@@ -222,10 +222,10 @@ assert 0.1 < probe < 1 and all(harder[label] < late[label] for label in labels)
 # %% [markdown]
 # ## 5. Looking at the codes
 #
-# t-SNE puts codes that are close together close together on paper; distances between groups mean nothing. Layer 2
-# of HYLA, held-out functions, query fixed: each point is one task. Left coloured by the answer, then by the terms.
-# A term is written as one digit for each variable, 1 as it is, 0 negated: 001 is min(1 − x₁, 1 − x₂, x₃).
-# Groups go with the answer first: terms that have the same value at this query lie mixed.
+# t-SNE puts codes that are close together close together on paper; distances between groups mean nothing. Layer 2 of HYLA,
+# held-out functions, query fixed: each point is one task. Left coloured by the answer, then by the terms. A term is written
+# as one digit for each variable, 1 as it is, 0 negated: 001 is min(1 − x₁, 1 − x₂, x₃). Groups go with the answer first:
+# within one answer the terms lie mixed, in part.
 
 # %%
 shown = fixed["hyla", "held_out"]
@@ -289,9 +289,9 @@ ax.set(xlabel="function", ylabel="function, ordered by its answer (lines)",
 figure.colorbar(image, ax=ax, label="cosine of centred mean codes", shrink=0.85)
 
 # %% [markdown]
-# **What is seen.** The answer decides: with it held fixed, a term in common makes much less difference (though of the same
-# answer and without a common term there are only three pairs). A picture of
-# codes that lie "by function" may be one of codes that lie by answer.
+# **What is seen.** Here the answer decides: with it held fixed, a term in common makes much less difference (though of the
+# same answer and without a common term there are only three pairs). A picture of codes that lie "by function" may be one of
+# codes that lie by answer.
 #
 # ## 6. How many heads does a code need?
 #
@@ -310,8 +310,8 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # %% [markdown]
 # (Here fewer heads are fewer parameters too, as each head is two features wide. Runs with heads that share one width, which
 # takes the two apart, are recorded: `refattn reproduce heads`, and of SRAVEN `refattn reproduce figure-5c`. H does not say
-# whether its figure keeps the width of a head or that of all heads together; its Table A3 has 64, in the released code that
-# of all 16 heads.)
+# whether Figure 5C keeps the width of a head or that of all heads together; for SRAVEN Table A3 has 64, in the released
+# code that of all 16 heads.)
 #
 # ## 7. Change this
 #
@@ -329,7 +329,7 @@ assert np.allclose(np.abs(one.at(1)), 1, atol=1e-2) and held_out[8] > held_out[1
 # * H fixes the context's x and varies the query (figure 2B); its code saves codes with a fixed context and with a
 #   fixed query, and has the ridge probe but no logistic regression. Regulariser, average of F1 and numbers of points
 #   are not stated; here: scikit-learn's default, macro, 1,500 or 3,000.
-# * H trains four variables for 50,000 steps with attention dropout; here three variables, 1,300 steps, none.
+# * H's code trains four variables for 50,000 steps with attention dropout; here three variables, 1,300 steps, none.
 # * Figures 2B and 5F show no scores of shuffled labels or of the answer alone. With few functions chance is far
 #   from 0, and differs by label.
 # * H names T5-style positions, not where they enter, and no final LayerNorm; the code has both; the layer computed by

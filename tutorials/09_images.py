@@ -159,9 +159,9 @@ print(f"36 pixels stand in {count:.0f} places of 9 windows")
 # %% [markdown]
 # ## 3. The networks
 #
-# A learned class token stands before the patches and has no position. The question is made as wide as a patch and
-# stands beside every token, the class token too. One pre-LN block (LayerNorm before attention and before the
-# feed-forward layer) is applied four times; the answer is read at the class token.
+# A learned class token stands before the patches and has no position. The question is mapped to a patch's width and
+# concatenated to every token, the class token too; a linear map joins both. One pre-LN block (LayerNorm before attention
+# and before the feed-forward layer) is applied four times; the answer is read at the class token.
 #
 # To a patch at place t the released code's own table is added: feature i of m gets the sine (i even) or the cosine (i odd)
 # of $t \cdot 10000^{-2i/m}$, all times 1 / (1 + 1/e) = 0.73. In the usual table an even feature and the next have one
@@ -284,10 +284,9 @@ np.testing.assert_allclose(pairs.sum(axis=1), 1, rtol=1e-5)
 # ## 5. The first updates of Sort-of-CLEVR
 #
 # Questions about one object only, one application, 6,000 updates. The released code makes 459,300 / 3 = 153,100 with such
-# questions, more than 25 times as many. White counts as nothing here and a full colour as 8, which shortens the time in
-# which nothing is learned.
-# Two versions of this experiment were tried, one seed each, and both stayed near guessing; the one shown was chosen
-# after looking, for its clearer contrast below, so it illustrates and proves nothing.
+# questions, more than 25 times as many. White counts as 0 here and black as 8 (each channel), which shortens the time in
+# which nothing is learned. Two versions of this experiment were tried, one seed each, and both stayed near guessing; the
+# one shown was chosen after looking, for its clearer contrast below, so it illustrates and proves nothing.
 
 # %%
 scenes = fit(recipe("sort_of_clevr", attention="compositional", types="unary", ink=8.0, layers=1, dropout=0.0,
@@ -312,9 +311,9 @@ print(f"in one search the scores of 'shape' are at least {apart:.2f} from those 
 assert apart > 0.3 and 0.45 < right < 0.8
 
 # %% [markdown]
-# Questions about the shape and questions about the place take different retrievals (C's Figure 14 has them by type
-# of question, for trained networks). So the kind of question acts on the choice, in this one run. Does the network know
-# *where* to look, too?
+# In search 1 questions about the shape and questions about the place take different retrievals (C's Figure 14 has them by
+# type of question, for trained networks). So the kind of question acts on the choice, in this one run. Does the network
+# know *where* to look, too?
 
 # %%
 recipe_, model, p = scenes[:3]
@@ -361,7 +360,7 @@ assert (asked < another + 0.01).all() and right < blind["unary"] + 0.1
 #
 # * `searches=1` in `SETTINGS`: can one search see three clusters? (Read the accuracy; the drawings are of two searches.)
 # * `attention="softmax"` for the triangles (`heads=2`), which has no value scores to draw: which is better after 3,000 steps, and with another `seed`?
-# * `retrievals=1`: multi-query attention. What are the value scores then?
+# * `retrievals=1`: softmax attention whose heads share one value. What are the value scores then?
 # * `ink=0.0` in section 5: C's pixels. How long does the loss stay at log 2?
 # * `types="ternary"`: does anything come out that is not in the table of frequencies? (Read `scenes.metrics["test"]`; what
 #   is printed and drawn behind it is of questions about one object.)

@@ -107,8 +107,8 @@ figure.suptitle("Two trials of each task, made of the five pictures to train on"
 plt.show()
 
 # %% [markdown]
-# How many trials there are follows from the number of objects, and at most 10,000 of a split are taken: with five left to
-# train on, all 480 of RMTS.
+# How many trials there are follows from the number of objects (rare kinds are repeated), and at most 10,000 of a split are
+# taken: with five left to train on, all 480 of RMTS.
 
 # %%
 sizes = {name: [Esbn(name, 95).size(split) for split in ("train", "held_out")] for name in TASKS}
@@ -126,8 +126,9 @@ assert sizes["rmts"] == [480, 10_000] and sizes["same_different"] == [40, 10_000
 # \boldsymbol\sigma^2 = \frac1{T-1}\sum_t (\mathbf{x}_t - \boldsymbol\mu)^2, \qquad \epsilon = 10^{-8}$$
 #
 # for each feature, over the T positions of a trial. Unlike LayerNorm it looks along time, not along features, and its
-# variance is the unbiased one. One position moves its own $\mathbf{n}_t$ directly, and all of them through mean and
-# variance, of which $\partial \boldsymbol\mu / \partial \mathbf{x}_t = 1/T$ and $\partial \boldsymbol\sigma^2 / \partial \mathbf{x}_t = 2\, (\mathbf{x}_t - \boldsymbol\mu) / (T - 1)$:
+# variance is the unbiased one. $\mathbf{x}_t$ acts on $\mathbf{n}_t$ directly, and on all $\mathbf{n}_j$ through mean and
+# variance. As $\sum_j (\mathbf{x}_j - \boldsymbol\mu) = 0$, $\partial \boldsymbol\mu / \partial \mathbf{x}_t = 1/T$ and
+# $\partial \boldsymbol\sigma^2 / \partial \mathbf{x}_t = 2\, (\mathbf{x}_t - \boldsymbol\mu) / (T - 1)$:
 #
 # $$\mathbf{r} = \frac{1}{\sqrt{\boldsymbol\sigma^2+\epsilon}}, \qquad
 # \frac{\partial \mathbf{r}}{\partial \mathbf{x}_t} = -\tfrac12 \mathbf{r}^3\, \frac{2\, (\mathbf{x}_t - \boldsymbol\mu)}{T-1} = -\frac{\mathbf{r}^2\, \mathbf{n}_t}{T-1},$$
@@ -302,10 +303,11 @@ assert small.metrics["held_out"]["accuracy"] > 0.5 > small.metrics["longer"]["ac
 # %% [markdown]
 # ## 5. Decoding, step by step
 #
-# The decoder begins with END, as there is no other mark of where the actions begin. It says one action, takes it as its next
-# input, and goes on until it says END. At step $t$ it has read $t$ tokens, END and $t - 1$ actions. The keys and values of all
-# but the last of these are what they were, since no position sees a later one; those of the command never change. So
-# `begin` projects the command once, and `extend` projects one token and appends it to what is kept:
+# The decoder begins with END, as there is no other mark of where the actions begin. It says one action, takes it as its
+# next input, and goes on until it says END. At step $t$ it has read $t$ tokens, END and $t - 1$ actions. The keys and
+# values of all but the last of these are what they were, since no position sees a later one; those of the command never
+# change. So `begin` projects the command once, and `extend` projects one token and appends it to what is kept (the KV
+# cache):
 
 # %%
 model, p = small.model, small.parameters
@@ -408,7 +410,7 @@ assert short > 0.5 and over > (1 - short) / 2
 # * Train SCAN with `attention="compositional", scoring="dot"`, which sees the query, and with `"linear"`, which cannot:
 #   the query's part is the same for all retrievals, and the softmax over them drops it. (What section 5 draws, `code`, is
 #   `search_scores` then.)
-# * Decode with a `cutoff` of 22: which commands of 24 actions are right?
+# * Train with a `cutoff` of 22: which commands of 24 actions are right?
 #
 # ## 8. Where the paper, its code and this page differ
 #

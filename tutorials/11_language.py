@@ -18,11 +18,12 @@
 # Pages: [`layers/next_token.py`](../refattn/layers/next_token.py), [`attention/linear_state.py`](../refattn/attention/linear_state.py), [`layers/text_positions.py`](../refattn/layers/text_positions.py), [`models/language.py`](../refattn/models/language.py) · equations: R, section 6; H, section 5 · `pip install '.[plots]'`, as a notebook `'.[tutorials]'`
 #
 # **What you'll do.** Write the loss of the next token and its gradient; see a causal mask in gradients; carry linear
-# attention along as a state; train three small models that know differently where a token stands, and ask them about
-# texts eight times as long; let one of them write.
+# attention along as a state; train three small models with different position encodings, and ask them about texts eight
+# times as long; let one of them write.
 #
-# **What you'll learn.** Why the loss of a large vocabulary needs no large array; what a decoder has to keep of what it
-# has read, and for which variants of attention that is a fixed amount; why some positions end where training ended.
+# **What you'll learn.** Why the loss of a large vocabulary needs no large array; what a decoder has to keep of what it has
+# read, and for which variants of attention that is a fixed amount; why some position encodings fail beyond the trained
+# length.
 #
 # **What you need.** Tutorials 1 and 2. From the extras: `plots`. The text is the documentation that Python carries.
 #
@@ -61,9 +62,9 @@ rng = np.random.default_rng(0)
 # %% [markdown]
 # ## 1. The loss of the next token
 #
-# A model gives a vector $\mathbf{h}_i$ for each token $i$. The scores of what comes next are products with the table
-# of the embedding, and the loss is minus the logarithm of a softmax. (Here i is a token, w a word of the vocabulary, and
-# **h** what the model puts out; none is the index of README's notation.)
+# A model gives a vector $\mathbf{h}_i$ for each token $i$. The scores of what comes next are products with the table of the
+# embedding, and the loss is the cross-entropy, minus the logarithm of a softmax. (Here i is a token, w a word of the
+# vocabulary, and **h** what the model puts out; none is the index of README's notation.)
 #
 # $$\mathbf{z}_{iw} = \mathbf{h}_i \cdot \mathbf{table}_w, \qquad \mathbf{y}_i = \ln \sum_w e^{\mathbf{z}_{iw}} - \mathbf{z}_{i,\,\mathrm{target}_i}$$
 #
@@ -105,8 +106,8 @@ assert report.error < 1e-12
 # %% [markdown]
 # ## 2. A causal mask, seen in gradients
 #
-# The loss of token $i$ may depend on what was read up to $i$, on nothing later. So does its gradient: the derivative of
-# loss $i$ with respect to the embedding of token $j$ is exactly zero above the diagonal, for every variant.
+# The loss of token $i$ may depend on what was read up to $i$, on nothing later. So its derivative with respect to the
+# embedding of token $j$ is exactly zero above the diagonal, $j > i$; here for HYLA.
 
 # %%
 shown = recipe("text", attention="hyla", position="none", width=16, heads=2, layers=2, length=12)
@@ -132,8 +133,8 @@ plt.show()
 # %% [markdown]
 # ## 3. What a decoder keeps
 #
-# A decoder that has read n tokens keeps their keys and values, and a new query looks at all of them. Linear attention
-# need not, since a sum may be taken before the query is known:
+# A decoder that has read n tokens keeps their keys and values (the KV cache), and a new query looks at all of them. Linear
+# attention need not, since a sum may be taken before the query is known:
 #
 # $$\sum_{k} \frac{\mathbf{q} \cdot \mathbf{k}_k}{\sqrt D}\, \mathbf{v}_k = \frac{\mathbf{q}}{\sqrt D}\, \mathbf{S}, \qquad \mathbf{S} = \sum_k \mathbf{k}_k^\top \mathbf{v}_k$$
 #
@@ -195,11 +196,11 @@ plt.show()
 # %% [markdown]
 # One run of each, and the last byte of 64 windows at the longest: with the seeds 0, 1 and 2 ALiBi changes by -0.34, +0.68
 # and -0.09 bits from 64 to 512 bytes, sines by +0.54, +1.13 and +0.44, rotary by +1.45, +2.38 and +1.84. In each of the
-# three ALiBi loses least, which the code above asserts of seed 0; the sizes are chance. To ALiBi a distance
-# never trained on only means that a key counts less. Rotary positions turn by angles that no distance in training had, and the network never
-# learned what they mean. A learned
-# table has no row beyond its end at all. R's own model, `--attention regular_gpt`, grows another level instead, at a
-# dilation that training never had; `refattn reproduce table-3` is its table.
+# three ALiBi loses least, which the code above asserts of seed 0; the sizes differ from seed to seed. To ALiBi a distance
+# never trained on only means that a key counts less. Rotary positions turn their slow pairs by angles that no distance in
+# training had, and the network never learned what they mean. A learned table has no row beyond its end at all. R's own
+# model, `--attention regular_gpt`, grows another level instead, at a dilation that training never had; `refattn reproduce
+# table-3` is its table.
 #
 # ## 5. What it says
 #

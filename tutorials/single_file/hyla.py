@@ -151,7 +151,7 @@ def loss_and_gradients(p, tokens, target):
 
 
 def adam(p, g, first, second, step, rate):
-    """p <- p - rate m / (sqrt(v) + 1e-8), m and v the corrected running means of g and of its square."""
+    """p <- p - rate m / (sqrt(v) + 1e-8), m and v the bias-corrected running means of g and of its square."""
     for name in p:
         first[name] += 0.1 * (g[name] - first[name])
         second[name] += 0.001 * (g[name]**2 - second[name])
@@ -159,7 +159,7 @@ def adam(p, g, first, second, step, rate):
         p[name] -= rate * m / (np.sqrt(v) + 1e-8)
 
 
-PAIRS = np.random.default_rng(5).permutation([(i, j) for i in range(6) for j in range(i)])     # 6 of 8 terms, as H
+PAIRS = np.random.default_rng(5).permutation([(i, j) for i in range(6) for j in range(i)])   # 6 of 8 terms, as H's code
 TRAINED, HELD_OUT = np.split(PAIRS, [9])
 
 

@@ -3,7 +3,7 @@
     python tutorials/single_file/softmax.py
 
 The task is recall.  Each token is a pair (key, value), two symbols; the last token is one of the keys with a blank
-for its value, and the answer is the value that stood beside that key.  All keys of a sequence differ.
+for its value, and the answer is the value that stood beside that key.  The keys of the pairs differ.
 
 Every forward line has a number, and the backward answers it with the same number, from the last line to the first.
 dx is the gradient of the loss with respect to x.  One letter is one axis everywhere: b sequence, t token, q query,
@@ -153,7 +153,7 @@ def loss_and_gradients(p, tokens, target):
 
 
 def adam(p, g, first, second, step, rate):
-    """p <- p - rate m / (sqrt(v) + 1e-8), m and v the corrected running means of g and of its square."""
+    """p <- p - rate m / (sqrt(v) + 1e-8), m and v the bias-corrected running means of g and of its square."""
     for name in p:
         first[name] += 0.1 * (g[name] - first[name])
         second[name] += 0.001 * (g[name]**2 - second[name])

@@ -86,10 +86,10 @@ def a_fixed_pairing_is_a_multi_head_attention_with_copies(rng):
     return deviations([y2, dx2, g2.wv[..., :e]], [y, dx, summed])
 
 
-@theorem("with one retrieval compositional attention is multi-query attention (every head shares keys' one value), "
-         "whatever the scoring, and selector and scoring get exactly no gradient; with bias, keep and dropout",
-         "C, section 3; Shazeer 2019", over=SCORINGS)
-def one_retrieval_is_multi_query_attention(rng, name):
+@theorem("with one retrieval compositional attention is softmax attention whose heads share one value (multi-query "
+         "attention shares keys, too), whatever the scoring, and selector and scoring get exactly no gradient; with "
+         "bias, keep and dropout", "C, section 3; Shazeer 2019", over=SCORINGS)
+def one_retrieval_is_one_value_for_all_heads(rng, name):
     b, t, k, s, d, e = sizes(rng, 6)
     q, keys, v = (rng.standard_normal(shape) for shape in ((b, t, s, d), (b, k, s, d), (b, k, 1, e)))
     options = masked(rng, q, keys)
