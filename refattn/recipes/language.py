@@ -1,7 +1,7 @@
 """What recipes of language models share: which model, made of which parts.
 
 Source: H, section 5 (attention variants); C, section 4.7 (compositional, one block applied again and again); R, section
-6 (regular_gpt).  Differs: each layer has its own T5 table or KERPLE numbers (authors' code: one for all).
+6 (regular_gpt).  Differs: each layer has its own T5 table or KERPLE numbers (H's code too; KERPLE's: one for all).
 """
 
 from dataclasses import dataclass, replace
