@@ -42,7 +42,7 @@ def plan(spec: str, order: str | None = None) -> Plan:
     """The letters sorted into batch, left, right and inner.  Raises ValueError for a bad spec or order."""
     a, _, rest = spec.partition(",")
     b, arrow, result = rest.partition("->")
-    memory = order or result
+    memory = result if order is None else order
     if not arrow or not f"{a}{b}{result}".isalpha():
         raise ValueError(f"contract spec is {spec!r}; allowed: letters in the form 'ab,bc->ac'")
     for letters in (a, b, result):

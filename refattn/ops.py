@@ -263,7 +263,7 @@ def layer_norm(x, scale, shift, epsilon: float = 1e-6):
     r[T,1] = 1 / sqrt(mean_m((x[T,m] - mean_i(x[T,i])) ** 2) + epsilon).
 
     The variance is biased.  Returns y, n, r.  Source: Ba et al. 2016.  Squares are of x's dtype: in float16 deviations
-    above 255 are infinite squared, and n is 0; in float32 above 1.8e19.
+    of 256 are infinite squared, and n is 0; in float32 above 1.8e19.
     """
     xp = check_features(x, scale, name="scale")
     check_alike(scale=scale, shift=fitted(shift, "shift", scale.shape))

@@ -238,7 +238,7 @@ def save(path, parameters, arrays: dict, **meta) -> None:
     """Write flat arrays, their layout and JSON-able `meta` to an `.npz` without pickles.  See `whole_file`.
 
     The arrays are written as they are: nothing but the layout says which of them have it.  Raises ValueError, before
-    anything is written, for what is no array of numbers, TypeError for meta that JSON cannot hold.
+    anything is written, for what is no array of numbers, TypeError or ValueError for meta that JSON cannot hold.
     """
     arrays = {name: np.asarray(to_host(x)) for name, x in arrays.items()}
     for name, x in arrays.items():
@@ -270,7 +270,8 @@ def load(path, parameters=None) -> tuple[dict, dict]:
     except FileNotFoundError:
         raise
     except Exception as error:                              # zip, zlib, NumPy and JSON each have their own
-        raise ValueError(f"{path} is not a complete refattn checkpoint ({type(error).__name__}: {error})") from error
+        raise ValueError(f"{path} is not a complete refattn checkpoint ({type(error).__name__}: "
+                         f"{' '.join(str(error).split())})") from error
     if parameters is not None:
         for theirs, ours in zip_longest(header["layout"], layout(parameters)):
             if theirs != ours:

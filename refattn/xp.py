@@ -32,7 +32,7 @@ def array_module(*arrays) -> ModuleType:
     """The module that the arrays come from: `numpy`, `cupy`, or any other whose array type lives in its namespace.
 
     None is passed over; of no arrays at all it is `numpy`.
-    Raises TypeError for what is no array, for a masked array or a matrix, and when arrays of two modules other than
+    Raises TypeError for what has no dtype, for a masked array or a matrix, and when arrays of two modules other than
     NumPy are mixed; a NumPy array among them is refused by the module itself, and by `check_alike` where arrays enter.
     """
     found = np

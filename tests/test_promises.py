@@ -1,5 +1,6 @@
 """Promises of docstrings that somebody found broken who tried them without a look at the code or at the tests."""
 
+import re
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 
@@ -8,17 +9,23 @@ import pytest
 
 from refattn import losses, ops, optim, params
 from refattn.analysis import latent_code, searches
+from refattn.analysis.images import picture
 from refattn.analysis.text import bits_by_position
 from refattn.attention import masks
 from refattn.attention.as_hypernetwork import eq_2
+from refattn.attention.layer import MultiHead
+from refattn.attention.transformer_xl import TransformerXL
 from refattn.automata.compiled import WithReset, compiled
 from refattn.automata.finite import Automaton, compose
-from refattn.automata.reading import to_table
+from refattn.automata.reading import from_table, to_table
+from refattn.contract import contract
 from refattn.layers.context_norm import ContextNorm
 from refattn.layers.convolution import patches
+from refattn.layers.embedding import Embedding, Readout
 from refattn.layers.next_token import next_token
 from refattn.layers.norm import LayerNorm
 from refattn.layers.text_positions import slopes
+from refattn.models.contextual_retrieval import RetrievalNetwork
 from refattn.models.recurrent import linear_scan
 from refattn.models.regular_gpt import levels
 from refattn.recipes import base
@@ -28,6 +35,7 @@ from refattn.tasks.esbn import Esbn
 from refattn.tasks.glyphs import glyphs
 from refattn.tasks.natural_images import load
 from refattn.tasks.sraven import Sraven
+from refattn.tasks.text import corpus
 from refattn.train.groups import check as check_workers
 from refattn.train.writing import drawn
 from refattn.verification.cases import CASES
@@ -37,6 +45,11 @@ from tests.refusals import refused
 ONES = np.ones
 F32 = np.float32
 REFUSED = [
+    ("contract order is ''; allowed: the letters of the result, 'ac'",
+     partial(contract, "ab,bc->ac", ONES((2, 3)), ONES((3, 4)), order="")),
+    ("width of position is 6, but of the layer 8", partial(MultiHead, 8, 2, 4, position=TransformerXL(6, 2, 4))),
+    ("text is 'documentation'; allowed: a file or directory", partial(corpus, "documentation", "tokens")),
+    ("line 2: output is '1", partial(from_table, f"state output a\n s {'1' * 5000} s")),
     ("temperature inf", partial(drawn, np.array([0.0, -np.inf]), None, np.inf)),
     ("top_k is -2", partial(drawn, np.zeros(3), None, 1.0, -2)),
     ("a loss of shape (2, 0) has no terms", partial(losses.sigmoid_mse, ONES((2, 0)), ONES((2, 0)), ONES(2))),
@@ -149,7 +162,7 @@ def test_integers_of_numpy_are_integers():
     assert slopes(np.int64(4)).tolist() == slopes(4).tolist()
 
 
-WRONG = {int: (1.5, -1, True), bool: (2, "yes"), float: (-1.0, np.nan, "x"), str: ("nonsense", None)}
+WRONG = {int: (1.5, -1, True), bool: (2, "yes"), float: (-1.0, np.nan, "x", True), str: ("nonsense", None)}
 
 
 def settings(layer):
@@ -166,6 +179,36 @@ def test_every_setting_of_a_layer_is_checked_when_it_is_made():
         for wrong in WRONG.get(type(value), ()):
             with pytest.raises(ValueError, match="allowed: "):
                 replace(layer, **{name: wrong})
+
+
+@pytest.mark.parametrize("make, shapes, words", [
+    (partial(Embedding, 8, vocabulary=7), {"x": (2, 3, 8)}, "table is float32 but x is float64"),
+    (partial(RetrievalNetwork, 5, MultiHead(8, 2, 4), 4), {"x": (2, 3)},
+     "x has shape (2, 3); allowed: (b, t, m) with m = 5"),
+])
+def test_what_does_not_fit_is_named_as_it_was_given(make, shapes, words):
+    layer = make()
+    _, p = params.allocate(layer.parameters(), F32)
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        layer.forward(p, *map(ONES, shapes.values()))
+
+
+def test_what_numpy_says_of_a_foreign_file_is_one_line(tmp_path):
+    header = np.array('{"format": "refattn-1", "layout": [], "meta": {}}')
+    np.savez(tmp_path / "foreign.npz", header=header, w=np.zeros(1, [(f"name{i:05}", "f4") for i in range(2000)]))
+    refused("not a complete refattn checkpoint (ValueError: Header info length", params.load, tmp_path / "foreign.npz")
+
+
+def test_a_picture_of_too_many_pixels_is_no_picture(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (75, 75)).save(tmp_path / "huge.png")
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 10)
+    refused("cannot be read as a picture", picture, tmp_path / "huge.png")
+
+
+def test_a_tied_table_of_another_dtype_is_named():
+    with pytest.raises(TypeError, match="h is float64 but table is float32"):
+        Readout(8, 7, tied=True).forward({}, ONES((1, 2, 8)), ONES((7, 8), F32))
 
 
 def test_a_network_with_a_reset_reads_slices_only():

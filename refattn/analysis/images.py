@@ -75,7 +75,7 @@ def picture(path, size: int = task.SIZE) -> np.ndarray:
         from PIL import Image
         with Image.open(path) as file:
             found = np.asarray(file.convert("RGB"))
-    except (ImportError, OSError) as error:
+    except Exception as error:                              # Pillow's for too many pixels is no OSError
         raise ValueError(f"{path} cannot be read as a picture ({error})") from None
     return checked(found, size, path)
 

@@ -42,7 +42,7 @@ class MultiHead(Keeping):
         check_switch("biases", self.biases)
         if self.position is not None and not takes(self.position, "k"):
             raise ValueError(f"position is {self.position}; allowed: what takes q and k, as Rotary (T5 is a block's)")
-        for name in "heads", "head_width":
+        for name in "width", "heads", "head_width":
             if (theirs := getattr(self.position, name, None)) not in (None, own := getattr(self, name)):
                 raise ValueError(f"{name} of position is {theirs}, but of the layer {own}; allowed: the same")
         if isinstance(self.position, Rotary) and self.head_width % 2:

@@ -154,8 +154,8 @@ class SlidingDilated(AttentionLayer):
         """y (b, q, m) from x (b, t, m).  Returns y and Saved.
 
         `bias`, `keep` and `dropout` broadcast to (b, h, q, w), the pairs of query and offset; `read`, a slice of
-        positions, gives y[:, read] at the cost of those queries only.  Raises ValueError for a context: offsets count
-        back along x itself.
+        positions in steps of at least 1, gives y[:, read] at the cost of those queries only.  Raises ValueError for a
+        context: offsets count back along x itself.
         """
         if context is not None:
             raise ValueError("context is given, but sliding-dilated attention looks back along x; allowed: None")

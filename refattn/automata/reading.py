@@ -21,7 +21,8 @@ MOST_CLASSES = 1_000
 def from_table(text: str, source: str = "the table") -> Automaton:
     """The automaton that a table describes.
 
-    Raises ValueError, one line with source and line number, for a table that is not complete or has other classes.
+    Raises ValueError, one line with the source and, where a state's line is at fault, its number, for a table that is
+    not complete or has other classes.
 
     >>> from_table("state output a b\\n even 0 even odd\\n odd 1 odd even").encode("ba").tolist()
     [1, 0]
@@ -46,7 +47,7 @@ def from_table(text: str, source: str = "the table") -> Automaton:
         if len(rest) != len(symbols) + 1:
             raise ValueError(f"{source}, line {number}: state {name!r} has {max(len(rest) - 1, 0)} next states; "
                              f"allowed: {len(symbols)}, for the symbols {' '.join(symbols)}")
-        if not rest[0].isdecimal() or int(rest[0]) >= MOST_CLASSES:
+        if not rest[0].isdecimal() or len(rest[0]) > 9 or int(rest[0]) >= MOST_CLASSES:
             raise ValueError(f"{source}, line {number}: output is {rest[0]!r}; allowed: 0, 1, ... {MOST_CLASSES - 1}")
         for other in rest[1:]:
             if other not in place:

@@ -87,6 +87,7 @@ class Embedding:
         elif x.ndim != 2 and x.shape[2:] != (self.width,):
             raise ValueError(f"x has shape {x.shape}; allowed: ids (b, t), or (b, t, m) with m = {self.width}")
         else:
+            check_alike(table=p.table, x=x if x.ndim == 3 else None)
             h = ops.embedding(p.table, x) if x.ndim == 2 else x.copy()                          # (1)
         ops.check_dropout(h, dropout)
         if self.scale:
@@ -96,7 +97,7 @@ class Embedding:
         return ops.drop(h, dropout), EmbeddingSaved(x, dropout)                                 # (4)
 
     def backward(self, p, saved, dh, grads):
-        """dx (b, t, i), or None for token ids; parameter gradients are added into `grads`."""
+        """dx like x, (b, t, i) or (b, t, m), or None for token ids; parameter gradients are added into `grads`."""
         x, dropout = saved
         check_alike(**dict(p), dh=dh)
         dh = ops.drop(fitted(dh, "dh", (*x.shape[:2], self.width)), dropout)        # (4), (3): the table is constant
@@ -148,7 +149,7 @@ class Readout:
         if self.tied and table is None:
             raise ValueError("table is None, but tied is True; allowed: the table (o, m) of an embedding")
         if self.tied:
-            fitted(table, "table", (self.outputs, self.width))
+            check_alike(h=h, table=fitted(table, "table", (self.outputs, self.width)))
         y = ops.linear(h, table.T if self.tied else p.w)                                        # (1)
         if self.factor != 1:
             y *= self.factor                                                                    # (2)

@@ -120,7 +120,7 @@ class Rotary:
 
     def __post_init__(self):
         check_choice("pairing", self.pairing, ("interleaved", "half"))
-        if not isinstance(self.base, Real) or not 0 < self.base < float("inf"):
+        if not isinstance(self.base, Real) or isinstance(self.base, bool) or not 0 < self.base < float("inf"):
             raise ValueError(f"base is {self.base!r}; allowed: numbers above 0, and finite")
 
     def parameters(self) -> dict:
@@ -202,8 +202,8 @@ def image_table(length: int, width: int) -> np.ndarray:
 def halves_table(length: int, width: int, start: int = 2) -> np.ndarray:
     """Sines in the first half of the features, cosines in the second, both at the speeds 10000^(-j / (m/2 - 1)).
 
-    Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width or 2,
-    and for numbers that are not whole or below 0.
+    Source: C, released code of the language model; its first position is 2.  Raises ValueError for an odd width, for
+    0 or 2, and for numbers that are not whole or below 0.
     """
     check_integers({"length": length, "width": width, "start": start}, least=0)
     if width % 2 or width < 4:

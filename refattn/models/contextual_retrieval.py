@@ -16,6 +16,7 @@ from .. import ops
 from ..attention import masks
 from ..checks import check_integers
 from ..layers.feed_forward import FeedForward
+from ..layers.protocol import check_tokens
 from ..params import Parameter
 from ..xp import array_module
 
@@ -71,6 +72,7 @@ class RetrievalNetwork:
 
         Returns y and Saved.
         """
+        check_tokens(self.inputs, read, p, {"dropout": dropout}, x=x)
         encoder, decoder = self._parts
         h, saved_encoder = encoder.forward(p.encoder, x)                                        # (1)
         keep = masks.off_diagonal(x.shape[1], array_module(x))

@@ -108,7 +108,7 @@ class RegularGPT:
         """y (b, q, o) from token ids (b, t), or from their embeddings (b, t, m).  Returns y and Saved.
 
         tree   : compute the last position only, y (b, 1, o), by the tree
-        read   : a slice of positions, gives y[:, read]; of the last block nothing else is computed
+        read   : a slice of positions, its step at least 1, gives y[:, read]; of the last block nothing else is computed
         levels : other than those that the length needs, say one more
 
         Raises ValueError for an empty sequence, for no levels, and for `read` beside `tree`.

@@ -79,7 +79,7 @@ class Transformer:
         return y, Saved(embedding, stack)
 
     def begin(self, p) -> tuple:
-        """What `extend` needs before the first token.  Raises ValueError for a model whose positions see later ones."""
+        """What `extend` needs before the first token.  Raises ValueError unless `causal`, whatever the attention."""
         if not self.causal:
             raise ValueError("causal is False; allowed: True, to say one token after the other")
         return self.stack.keep_context(p), 0

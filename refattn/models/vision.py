@@ -22,7 +22,7 @@ from ..layers.embedding import Embedding, Readout, add_positions
 from ..layers.feed_forward import FeedForward
 from ..layers.stack import Stack
 from ..params import Parameter
-from ..xp import array_module, fitted
+from ..xp import array_module, check_alike, fitted
 
 __all__ = ["ClassToken", "TaskTokens"]
 
@@ -87,6 +87,7 @@ class ClassToken:
         e = h.shape[3]
         tokens = h = with_tokens(p.token, add_positions(h.reshape(len(x), prod(h.shape[1:3]), e), "image"))  # (2)
         if self.question:
+            check_alike(question=question, w=p.question.w)
             asked = ops.linear(question, p.question.w, p.question.b)                            # (3)
             h = ops.linear(tokens, p.join.w[:e])                                                # (4)
             h += ops.linear(asked, p.join.w[e:], p.join.b)[:, None]                             # (5)
@@ -165,6 +166,7 @@ class TaskTokens:
         """y (b, o); `dropout` is the stack's: residual and hidden; `pixels` asks for dx.  Returns y and TaskSaved."""
         _need("task", task, (len(x), self.tasks))
         check_image(x, self.channels, tokens=p.tokens)
+        check_alike(tokens=p.tokens, task=task)
         cut = patches(x, self.size, self.size)                                                  # (1)
         h, of_cut = self.encoder.forward(p.encoder, cut.reshape(len(x), prod(cut.shape[1:3]), p.tokens.shape[1]))  # (2)
         tokens, of_tokens = self.encoder.forward(p.encoder, p.tokens)                           # (3)

@@ -2,7 +2,7 @@
 
     bytes        a token for each byte; 256 of them
     characters   a token for each character of the training split, 0 for any other
-    words        what stands between spaces, <eos> for a line's end; 0 is <unk>, for words that training does not have
+    words        what stands between blanks, <eos> for a line's end; 0 is <unk>, for words that training does not have
     tokens       ids made elsewhere: a file of whole numbers written by numpy.save, one axis
 
 Without a file: "documentation", the topics of the running Python's own help (prose), and "library", the sources of its
@@ -87,13 +87,14 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "refattn")
 
 
-def found(text: str, option: str = "text") -> Path:
+def found(text: str, option: str = "text", own=OWN) -> Path:
     """The file or directory of that name, here or in the directory REFATTN_DATA.  Raises ValueError without one."""
     for path in Path(text), Path(os.environ.get("REFATTN_DATA", "."), text):
         if text and path.exists():
             return path
-    raise ValueError(f"{option} is {text!r}; allowed: {', '.join(OWN)}, or a file or directory that exists, here or in "
-                     f"the directory REFATTN_DATA (docs/experiments.md says where those of the scales are from)")
+    allowed = f"{', '.join(own)}, or a" if own else "a"
+    raise ValueError(f"{option} is {text!r}; allowed: {allowed} file or directory that exists, here or in the "
+                     "directory REFATTN_DATA (docs/experiments.md says where those of the scales are from)")
 
 
 def documents(text: str, option: str = "text") -> dict[str, bytes]:
@@ -195,7 +196,7 @@ def _stored(checksum, make):
 
 
 def _tokens(text, test):
-    whole, paths = {}, {text: found(text)} | ({test: found(test, "test")} if test else {})
+    whole, paths = {}, {text: found(text, own=())} | ({test: found(test, "test", ())} if test else {})
     for name, path in paths.items():
         try:
             x = np.lib.format.open_memmap(path, mode="r")

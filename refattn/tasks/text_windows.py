@@ -20,7 +20,7 @@ class Windows(NamedTuple):
 
 
 def sample(rng, ids, size: int, length: int) -> Windows:
-    """`size` windows of `length` tokens at uniformly drawn places.  Raises ValueError when the text is shorter.
+    """`size` windows of `length` tokens at uniformly drawn places.  Raises ValueError unless the text is longer.
 
     Shapes: (size, length) each; every token is scored.
     """
