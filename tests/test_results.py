@@ -195,10 +195,11 @@ def test_words_on_scan_are_those_of_the_runs():
     better, small = (row for row in judged() if "SCAN, cut-off 26" in row["words"])
     scored = {(x["scoring"], x["seed"]): run["metrics"]["longer"]["accuracy"] for run in runs for x in [run["fields"]]
               if (x["attention"], x["retrievals"]) == ("compositional", 2)}
-    low, high = student(mean([scored["dot", seed] - scored["linear", seed] for seed in (0, 1)]))
+    apart = mean([scored["dot", seed] - scored["linear", seed] for seed in (0, 1)])
+    low, high = student(apart)
     assert f"two seeds do not show: {better['effect']:+.3f} (95 % interval {better['interval_95'][0]:.3f} to " \
            f"{better['interval_95'][1]:.3f})" in words and better["verdict"].startswith("not supported")
-    assert f"seeds is {low:.3f} to {high:.3f} all the same" in words
+    assert f"linear scoring is {apart.mean:+.3f}, with an interval of two seeds of {low:.3f} to {high:.3f} all" in words
     quick = records.load("scan_quick")["runs"]
     ours, theirs = (np.mean([run["metrics"]["longer"]["accuracy"] for run in quick
                              if run["fields"]["attention"] == name]) for name in ("compositional", "softmax"))
@@ -235,7 +236,16 @@ def test_words_on_other_probabilities_of_a_1_are_those_of_the_runs():
     assert len(others) == 7 and {x for one in others for x in one} == {1.0}
     assert (f"seven of eight networks answer all of them, the eighth {min(eighth):.2f} to {max(eighth):.2f}."
             ) in words_of("docs/results.md")
-    assert f"until it answers {transformer[2]} of them (eight seeds, 41 CPU seconds each" in words_of("docs/results.md")
+    words = words_of("docs/results.md")
+    assert f"for 20,000 steps, which answers {transformer[2]} of them (eight seeds, 41 CPU seconds each" in words
+    line, = (row for row in judged() if row["words"].startswith("A Transformer is not robust"))
+    low, high = line["interval_95"]
+    assert (f"loses {line['effect']:.3f} on average at other probabilities of a 1 ({low:.3f} to {high:.3f}: "
+            f"{line['verdict']}), though it gains at 0.1 and 0.3") in words
+    assert min(map(float, transformer[:2])) > float(transformer[2])
+    beside = [row for row in judged() if row["words"].startswith("RegularGPT") and row["words"].endswith("longer words")]
+    spans = " and ".join("{:.3f} ({:.3f} to {:.3f})".format(row["effect"], *row["interval_95"]) for row in beside)
+    assert f"RegularGPT is ahead of both beyond, by {spans}, n = 8" in words
 
 
 def test_words_on_table_a1_once_more_are_those_of_the_runs():
@@ -745,6 +755,13 @@ def test_words_on_what_answers_explain_in_early_and_late_layers_are_those_of_the
         less = mean([np.mean([found[name, seed][0] - found[name, seed][3] for name in ("hyla", "softmax")])
                      for seed in range(8)])
         assert f"explain {hyla}" in words and also.format(softmax, less.mean, *student(less)) in words
+    less = {(run["fields"]["attention"], run["fields"]["seed"], pair): np.subtract(*(
+        run["metrics"][f"{pair}, layer {n}"]["answer explains"] for n in (1, 4)))
+        for run in runs for pair in ("itself", "first panel")}
+    first = mean([(less["hyla", seed, "first panel"] + less["softmax", seed, "first panel"]) / 2 for seed in range(8)])
+    alone = mean([less["softmax", seed, "itself"] for seed in range(8)])
+    assert "for the first panel it is {:+.3f} ({:.3f} to {:.3f}).".format(first.mean, *student(first)) in words
+    assert "softmax attention has {:.3f}, {:.3f} to {:.3f}.)".format(alone.mean, *student(alone)) in words
 
 
 @pytest.mark.slow
@@ -959,7 +976,7 @@ def test_words_on_images_are_those_of_the_runs():
     found = records.load("multitask_images")["runs"]
     digits = {name: [np.mean([run["metrics"][split]["third"] for run in found if run["fields"]["attention"] == name])
                      for split in ("train", "test")] for name in ("softmax", "compositional")}
-    assert "which training knows better ({} and {})".format(*(f"{train:.2f}" for train, _ in digits.values())) in words
+    assert "digits, of which training has {} and {}.".format(*(f"{train:.2f}" for train, _ in digits.values())) in words
     assert all(train > test + 0.1 and test > 0.5 for train, test in digits.values())
     assert all(0.5 < run["metrics"]["test"]["triangles"] < 0.7 for run in found)
 
@@ -1085,6 +1102,9 @@ def test_words_on_what_is_recorded_and_in_no_line_are_those_of_the_runs():
         low, high = row["interval_95"]
         return f"{abs(row['effect']):.3f}", f"({low:.3f} to {high:.3f}{n})"
 
+    def back(comparison):
+        return told(comparison._replace(pairs=tuple(pair[::-1] for pair in comparison.pairs)))
+
     twice = next(one.evidence for one in STATEMENTS if one.words.startswith("Applying the latent code twice"))
     raven = twice._replace(task="sraven", records=("sraven_quick", "sraven_rows"), pairs=sides(
         [tuple(side.fields["attention"] for side in pair) for pair in twice.pairs], "held_out", "panel_accuracy"))
@@ -1094,9 +1114,10 @@ def test_words_on_what_is_recorded_and_in_no_line_are_those_of_the_runs():
         one = bits_of(("hyla", other), unit, record=record, rate=rate)
         return one._replace(pairs=tuple(tuple(side._replace(split=split) for side in pair) for pair in one.pairs))
     assert ("it is {} {} bits a word ahead of softmax attention and {} ahead of linear attention {}, and {} ahead of "
-            "linear attention on characters {}.").format(
+            "linear attention on characters {}, where softmax attention is {} {} ahead of it.").format(
                 *told(rate("softmax", "words", 0.003)), *told(rate("linear", "words", 0.003)),
-                *told(rate("linear", "characters", 0.001))) in words
+                *told(rate("linear", "characters", 0.001)),
+                *back(rate("softmax", "characters", 0.001))) in words
     assert "HYLA is {} bits ahead of linear attention {}.".format(
         *told(rate("linear", "words", 0.001, "validation", "text_models"), n=", n = 8")) in words
     early = {(run["fields"]["attention"], run["fields"]["seed"]): run["history"]["validation.bits"][
