@@ -243,7 +243,8 @@ def test_words_on_other_probabilities_of_a_1_are_those_of_the_runs():
     assert (f"loses {line['effect']:.3f} on average at other probabilities of a 1 ({low:.3f} to {high:.3f}: "
             f"{line['verdict']}), though it gains at 0.1 and 0.3") in words
     assert min(map(float, transformer[:2])) > float(transformer[2])
-    beside = [row for row in judged() if row["words"].startswith("RegularGPT") and row["words"].endswith("longer words")]
+    beside = [row for row in judged()
+              if row["words"].startswith("RegularGPT") and row["words"].endswith("longer words")]
     spans = " and ".join("{:.3f} ({:.3f} to {:.3f})".format(row["effect"], *row["interval_95"]) for row in beside)
     assert f"RegularGPT is ahead of both beyond, by {spans}, n = 8" in words
 
