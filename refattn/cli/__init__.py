@@ -1,8 +1,8 @@
 """The command line: refattn train | verify | list | show | reproduce | vectors | compile | check | write.
 
-Tables go to standard output, progress to standard error.  Bad input is one line on standard error that names the
-option, the value and what is allowed, with exit status 2.  A failed check or run exits with 1, one that is stopped by
-Ctrl-C or SIGTERM with 130.
+Tables go to standard output, progress to standard error.  Bad input is one line on standard error that says
+what was given and, mostly, what is allowed, with exit status 2.  A failed check or run exits with 1, as does `show`
+of a damaged run; one that is stopped by Ctrl-C or SIGTERM with 130.
 """
 
 import codecs

@@ -74,7 +74,7 @@ def of_file(path: str, variant: str):
     if "kernel" in found:
         return found["kernel"]
     if "/" in variant or variant == "linear_state":
-        raise Usage(f"{path} has no kernel; allowed with {variant}: a function of that name")
+        raise Usage(f"{path} has no function called kernel; allowed with {variant}: kernel, or FILE.py:NAME")
     forward = page(variant).forward
     own = getattr(forward, "func", forward).__name__             # of a variant that is a page with other settings
     name = variant if variant in found else own
@@ -93,14 +93,16 @@ def run(argv) -> int:
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
-                        "arrays; of FILE.py:NAME that one, of a file alone `kernel`, or V; without do a pair, V(q, k, "
-                        "v, ...) -> o, saved and V_backward(saved, do)")
+                        "arrays: NAME of FILE.py:NAME; of a file alone its `kernel`, or else its pair V(q, k, v, ...) "
+                        "-> o, saved and V_backward(saved, do); a function of a page without do is such a pair, too")
     parser.add_argument("--as", dest="variant", required=True, metavar="V", help="hyla, softmax, ... or a row, "
                         "layers/LayerNorm, ops/relu, ...: refattn list has all of them, the rows at its end")
     parser.add_argument("--dtype", choices=("float64", "float32", "float16", "bfloat16"), help="default: float32")
     parser.add_argument("--layout", help="order of batch b, position t, head h, feature d (default: bthd)")
-    for name in OPTIONS:
-        parser.add_argument(f"--{name}", metavar="AXES", help="axes that it has, such as bhqk or h1k; default: none")
+    for name, words in zip(OPTIONS, ("is added to the scores", "booleans, True where a query may attend",
+                                     "factors of the weights"), strict=True):
+        parser.add_argument(f"--{name}", metavar="AXES", help=f"{words}: its axes, 1 where it is stretched, such as "
+                            "bhqk or h1k; default: none")
     parser.add_argument("--causal", action="store_true", help="the kernel masks later keys itself")
     parser.add_argument("--naive", action="store_true", help="half precision in every step, sums too")
     parser.add_argument("--tiles", action="store_true", help="sizes for tiled kernels")

@@ -42,7 +42,7 @@ def parser() -> Parser:
     p.add_argument("--out-of-range", choices=("pad", "mask"), help="before the first token: a vector of its own, or "
                    "nothing, which takes a reset token before every word; refattn.load puts it there (default: pad)")
     p.add_argument("--dtype", choices=("float32", "float64"), help="default: float32")
-    p.add_argument("--max-length", type=counted(1, 2**20), metavar="T", help="errors up to here (default: 600)")
+    p.add_argument("--max-length", type=counted(1, 2**20), metavar="T", help="of the longest words (default: 600)")
     p.add_argument("--words", type=counted(1, 2**16), metavar="N", help="of each length that are read (default: 4)")
     p.add_argument("--seed", type=seed_number, metavar="S", help="of these words (default: 0)")
     p.add_argument("--out", type=directory, metavar="DIR", help="where to (default: a new directory below runs/)")

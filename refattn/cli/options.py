@@ -74,7 +74,7 @@ def counted(least: int, most: int):
 
 whole, number, seed_number = reader(int, "whole numbers"), reader(float, "numbers"), counted(0, 2**32 - 1)
 directory = reader(lambda text: os.path.abspath(text) if text[:1] == "-" else text, "the name of a directory", bool)
-positive = reader(float, "numbers above 0", lambda found: 0 < found < float("inf"))
+positive = reader(float, "finite numbers above 0", lambda found: 0 < found < float("inf"))
 
 
 def once(name: str, values: list) -> list:

@@ -39,7 +39,7 @@ def parser() -> Parser:
     group.add_argument("--steps", type=whole, metavar="N", help="other than the scale's")
     group.add_argument("--out", type=directory, metavar="DIR", help="where the runs are (default: runs/NAME-SCALE)")
     group.add_argument("--device", choices=DEVICES, help="default: cpu")
-    group.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    group.add_argument("--max-seconds", type=positive, metavar="T", help="train T seconds at most")
     group.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT of a Dask scheduler whose workers share "
                        "this file system (default: processes on this machine)")
     group = made.add_argument_group("records", "what finished runs say, in one file that tables are made of")
@@ -51,7 +51,7 @@ def parser() -> Parser:
 
 
 def run(argv) -> int:
-    """Print a published table beside ours; 1 if a fresh run met a bad number."""
+    """Print a published table beside ours; 1 if a fresh run met a bad number, or nothing was recorded."""
     options = parser().parse(argv)
     if "json" in options and options.setdefault("format", "json") != "json":
         raise Usage(f"--json cannot go with --format {options['format']}; allowed: one of them")

@@ -68,7 +68,7 @@ def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
     parser.add_argument("--resume", type=directory, metavar="DIR", help="go on with a run, or with all runs of a "
                         f"comparison; beside it only {', '.join(map(flag, BESIDE_RESUME))}; with --out the runs are "
                         "copied there first")
-    parser.add_argument("--max-seconds", type=positive, metavar="T", help="stop after T seconds, with checkpoints")
+    parser.add_argument("--max-seconds", type=positive, metavar="T", help="train T seconds at most; --resume goes on")
     parser.add_argument("--workers", type=whole, metavar="N", help="processes that share the --shards of a batch, for "
                         "each run; no bit depends on it (default: the physical cores, divided among runs side by side)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the table")
@@ -76,7 +76,8 @@ def train_parser(kind, fixed: dict, name: str | None = None) -> Parser:
     for f in fields(kind):
         if f.name in (kind.COMPARES, "seed") or len(f.metadata.get("choices", ())) == 1:       # nothing to choose
             continue
-        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {default[f.name]})".replace("%", "%%")
+        usual = "none" if default[f.name] == "" else default[f.name]
+        text = f"{f.metadata.get('help', '')}{allowed(f)} (default: {usual})".replace("%", "%%")
         how = {"action": argparse.BooleanOptionalAction} if types[f.name] is bool else {
             "type": kinds[f.name], "metavar": types[f.name].__name__.upper()}
         group.add_argument(flag(f.name), help=text, **how)

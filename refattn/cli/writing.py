@@ -18,7 +18,7 @@ OPTIONS = {"tokens": (whole, "N", "at most so many (default: 500, of SCAN the lo
 def run(argv) -> int:
     """Write on; the prompt first."""
     parser = Parser("refattn write", "What the model of a run directory says after a prompt, as it comes.")
-    parser.add_argument("run", type=directory, metavar="RUN", help="a run directory of a recipe that writes")
+    parser.add_argument("run", type=directory, metavar="RUN", help="a run directory of text or scan")
     parser.add_argument("prompt", metavar="PROMPT", help="the beginning; behind -- where it begins with a -")
     for name, (parse, metavar, words) in OPTIONS.items():
         parser.add_argument(flag(name), type=parse, metavar=metavar, help=words)

@@ -48,7 +48,7 @@ class LanguageRecipe(Recipe):
                           "many that it has about the parameters of softmax", least=0, most=65_536)
     activation: str = setting("gelu", "of the feed-forward layers", choices=(*ACTIVATIONS, "swiglu"))
     retrievals: int = setting(0, "of compositional; 0: as many as searches (C: 8 and 8)", least=0, most=1_024)
-    selector: int = setting(32, "width of its selectors", least=1, most=16_384)
+    selector: int = setting(32, "of compositional: width of its selectors", least=1, most=16_384)
     chunk: int = setting(16, "keys of each query of regular_gpt; R: 32, 64, 128, 256", least=2, most=1_024)
     biases: bool = setting(True, "of the maps of attention")
     tied: bool = setting(True, "read out with the table of the embedding")

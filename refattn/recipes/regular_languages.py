@@ -72,13 +72,15 @@ class RegularLanguagesRecipe(ConstantRateRecipe):
 
     language: str = setting("parity", "which language", choices=tuple(LANGUAGES))
     protocol: str = setting("released", "one answer for each word (released), or two at every position of members, D_n "
-                            "and Tomita only (Bhattamishra et al. 2020)", choices=tuple(PROTOCOLS))
+                            "and Tomita only, with a batch, rate and lengths of its own (Bhattamishra et al. 2020)",
+                            choices=tuple(PROTOCOLS))
     strings: int = setting(10_000, "members to train on, of per_position", least=1, most=10**7)
     attention: str = setting("sliding_dilated", "model", choices=ATTENTIONS)
     train_length: int = setting(40, "the longest words of training; R: 40, 50, 80", least=1, most=100_000)
     max_length: int = setting(500, "the longest words of split longer; R: 500, 100", least=2, most=100_000)
     stride: int = setting(1, "of the lengths asked about; R: 1", least=1, most=100_000)
-    far: int = setting(5_000, "the one length of split far, for sliding_dilated and rnn", least=1, most=1_000_000)
+    far: int = setting(5_000, "the one length of split far, for sliding_dilated and rnn; of per_position the longest",
+                       least=1, most=1_000_000)
     ones: float = setting(0.5, "probability of a 1, parity only", least=0.0, most=1.0)
     leading_plus: bool = setting(True, "modular arithmetic begins with a +, as released")
     width: int = setting(64, "of the model; R: 64, 256", least=1, most=16_384)

@@ -76,7 +76,7 @@ class TextRecipe(LanguageRecipe):
     epsilon_first: bool = setting(False, "Adam adds epsilon before it corrects the moments (C)")
     text: str = setting("documentation", "documentation, library (of this Python), or a file or directory")
     test: str = setting("", "another file or directory as the test split")
-    unit: str = setting("bytes", "what a token is", choices=task.UNITS)
+    unit: str = setting("bytes", "what a token is; tokens: of a file of numpy.save", choices=task.UNITS)
     vocabulary: int = setting(0, "words at most, 0 for all of the training text", least=0, most=10**8)
     length: int = setting(64, "tokens of a window", least=1, most=1_000_000)
     context: int = setting(0, "of them not scored in evaluation, but for the first window's; C: 400 of 512", least=0,

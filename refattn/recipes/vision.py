@@ -25,7 +25,7 @@ class VisionRecipe(ConstantRateRecipe):
     COMPARED = "softmax", "compositional"
     EVEN = False                       # whether half of the width is needed too
 
-    batch: int = setting(64, "images per step", least=1, most=2**20)
+    batch: int = setting(64, "images per step; of sort_of_clevr questions of each type", least=1, most=2**20)
     rate: float = setting(1e-4, "learning rate", least=0.0, most=1e3)
     initialise: str = setting("pytorch", "scheme of the initial weights", choices=("pytorch", "lecun_normal"))
 

@@ -9,7 +9,7 @@ Fuzzy logic: the context or the query is drawn DRAWS times for each seed, the sa
 over the draws; the paper fixes the context, the released code saves codes of both kinds.
 SRAVEN: {"second panel, layer 1": {"rule": ..., "related cosine", "other cosine"}, ...} for each key that the last query
 token attends to; cosines are of the mean codes of addition and subtraction, and of all other pairs of rules.
-Regular languages: {"layer outputs": {"purity", "count", "most frequent"}}, how far the outputs of all levels are one
+Regular languages but D_n: {"layer outputs": {"purity", "count", "most frequent"}}, how far outputs of all levels are a
 cluster for each map of words, means over WORDS words of LENGTH symbols; of PARITY also {"receptive field": {"first
 half"}}, its share of the gradient, and {"probability": {"ones 0.1"}}, accuracies where ones have that probability,
 which is all that is read off a Transformer or an RNN, at its trained lengths.
@@ -55,7 +55,8 @@ def both(read, recipe, model, trained) -> dict:
 
 
 def regular_codes(recipe, model, trained) -> dict:
-    """Of a RegularGPT, its receptive field and other probabilities of PARITY only; of other models the latter.
+    """Of a RegularGPT the clusters of its outputs, of PARITY its receptive field too, of D_n margins alone; of PARITY
+    other probabilities, of any model.
 
     Raises ValueError for a Transformer or an RNN of another language, and for protocol per_position, which has no right
     answer after a word.

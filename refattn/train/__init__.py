@@ -48,7 +48,7 @@ def fit(recipe, out=None, *, device: str = "cpu", max_seconds: float | None = No
     """Train the recipe's model; with `out` the run directory is written there (`runs` says what is in it).
 
     device      : "cpu" or "gpu"; on a GPU nothing in a step waits for the device
-    max_seconds : stop after that time, with a checkpoint; `finished` is then False
+    max_seconds : stop training after that time, with a checkpoint; `finished` is then False
     resume      : go on from the checkpoint in `out`, or begin where there is none
     threads     : of BLAS; another number can change the last bits of a result
     workers     : processes that share the shards of a batch, None for the physical cores; or a group that has begun.

@@ -286,5 +286,5 @@ def load(path, *, best: bool = False):
         arrays, _ = load_checkpoint(path, recipe, listed, BEST if best else CHECKPOINT, resuming=False)
     except FileNotFoundError:
         why = f"{BEST}; none of its evaluations was kept" if best else f"{CHECKPOINT}; the run has not started"
-        raise ValueError(f"{str(path)!r} has no {why}") from None
+        raise ValueError(f"{str(path)!r} has no {why}; allowed: a run that has one") from None
     return recipe, model, params.view(arrays["parameters"], listed)

@@ -11,7 +11,7 @@ SAME = 1.0                     # seconds in which signals are one: a key held do
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, after the run has put its state away; the message says at which step."""
+    """Ctrl-C, after the run has put its state away; the message says how far it, or how many runs, had come."""
 
 
 class Stop:
