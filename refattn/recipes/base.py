@@ -108,7 +108,7 @@ class Recipe:
     decay: float = setting(0.1, "weight decay, times the scheduled rate", least=0.0, most=1e3)
     decay_rule: str = setting("released", "which arrays decay: as the released code, or as the text says",
                               choices=("released", "text", "none"))
-    warmup: int = setting(100, "steps of linear warm-up; where --steps is given and this is not, at most a tenth of them",
+    warmup: int = setting(100, "steps of linear warm-up; where --steps is given and this is not, at most a tenth",
                           least=0, most=10**9)
     schedule_length: str = setting("released", "cosine over steps - 2 warmup (released) or steps - warmup (text)",
                                    choices=("released", "text"))
