@@ -110,6 +110,11 @@ def test_what_was_not_asked_of_a_right_kernel_is_said(tmp_path, capsys):
             ["--bias", "hqk", "--tiles"], "--keep, --dropout, --causal"):
         assert main(["check", f"{path}:softmax", "--as", "softmax", *words]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out.splitlines()[-1] == f"not asked: {rest}"
+    path.write_text("from refattn.attention.sliding_dilated import sliding_dilated as page\n"
+                    "def kernel(q, k, v, offset_bias, do):\n"
+                    "    return page(q, k, v, offset_bias, dilation=2)[0]\n", encoding="utf-8")
+    assert main(["check", str(path), "--as", "sliding_dilated"]) == 0, capsys.readouterr().err     # refuses --causal
+    assert capsys.readouterr().out.splitlines()[-1] == "not asked: --bias, --keep, --dropout, --tiles"
     path.write_text("3", encoding="utf-8")
     assert main(["check", f"{path}:softmax", "--as", "softmax"]) == 2
     assert "has no function 'softmax'; allowed: nothing, there is none" in capsys.readouterr().err

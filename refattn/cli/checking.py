@@ -90,6 +90,7 @@ def run(argv) -> int:
     from ..attention.pages import PAGES
     from ..check import compare, diagnose
     from ..check.kernels import OPTIONS
+    from ..check.subjects import subject
     parser = Parser("refattn check", "A kernel, theirs(q, k, v, do=do) -> o, dq, dk, dv, against a page in float64: "
                     "which entry of which gradient is wrong, in which line, and why.")
     parser.add_argument("kernel", metavar="MODULE:FUNCTION | FILE", help="what takes and returns NumPy, PyTorch or JAX "
@@ -123,8 +124,10 @@ def run(argv) -> int:
             print(wrapped(str(report)))
             if not report.ok:
                 print(wrapped(str(diagnose(kernel, **options))))
-            elif options["variant"] in PAGES and (rest := [ASKED[x] for x in ASKED if x not in options]):
-                print(wrapped(f"not asked: {', '.join(rest)}"))
+            elif options["variant"] in PAGES:
+                able = {"causal": subject(options["variant"]).maskable}     # sliding-dilated attention is not
+                if rest := [ASKED[x] for x in ASKED if x not in options and able.get(x, True)]:
+                    print(wrapped(f"not asked: {', '.join(rest)}"))
     finally:
         sys.path[:] = places                                # a kernel may import where it is called
     return 0 if report.ok else 1
