@@ -65,11 +65,16 @@ def recipes() -> str:
     return "\n".join([head, "|---|---|---|---|", *rows]) + "\n"
 
 
+def judged() -> list[tuple[str, dict]]:
+    """(paper, line) of all verdicts."""
+    claims = TABLES["claims"]
+    return [(label.split(";")[0].removeprefix("paper "), row)
+            for label, row in claims.judged(claims.recorded()).items()]
+
+
 def verdicts() -> str:
     """How many lines of each paper have which verdict."""
-    claims = TABLES["claims"]
-    judged = claims.judged(claims.recorded())
-    found = Counter((label.split(";")[0].removeprefix("paper "), row["verdict"]) for label, row in judged.items())
+    found = Counter((paper, row["verdict"]) for paper, row in judged())
     papers, names = dict.fromkeys(paper for paper, _ in found), [x for x in ALL if any(x == name for _, name in found)]
     rows = [(paper, *(str(found[paper, name] or "–") for name in names)) for paper in papers]
     head = f"| paper | {' | '.join(names)} |", "|---|" + "---:|" * len(names)
@@ -78,13 +83,11 @@ def verdicts() -> str:
 
 def main_claims() -> str:
     """All lines of the main claim of each paper."""
-    claims = TABLES["claims"]
     lines = ["| main claim | measured here | effect | 95 % interval | n | verdict |", "|---|---|---:|---:|---:|---|"]
-    for label, row in claims.judged(claims.recorded()).items():
+    for paper, row in judged():
         if row["words"] in MAIN:
             low, high = row["interval_95"]
-            cells = (f"{label.split(';')[0].removeprefix('paper ')}: {row['words']}", row["measured"],
-                     f"{row['effect']:+.3f}", f"{low:+.3f} to {high:+.3f}",
+            cells = (f"{paper}: {row['words']}", row["measured"], f"{row['effect']:+.3f}", f"{low:+.3f} to {high:+.3f}",
                      f"{len(row['differences'])}{'*' * row['fixed_before']}", row["verdict"])
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

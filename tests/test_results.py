@@ -77,7 +77,13 @@ def test_the_runs_of_table_6_are_its_first_cell_and_the_results_have_them_seed_b
     assert f"softmax attention is behind by {apart:.3f}" in words_of("docs/results.md")
 
 
-def test_the_main_claims_of_c_and_r_in_the_readme():
+def in_the_table(line) -> str:
+    """The end of a line's row in the README."""
+    effect, (low, high), n = line["effect"], line["interval_95"], len(line["differences"])
+    return f"| {effect:+.3f} | {low:+.3f} to {high:+.3f} | {n}{'*' * line['fixed_before']} | {line['verdict']} |"
+
+
+def test_the_main_claims_in_the_readme():
     readme = words_of("README.md")
     line, = (row for row in judged() if row["words"].startswith("Compositional attention is better on held-out")
              and "100,000 steps" in row["measured"])
@@ -85,14 +91,17 @@ def test_the_main_claims_of_c_and_r_in_the_readme():
     ours = [f"{mean(run['metrics']['held_out']['loss'] for run in runs if run['fields']['attention'] == name).mean:.3f}"
             for name in ("compositional", "softmax")]
     assert f"is {ours[0]} for compositional and {ours[1]} for softmax attention; the paper has 0.28 and 0.96." in readme
-    assert not line["fixed_before"]
+    assert in_the_table(line) in readme and not line["fixed_before"]
     inside, _ = (row for row in judged() if row["words"] == "Compositional attention is better in-distribution")
     low, high = inside["interval_95"]
     sizes = [{run["parameters"] for run in runs if run["fields"]["attention"] == name}.pop()
              for name in ("compositional", "softmax")]
     assert (f"They have {sizes[0]:,} and {sizes[1]:,} parameters. In-distribution they are not told apart: "
             f"{inside['effect']:+.3f} [{low:+.3f}, {high:+.3f}] (n = {len(inside['differences'])}).") in readme
-    assert "the Transformer has twice the parameters of RegularGPT" in readme
+    line, = (row for row in judged() if row["words"].startswith("RegularGPT beats a vanilla Transformer"))
+    assert in_the_table(line) in readme and "the Transformer has twice the parameters of RegularGPT" in readme
+    hyla = [row for row in judged() if row["words"] == "HYLA generalises better than softmax attention"]
+    assert len(hyla) == 4 and all(in_the_table(row) in readme for row in hyla)
     ours, theirs, rnn = ({run["parameters"] for run in records.load("regular_languages_short")["runs"]
                           if run["fields"]["attention"] == name}.pop()
                          for name in ("sliding_dilated", "transformer_xl", "rnn"))
@@ -261,7 +270,8 @@ def test_words_on_table_a1_once_more_are_those_of_the_runs():
         assert f"{effect:+.3f} ({low:+.3f} to {high:+.3f}, adjusted p {p:.2g}): **{line['verdict']}**." in words
         short = "shown" if line["verdict"] == "shown at the paper's scale" else line["verdict"]
         span = f"{effect:+.3f} [{low:+.3f}, {high:+.3f}]"
-        assert other == "softmax" or f"{span} ahead of linear attention too (n = {len(seeds)}): {short}" in readme
+        assert (in_the_table(line) if other == "softmax" else
+                f"{span} ahead of linear attention too (n = {len(seeds)}): {short}") in readme
         told[other] = f"{effect:.3f} ahead ({low:.3f} to {high:.3f}: {short})"
     short, _, near = (row for row in judged() if row["words"].startswith("In-distribution the models"))
     low, high = near["interval_95"]

@@ -47,7 +47,7 @@ def from_table(text: str, source: str = "the table") -> Automaton:
         if len(rest) != len(symbols) + 1:
             raise ValueError(f"{source}, line {number}: state {name!r} has {max(len(rest) - 1, 0)} next states; "
                              f"allowed: {len(symbols)}, for the symbols {' '.join(symbols)}")
-        if not rest[0].isdecimal() or len(rest[0]) > 9 or int(rest[0]) >= MOST_CLASSES:
+        if not rest[0].isdecimal() or len(rest[0]) > 9 or int(rest[0]) >= MOST_CLASSES:     # int refuses 4,301 digits
             raise ValueError(f"{source}, line {number}: output is {rest[0]!r}; allowed: 0, 1, ... {MOST_CLASSES - 1}")
         for other in rest[1:]:
             if other not in place:

@@ -125,8 +125,8 @@ def run(argv) -> int:
             if not report.ok:
                 print(wrapped(str(diagnose(kernel, **options))))
             elif options["variant"] in PAGES:
-                able = {"causal": subject(options["variant"]).maskable}     # sliding-dilated attention is not
-                if rest := [ASKED[x] for x in ASKED if x not in options and able.get(x, True)]:
+                refused = () if subject(options["variant"]).maskable else ("causal",)
+                if rest := [ASKED[x] for x in ASKED if x not in (*options, *refused)]:
                     print(wrapped(f"not asked: {', '.join(rest)}"))
     finally:
         sys.path[:] = places                                # a kernel may import where it is called
