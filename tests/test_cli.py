@@ -212,6 +212,7 @@ BAD_LINES = [                                               # words, what the li
     ("train --decay -1", ["--decay is -1", "from 0 to"]),
     ("train --seed -1", ["--seed is -1", "from 0 to"]),
     ("train contextual_retrieval --held-out 1", ["--held-out takes no value, but '1' follows it"]),
+    ("list --json=3", ["--json takes no value, but '3' follows it; allowed: the switch alone"]),
     ("train contextual_retrieval --held-out --sed 1", ["--sed is not an option, did you mean --seed?"]),
     ("train fuzzy-logic --seed 0 1 --seed 0", ["--seed is 0 1 0, which has 0 twice; allowed: each value once"]),
     ("train --attention hyla linear hyla", ["--attention is hyla linear hyla, which has hyla twice; allowed: each"]),
@@ -958,7 +959,7 @@ def test_list_names_everything_with_its_file(capsys, monkeypatch):
     assert set(document) == {"variants", "tasks", "recipes", "theorems", "checked"}
     assert "layers/MultiHead hyla;" in said and "models/" in said
     rng, known = np.random.default_rng(0), {row["name"] for row in document["checked"]}
-    assert known == {case.name for case in CASES if not isinstance(case.forward(case.make(rng))[0], tuple)}
+    assert known == {"linear_state", *(x.name for x in CASES if not isinstance(x.forward(x.make(rng))[0], tuple))}
     for name, kind in recipes.RECIPES.items():
         scales = [f"{row['scale']} {row['steps']}" for row in document["recipes"] if row["name"] == name]
         assert [each.split()[0] for each in scales] == list(kind.SCALES) and f" {'; '.join(scales)} " in said

@@ -143,6 +143,21 @@ open_to_all_backward = whole_backward
         assert "dv     agrees" in said and ("dq is 2 times what it should be" in said) == bool(wrong)
 
 
+@pytest.mark.parametrize("gives", ["dq, dk, dv, dstate", "dict(dq=dq, dk=dk, dv=dv, dstate=dstate)"])
+def test_a_pair_that_carries_a_state_gives_its_end_too_and_gets_its_gradient(tmp_path, capsys, gives):
+    path = tmp_path / "mine.py"
+    for end, wrong in ("dend", 0), ("2 * dend", 1):
+        path.write_text("from refattn.attention.linear_state import linear_state, linear_state_backward as theirs\n"
+                        "def linear_state_backward(saved, do, dend):\n"
+                        f"    dq, dk, dv, dstate = theirs(saved, do, {end})\n"
+                        f"    return {gives}\n", encoding="utf-8")
+        for given in str(path), f"{path}:linear_state":
+            assert main(["check", given, "--as", "linear_state"]) == wrong, capsys.readouterr().err
+            said = capsys.readouterr().out
+            assert "end    agrees" in said and "dstate" in said
+            assert ("forward right, backward wrong" in said) == bool(wrong)
+
+
 def test_what_a_students_backward_lacks_is_told_at_its_own_line(tmp_path, capsys):
     """Not at the line of the library that it called; a backward that returns nothing is named; a mapping is taken."""
     text = (HERE / "solutions" / "softmax.py").read_text(encoding="utf-8")
@@ -180,9 +195,10 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path, capsys):
     assert main(["check", str(tmp_path / "none.py"), "--as", "hyla"]) == 2
     assert "is not a file" in capsys.readouterr().err
     path.write_text("x = 1", encoding="utf-8")
-    for name in "layers/LayerNorm", "linear_state":             # which are known, though not as a pair of a page
+    for name, words in (("layers/LayerNorm", "no function called kernel; allowed with layers/LayerNorm: kernel, or"),
+                        ("linear_state", "neither kernel nor linear_state and linear_state_backward; allowed: one of")):
         assert main(["check", str(path), "--as", name]) == 2
-        assert f"mine.py has no function called kernel; allowed with {name}: kernel, or" in capsys.readouterr().err
+        assert f"mine.py has {words}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text, words", [("1 / 0", "ZeroDivisionError: division by zero"), ("x =", "SyntaxError: "),

@@ -58,24 +58,26 @@ def named(found: dict, name: str):
 
 
 def together(forward, backward, **settings):
-    """A forward that gives o and what it saves, and its backward, as one kernel."""
+    """A forward that gives o (and end) and what it saves, and its backward, as one kernel."""
     def kernel(*arrays, do, **options):
-        o, saved = forward(*arrays, **settings, **options)
-        if (given := backward(saved, do)) is None:
+        upstream = [x for x in (do, options.pop("dend", None)) if x is not None]
+        *outputs, saved = forward(*arrays, **settings, **options)
+        if (given := backward(saved, *upstream)) is None:
             raise TypeError(f"{backward.__name__} returned None; allowed: the gradients")
-        return {"o": o, **given} if isinstance(given, dict) else (o, *given)
+        return dict(zip(("o", "end"), outputs, strict=False)) | given if isinstance(given, dict) else (*outputs, *given)
     return kernel
 
 
 def of_file(path: str, variant: str):
     """The function `kernel` of a file, or its pair of a page's name, NAME and NAME_backward, as one kernel."""
-    from ..attention.pages import page
+    from ..attention.pages import PAGES, page
+    from ..check.subjects import STATE
     found = defined(path)
     if "kernel" in found:
         return found["kernel"]
-    if "/" in variant or variant == "linear_state":
+    if "/" in variant:
         raise Usage(f"{path} has no function called kernel; allowed with {variant}: kernel, or FILE.py:NAME")
-    forward = page(variant).forward
+    forward = page(variant, PAGES | {STATE.name: STATE}).forward
     own = getattr(forward, "func", forward).__name__             # of a variant that is a page with other settings
     name = variant if variant in found else own
     settings = getattr(forward, "keywords", {}) if name == own else {}

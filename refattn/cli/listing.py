@@ -5,11 +5,12 @@ import sys
 from dataclasses import asdict
 
 from ..attention.pages import PAGES
+from ..check.subjects import STATE
 from ..recipes import RECIPES, SHORT, kind_of, recipe
 from ..reproduce.published import figures_for
 from ..tasks.languages import LANGUAGES
 from ..verification import theorems
-from ..verification.cases import CASES
+from ..verification.cases import CASES, find
 from .layout import as_json, columns, room, wrapped
 from .options import Parser
 
@@ -33,6 +34,7 @@ def sections() -> dict:
             one = recipe(name, scale)
             figures = figures_for(name, asdict(one)).source.split(":")[0]
             scales.append((name, scale, f"{one.steps:,}", figures, file_of(kind, f"refattn/recipes/{name}.py")))
+    state = STATE.name, find(f"attention/{STATE.name}").source, f"refattn/attention/{STATE.file}"
     return {
         "variants": [("name", "paper", "equation", "row of table A1", "file")] + [
             (name, v.paper, v.equation, v.row or "-", f"refattn/attention/{v.file}") for name, v in PAGES.items()],
@@ -41,7 +43,7 @@ def sections() -> dict:
         "theorems": [("name", "source", "file", "statement")] + [
             (t.name, t.source, f"{t.error.__module__.replace('.', '/')}.py", t.statement)
             for t in theorems.THEOREMS.values()],
-        "checked": [("name", "source", "file")] + [            # rows with one output
+        "checked": [("name", "source", "file"), state] + [      # rows with one output
             (x.name, x.source, f"refattn/{x.file}") for x in CASES if not isinstance(x.axes.get("output"), tuple)],
     }
 

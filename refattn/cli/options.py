@@ -31,6 +31,8 @@ class Parser(argparse.ArgumentParser):
             what, why = why, "is missing"
         elif why.startswith("expected"):                    # a value, or at least one
             why = "has no value"
+        elif why.startswith("ignored explicit argument"):   # of a switch
+            why = f"takes no value, but {why.split(maxsplit=3)[3]} follows it; allowed: the switch alone"
         raise Usage(f"{what} {why}" + f"; allowed: what {self.prog} --help lists" * ("allowed: " not in why))
 
     def _check_value(self, action, value):
