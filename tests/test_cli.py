@@ -245,6 +245,8 @@ BAD_LINES = [                                               # words, what the li
     ("train --out {finished}", ["--out is", "holds the run softmax-seed0 already", "another directory"]),
     ("train --out {finished}/hyla-seed0", ["--out is", "hyla-seed0 is a run; allowed: a directory that is in none"]),
     ("train --out {finished}/hyla-seed0/new", ["--out is", "hyla-seed0 is a run; allowed"]),
+    ("train --out {finished}/hyla-seed0/new/one", ["--out is", "hyla-seed0 is a run; allowed"]),
+    ("train --rate -1e-3", ["--rate is -0.001; allowed: numbers from 0 to"]),
     ("compile --language parity --out {finished}", ["--out is", "which holds runs already"]),
     ("train --resume {empty}", ["--resume", "holds no run", "recipe.json"]),
     ("train --resume {empty}/nowhere", ["--resume", "nowhere", "holds no run"]),
@@ -1022,7 +1024,7 @@ def test_the_defaults_in_the_help_of_a_task_are_those_of_its_runs(task, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", task, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert f"--steps INT steps of training (default: {recipe(task).steps}) --batch" in said
+    assert re.search(rf"--steps INT [^(]*of training[^(]* \(default: {recipe(task).steps}\) --batch", said)
     if task == "rmts":
         assert "(default: rmts)" in said
     assert ("--schedule-length" in said) == (task == "fuzzy_logic")        # elsewhere there is nothing to choose

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refattn.tasks.fuzzy_logic import FRACTIONS, LENGTHS, SPLITS, FuzzyLogic, truth
+from refattn.tasks.fuzzy_logic import FRACTIONS, LENGTHS, SPLITS, FuzzyLogic, divide, truth
 
 
 def truth_by_loops(x, terms, variables):
@@ -129,6 +129,14 @@ def test_the_seed_decides_the_split_and_nothing_else_does():
     assert first != second and sorted(map(tuple, first)) != sorted(map(tuple, second))
     larger = FuzzyLogic(held_out=0.5).combinations("held_out").tolist()
     assert FuzzyLogic(held_out=0.7).combinations("held_out").tolist()[:33] == larger
+
+
+def test_a_fraction_of_another_precision_is_taken_as_the_number_it_is():
+    """Whichever is asked first: equal tasks have one split, of which a process keeps what it has made."""
+    single = np.float32(0.35)
+    for fractions in (single, float(single)), (float(single), single):
+        divide.cache_clear()
+        assert [len(FuzzyLogic(variables=3, terms=3, held_out=x).combinations("held_out")) for x in fractions] == [6, 6]
 
 
 def test_known_terms_missing_from_training_unless_covered():

@@ -213,6 +213,14 @@ def test_small_batches_are_members_as_often_as_not(batch):
     assert not any(task.sample(rng, batch, 21).target.any() for _ in range(20))             # no member is of odd length
 
 
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_a_batch_may_be_one_word_that_is_a_member_or_not(name):
+    drawn = [RegularLanguages(name).sample(np.random.default_rng(seed), 1, 6) for seed in range(20)]
+    assert {batch.tokens.shape[0] for batch in drawn} == {1}
+    if LANGUAGES[name].draw:
+        assert LANGUAGES[name].draw(np.random.default_rng(0), 0, 6).shape == (0, 6)
+
+
 def test_corrupted_words_are_one_symbol_from_a_member():
     for name in MEMBERSHIP:
         task, length = PRESETS[name], 10

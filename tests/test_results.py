@@ -999,8 +999,8 @@ def test_words_on_parity_with_other_probabilities_are_those_of_the_runs():
              and min(x["metrics"][split]["worst"] for split in ("train", "longer", "far")) < 1}
     rnn, ours = wrong.pop(("rnn", 0.9)), wrong.pop(("sliding_dilated", 0.9))
     assert not wrong and rnn["train"]["worst"] == ours["train"]["worst"] == ours["far"]["worst"] == 1
-    assert (f"one at 0.9 does not ({rnn['longer']['accuracy']:.4f} of the longer words, {rnn['far']['accuracy']:.3f} of "
-            "those of 5,000).") in words
+    assert (f"one at 0.9 does not ({rnn['longer']['accuracy']:.4f} of the longer words, "
+            f"{rnn['far']['accuracy']:.3f} of those of 5,000).") in words
     assert (f"but one at 0.9, which has {ours['longer']['accuracy']:.4f} of the longer words, "
             f"{ours['longer']['worst']:.3f} at the worst length, and all of 5,000.") in words
     assert sum(x["metrics"]["longer"]["worst"] < 1 for x in runs if x["fields"]["attention"] == "sliding_dilated") == 1

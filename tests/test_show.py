@@ -121,6 +121,28 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(comparison, tmp_path, ca
     assert len(json.loads(show(capsys, out, "--json", status=1))["damaged"]) == 4
 
 
+@pytest.mark.parametrize("field", ["seed", "decay", "layers", "held_out"])
+def test_a_field_that_came_in_after_a_run_ended_has_its_default(comparison, tmp_path, capsys, field):
+    before = shutil.copytree(comparison / "softmax-seed0", tmp_path / "before")
+    for name in "recipe.json", "result.json":
+        document = json.loads((before / name).read_text())
+        assert document["fields"].pop(field) == getattr(tiny(), field)
+        (before / name).write_text(json.dumps(document))
+    assert show(capsys, before) == show(capsys, comparison / "softmax-seed0").replace(str(comparison), str(before))
+    one, other = (json.loads(show(capsys, x, "--json"))["tables"] for x in (before, comparison / "softmax-seed0"))
+    assert one == other
+
+
+def test_an_automaton_whose_result_lacks_a_number_is_not_read_yet(tmp_path, capsys):
+    assert cli.main(["compile", "--regex", "(01)*", "--max-length", "5", "--out", str(tmp_path / "words")]) == 0
+    file = tmp_path / "words" / "result.json"
+    document = json.loads(file.read_text())
+    for errors in {}, {"errors": None}:
+        words = {name: x for name, x in document["metrics"]["words"].items() if name != "errors"} | errors
+        file.write_text(json.dumps(document | {"metrics": {"words": words}}))
+        assert "compiled automaton regex of '(01)*', 3 states; not read yet" in show(capsys, tmp_path / "words")
+
+
 def test_a_run_whose_text_is_not_there_is_stopped_and_not_damaged(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("a line of letters\n" * 200)

@@ -63,7 +63,7 @@ def together(forward, backward, **settings):
         upstream = [x for x in (do, options.pop("dend", None)) if x is not None]
         *outputs, saved = forward(*arrays, **settings, **options)
         if (given := backward(saved, *upstream)) is None:
-            raise TypeError(f"{backward.__name__} returned None; allowed: the gradients")
+            raise TypeError(f"{getattr(backward, '__name__', 'the backward')} returned None; allowed: the gradients")
         return dict(zip(("o", "end"), outputs, strict=False)) | given if isinstance(given, dict) else (*outputs, *given)
     return kernel
 

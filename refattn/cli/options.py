@@ -23,6 +23,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog, description):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        self._negative_number_matcher = re.compile(r"-\.?\d")   # argparse's own does not take -1e-3
 
     def error(self, message):
         """Raises Usage in place of argparse's exit, with its message in the form of all others."""

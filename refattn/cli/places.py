@@ -24,7 +24,7 @@ def new(name: str) -> Path:
 def writable(out: Path, given: str = "--out") -> None:
     """Raises Usage unless the directory, which an option gave, is there, or can be made, and can be written."""
     try:
-        if given == "--out" and (of := [x for x in (out, out.absolute().parent) if (x / "recipe.json").exists()]):
+        if given == "--out" and (of := [x for x in (out, *out.absolute().parents) if (x / "recipe.json").exists()]):
             raise Usage(f"--out is {str(out)!r}, but {of[0]} is a run; allowed: a directory that is in none")
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):

@@ -14,7 +14,7 @@ from .places import writable
 
 def own(file: Path) -> bool:
     """Whether the file may be one that was written here before, and is replaced."""
-    with suppress(ValueError):
+    with suppress(ValueError, OSError):
         return file.suffix == ".npz" or (file.name == "manifest.json"
                                          and str(read_json(file).get("library")).startswith("refattn "))
     return False

@@ -49,6 +49,7 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
                "readout.w1": KAIMING_NORMAL, "readout.w2": XAVIER_NORMAL, "block.attention.wo": XAVIER_NORMAL,
                "block.attention.w?": Init("normal", "mean", sqrt(0.5))}
 
+    steps: int = setting(2_000, "of training; the default is that of problem, hold_out and batch", least=1, most=10**9)
     batch: int = setting(32, "trials per step", least=1, most=2**20)
     rate: float = setting(5e-4, "learning rate, constant; text: 1e-4", least=0.0, most=1e3)
     evaluation: int = setting(20_000, "trials per split at the end, as far as there are", least=1, most=10**9)

@@ -107,7 +107,7 @@ class ContextualRetrieval:
         [(4096, 3276), (65536, 52428)]
         """
         count = self.retrievals**self.searches
-        return count, int(self.share * count)
+        return count, int(float(self.share) * count)
 
     def numbers(self, split, index):
         """The number of each tuple from its index, 0 to size(split) - 1, in the split."""

@@ -80,7 +80,7 @@ class FuzzyLogic:
         if count > 1_000_000:
             raise ValueError(f"terms is {self.terms}, which makes {count:,} combinations of the {self.known_terms} "
                              f"known terms; allowed: at most 1,000,000")
-        train = count - int(count * self.held_out)
+        train = count - int(count * float(self.held_out))
         if self.cover_terms and train * self.terms < self.known_terms:
             raise ValueError(f"held_out is {self.held_out}, which leaves {train} combinations to train on; allowed "
                              f"with cover_terms: fractions that leave enough for {self.known_terms} known terms")
@@ -179,7 +179,7 @@ def divide(task):
     """{split: its combinations}: the n K-subsets of the known terms permuted, the first floor(n held_out) held out."""
     if task.released:
         permuted = FUZZY_LOGIC[task.seed]
-        held_out, train = np.split(permuted, [int(len(permuted) * task.held_out)])
+        held_out, train = np.split(permuted, [int(len(permuted) * float(task.held_out))])
     else:
         known = subsets(range(task.known_terms), task.terms)
         must_have = task.known_terms if task.cover_terms else 0

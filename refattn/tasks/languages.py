@@ -133,7 +133,7 @@ def tomita_3() -> Language:
         """Blocks of a fair symbol and uniform length (0 too), even for 0s behind an odd block of 1s; row by row."""
         left, ones, after_zeros = np.full(b, t), np.zeros(b, dtype=np.int64), np.zeros(b, dtype=bool)
         symbols, counts = [], []                # `ones` is the last run of 1s; two blocks of one symbol make one run
-        while left.any():
+        while left.any() or not symbols:                                # of no words, too
             symbol = rng.integers(2, size=b)
             step = 1 + ((symbol == 0) & (ones % 2 == 1))
             count = (rng.random(b) * (left // step + 1)).astype(np.int64) * step

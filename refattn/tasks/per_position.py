@@ -41,7 +41,7 @@ def dyck(rng, n, room):
     A part is one of the whole target and not of what is left of it, so strings become longer than asked for.
     """
     if n == 1:
-        return ["01" * max(0, (m + 1) // 2) for m in room.tolist()]
+        return ["01" * ((m + 1) // 2) for m in room.tolist()]
     words = [""] * len(room)
     growing = np.flatnonzero(room > 0)
     while growing.size:

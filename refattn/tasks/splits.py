@@ -26,7 +26,7 @@ def hold_out(items, fraction, seed, must_have=0):
 
     Raises: ValueError if that does not happen in 1,000 permutations.
     """
-    count = int(len(items) * fraction)
+    count = int(len(items) * float(fraction))
     for attempt in range(MOST_ATTEMPTS):
         permuted = np.random.default_rng((seed, SPLIT, attempt)).permutation(items)
         if not must_have or len(np.unique(permuted[count:])) >= must_have:

@@ -51,7 +51,7 @@ class Corpus(NamedTuple):
         """Token ids of a text, which must be made of known symbols.  Raises ValueError naming the first unknown one."""
         if self.unit == "tokens":
             raise ValueError("the text was made into tokens elsewhere, so a prompt cannot be; allowed: other units")
-        pieces = text.encode() if self.unit == "bytes" else _pieces(text, self.unit)
+        pieces = text.encode(errors="surrogateescape") if self.unit == "bytes" else _pieces(text, self.unit)
         known = range(256) if self.unit == "bytes" else _numbers(self.symbols)
         for piece in pieces:
             if piece not in known:
@@ -196,18 +196,21 @@ def _stored(checksum, make):
 
 
 def _tokens(text, test):
-    whole, paths = {}, {text: found(text, own=())} | ({test: found(test, "test", ())} if test else {})
-    for name, path in paths.items():
+    whole = {}
+    for option, name in {"text": text, **({"test": test} if test else {})}.items():
+        path = found(name, option, ())
         try:
             x = np.lib.format.open_memmap(path, mode="r")
         except (OSError, ValueError) as error:
-            raise ValueError(f"text {name!r} is no file of numpy.save ({error})") from None
+            raise ValueError(f"{option} {name!r} is no file of numpy.save ({error})") from None
         if x.ndim != 1 or x.dtype.kind not in "iu" or not len(x) or x.min() < 0:
-            raise ValueError(f"text {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of 0, 1, ...")
-        whole[name] = x
-    ids, n = whole[text], len(whole[text])
+            raise ValueError(f"{option} {name!r} holds {x.dtype} of shape {x.shape}; allowed: one axis of 0, 1, ...")
+        whole[option] = x
+    if test and np.array_equal(whole["text"], whole["test"]):
+        raise ValueError(f"test is {test!r}, which has all that text {text!r} has; allowed: another text")
+    ids, n = whole["text"], len(whole["text"])
     cut, end = n * 18 // 20, n if test else n * 19 // 20    # where validation begins and ends
-    parts = {"train": ids[:cut], "validation": ids[cut:end], "test": whole[test] if test else ids[end:]}
+    parts = {"train": ids[:cut], "validation": ids[cut:end], "test": whole["test"] if test else ids[end:]}
     digest = hashlib.sha256(b"".join(hashlib.sha256(x).digest() for x in parts.values())).hexdigest()
     return Corpus("tokens", parts, (), 1 + max(int(x.max()) for x in whole.values()), {}, digest, f"tokens of {text}")
 

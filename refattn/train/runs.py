@@ -233,6 +233,7 @@ def result(path, recipe=None) -> dict | None:
         check_recipe(path, "result.json", recipe, found["fields"])
         if found["step"] != recipe.steps:
             raise ValueError(f"{file} is of step {found['step']}; allowed: {recipe.steps}")
+        found["fields"] = completed(recipe, found["fields"])
     return found
 
 
