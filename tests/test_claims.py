@@ -86,6 +86,10 @@ def test_a_number_can_be_that_of_an_earlier_step_or_of_an_equal_training_loss():
         assert differences(found, ONE._replace(pairs=(pair,))) == {0: 4.0}
     never = tuple(side._replace(at=("train.mse", 0.1)) for side in pair)
     assert differences(found, ONE._replace(pairs=(never,))) == {}
+    history = found[0]["history"]
+    history["held_out.mse"][0] = history["train.mse"][0] = None         # not finite: the seed counts
+    assert np.isnan(differences(found, ONE._replace(pairs=(pair,)))[0])
+    assert claims.reached(history, pair[0], "train.mse", 1e9) == 6.0
 
 
 # --- the rule --------------------------------------------------------------------------------------------------------

@@ -199,6 +199,10 @@ def test_a_curve_is_the_mean_of_the_histories():
     assert table.sheet([]).rows[0][1:] == ["never run"] * 4 + ["0"]
     few = [{**run, "history": {name: column[1::2] for name, column in run["history"].items()}} for run in found]
     assert table.sheet(few).rows[0][1:5] == ["not evaluated", "5.000 ± 1.000", "5.000 ± 1.000", "2.000 ± 0.000"]
+    lacking = [{**run, "history": {name: column[:left] + column[left + 1:] for name, column in run["history"].items()}}
+               for left, run in enumerate(found)]           # whose lines were damaged
+    assert [table.sheet(lacking).data[0][name] for name in ("steps", "mean")] == [[3, 4], [3.0, 2.0]]
+    assert table.sheet([found[0], lacking[1]]).data[0]["steps"] == [1, 3, 4]
     none = table.sheet([{**run, "history": {}} for run in found]).without_empty_rows()
     assert none.rows == [["softmax", *["not evaluated"] * 4, "2"]]
     found[1]["fields"] = {**found[1]["fields"], "width": 7}

@@ -16,7 +16,7 @@ from refattn import cli
 from refattn.recipes import RECIPES, recipe
 from refattn.reproduce import published, records, statistics
 from refattn.reproduce.all_tables import TABLES
-from refattn.reproduce.table import Column, Row, Table, made_of, put
+from refattn.reproduce.table import Column, Row, Table, made_of, measured, put
 from refattn.train import runs
 from refattn.train.compare import HANDED_OUT, compare, train_all
 from tests import readme_tables
@@ -371,6 +371,14 @@ def test_means_and_intervals():
     low, high = statistics.interval(found)
     assert np.isclose((low + high) / 2, found.mean) and np.isclose(high - low, 2 * 4.302653 * found.standard_error)
     assert statistics.interval(statistics.mean([1.0])) is None
+    assert np.allclose(statistics.mean([1e304, 3e304])[:2], (2e304, 1e304))     # as perplexities may be
+    assert np.allclose(statistics.mean([1e-200, 3e-200])[:2], (2e-200, 1e-200), atol=0)
+
+
+def test_a_run_from_before_a_metric_came_in_has_none_of_it():
+    column = Column("accuracy", "longer", "to_100")
+    of = [{"fields": {"seed": seed}, "metrics": {"longer": x}} for seed, x in enumerate(({}, {"to_100": 0.5}))]
+    assert measured(of, column)["seeds"] == [1] and measured(of[:1], column) is None
 
 
 def test_every_table_has_a_scale_of_the_paper():

@@ -40,7 +40,7 @@ def settings(kind, outcomes) -> str:
     """What was trained how and asked what, in a sentence."""
     fields, seeds = outcomes[0]["fields"], sorted({outcome["fields"]["seed"] for outcome in outcomes})
     which = [name for name, (task, own) in SHORT.items() if task == kind.TASK and own.items() <= fields.items()]
-    shards = f" in {fields['shards']} shards" if fields.get("shards", 1) > 1 else ""
+    shards = f" in {fields['shards']} shards" if fields["shards"] > 1 else ""
     clipped = f"clipped to norm {fields['clip']:g}, " if fields["clip"] else ""
     counted = "strings per split" if fields.get("protocol") == "per_position" else kind.COUNTED
     n = fields["evaluation"]
@@ -81,7 +81,7 @@ def otherwise(kind, fields: dict, by) -> str:
     """
     same = {name: fields[name] for name in (kind.COMPARES, "seed", *by)}
     papers = [asdict(recipe(kind.TASK, scale, **same)) for scale in ("paper", "caption") if scale in kind.SCALES]
-    apart = min((differing(paper | fields, paper) for paper in papers), key=len)        # an old run lacks later fields
+    apart = min((differing(fields, paper) for paper in papers), key=len)
     told = [f"{name} {value(ours)} ({value(theirs)})" for name, ours, theirs in apart if name not in SAID]
     return "; settings other than the paper's, which are in brackets: " * bool(told) + ", ".join(told)
 

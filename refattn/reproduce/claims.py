@@ -23,10 +23,12 @@ ASKED = "evaluation", "evaluation_batch", "far", "stride", "max_length", "releas
 
 
 def reached(history: dict, side: Side, column: str, level: float) -> float | None:
-    """A side's number where its run first was at that step, or at most at that loss; None where it never was."""
+    """A side's number where its run first was at that step, or at most at that loss: NaN where it is not finite; None
+    where it never was."""
     ahead = (lambda x: x >= level) if column == "step" else (lambda x: x <= level)
     values = history.get(f"{side.split}.{side.metric}", ())
-    return next((value for x, value in zip(history.get(column, ()), values, strict=True) if ahead(x)), None)
+    return next((nan if value is None else value for x, value in zip(history.get(column, ()), values, strict=True)
+                 if x is not None and ahead(x)), None)
 
 
 def apart(run, comparison: Comparison, side: Side) -> tuple:

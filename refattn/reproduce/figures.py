@@ -123,9 +123,10 @@ class Curves(Exhibit):
         for row in self.chosen(only):
             mine = [run for run in runs if matches(run, self.task, row.fields)]
             homogeneous(mine, row.label)
-            steps = mine[0]["history"].get("step", []) if mine else []
-            measured = (run["history"].get(f"{self.split}.{self.metric}", ()) for run in mine)
-            found = [mean(column) for column in zip(*measured, strict=True)]
+            measured = [dict(zip(run["history"].get("step", ()), run["history"].get(f"{self.split}.{self.metric}", ()),
+                                 strict=True)) for run in mine]
+            steps = sorted(set(measured[0]).intersection(*measured)) if mine else []
+            found = [mean(values[step] for values in measured) for step in steps]
             data.append({"label": row.label, "ours": steps if mine else None, "steps": steps, "n": len(mine),
                          "mean": [x.mean for x in found], "standard_error": [x.standard_error for x in found]})
             until = [sum(4 * step <= part * mine[0]["step"] for step in steps) for part in (1, 2, 3, 4) if mine]

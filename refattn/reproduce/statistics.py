@@ -30,8 +30,7 @@ def mean(values) -> Mean:
         return Mean(middle, None, n)
     if max(values) - min(values) <= ROUNDING * max(map(abs, values)):
         return Mean(middle, 0.0, n)
-    variance = math.fsum((value - middle) ** 2 for value in values) / (n - 1)
-    return Mean(middle, math.sqrt(variance / n), n)
+    return Mean(middle, math.hypot(*(value - middle for value in values)) / math.sqrt(n * (n - 1)), n)
 
 
 def student_t(level: float, freedom: int) -> float:

@@ -214,7 +214,7 @@ def differing(fields: dict, reference: dict) -> tuple:
 
 def measured(runs, column) -> dict | None:
     """Mean (or extreme), standard error, n and seeds of a metric; None without runs that were asked about the split."""
-    runs = [run for run in runs if column.split in run["metrics"]]
+    runs = [run for run in runs if column.metric in run["metrics"].get(column.split, ())]
     if not runs:
         return None
     values = [run["metrics"][column.split][column.metric] for run in runs]

@@ -21,9 +21,8 @@ def plain(x):
         return {name: plain(value) for name, value in x.items()}
     if isinstance(x, list | tuple):
         return [plain(value) for value in x]
-    if isinstance(x, float | np.floating):
-        return float(x) if math.isfinite(x) else None
-    return x.item() if isinstance(x, np.generic) else x
+    x = x.item() if isinstance(x, np.generic) else x
+    return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
 def write_json(path, document) -> None:
