@@ -118,7 +118,7 @@ def cross_entropy(logits, target, weight=None):
         n = terms(target.shape)
         return loss.sum() / n, dlogits * (1 / n)
     share = weight / terms(weight.shape, weight)
-    return (loss * share).sum(), dlogits * share[..., None]
+    return (xp.where(share == 0, 0, loss) * share).sum(), dlogits * share[..., None]     # loss may be infinite there
 
 
 def binary_cross_entropy(logits, target, weight=None):
@@ -134,6 +134,6 @@ def binary_cross_entropy(logits, target, weight=None):
     xp, like = check_alike(logits=logits), (logits.shape, logits.dtype)
     target, weight = fitted(target, "target", *like, xp), fitted(weight, "weight", *like, xp)
     up = relu(logits)
-    loss = up + xp.log1p(xp.exp(logits - 2 * up)) - target * logits             # the form that cannot overflow
+    loss = xp.log1p(xp.exp(logits - 2 * up)) + (up - target * logits)           # neither overflows nor rounds it away
     share = 1 / terms(logits.shape) if weight is None else weight * (1 / terms(logits.shape, weight))
-    return (loss * share).sum(), (sigmoid(logits) - target) * share
+    return (loss * share).sum(), ((1 - target) * sigmoid(logits) - target * sigmoid(-logits)) * share

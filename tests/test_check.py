@@ -410,6 +410,28 @@ def test_arrays_that_lack_some_get_one_line(variant, more, words):
         check.compare(dict.fromkeys(("q", "k", "v", "o", *more), np.ones((2, 3, 4, 5))), variant)
 
 
+@pytest.mark.parametrize("variant, more, words", [
+    ("linear", "dend", "theirs gave dend; allowed: o, dq, dk, dv"),
+    ("linear_state", "keep", "theirs gave keep; allowed: o, end, dq, dk, dv, dstate"),
+])
+def test_arrays_that_a_page_has_not_get_one_line(variant, more, words):
+    ones = dict.fromkeys(("q", "k", "v", "do", "o", "state", "dend"), np.ones((2, 4, 4, 4)))
+    given = {n: x for n, x in ones.items() if variant == "linear_state" or n not in ("state", "dend")}
+    with pytest.raises(ValueError, match=re.escape(words)):
+        check.compare(given | {more: np.ones((2, 4, 4, 4))}, variant, dtype="float64")
+
+
+def test_a_kernel_that_lacks_the_gradient_of_the_end_takes_that_of_the_output():
+    with pytest.raises(ValueError, match=re.escape("'dend'; it is called as theirs(q, k, v, state, do=do, dend=dend)")):
+        check.compare(lambda q, k, v, state, do: do, "linear_state")
+
+
+def test_pytest_parameters_of_one_dtype_come_once():
+    params = check.pytest_params("hyla", dtype="bfloat16")
+    assert len({param.id for param in params}) == len(params) == 6
+    assert all(param.id.endswith("-bfloat16") and param.values[0]["dtype"] == "bfloat16" for param in params)
+
+
 @pytest.mark.parametrize("options, words", [
     ({"variant": "hayla"}, "variant 'hayla' is unknown, did you mean hyla? allowed: softmax"),
     ({"dtype": "float8"}, "dtype is 'float8'; allowed: float64, float32, float16, bfloat16"),
@@ -497,6 +519,10 @@ def test_a_forward_alone_need_not_take_do():
     (lambda q, k, v, do: (do, None, None, None), "theirs gave dq as None; allowed: real numbers"),
     (lambda q, k, v, do: (do, q, k, None), "theirs gave dv as None; allowed: real numbers, or a mapping without dv"),
     (lambda q, k, v, do: (x for x in (do, q, k, v)), "theirs gave o as <generator"),
+    (lambda q, k, v, do: {"o": {"x": 1}}, "theirs gave o as {'x': 1}; allowed: real numbers"),
+    (lambda q, k, v, do: np.empty((0, 3), object), "theirs gave o as object; allowed: real numbers"),
+    (lambda q, k, v, do, given=[]: given.append(0) or (do, q, k, v)[:4 - 3 * (len(given) % 2)],
+     "theirs gives dk once of two times with the same inputs; allowed: the same arrays"),
     (None, "theirs is a NoneType; allowed: a function, or a mapping of arrays"),
     (lambda q, k, v, do: sys.exit("bye"), "theirs raised SystemExit: bye"),
     (lambda q, k, v, do: pytest.skip("no GPU"), "theirs raised Skipped: no GPU"),

@@ -352,6 +352,8 @@ NOISE = np.random.default_rng(0)
     (square, square_backward, {"inputs": {"x": np.ones(3), "w": np.ones(3) + 0j}}, "w is a ndarray; allowed: an"),
     (square, square_backward, {"inputs": np.ones(3)}, "inputs is a ndarray; allowed: {name: array}"),
     (square, square_backward, {"inputs": {"x": np.ones((0, 3))}}, "inputs are x; allowed: one of floats, not empty"),
+    (lambda a: (np.exp(a["x"]), np.exp(a["x"])), lambda y, do: {"x": 2 * do * y},
+     {"inputs": {"x": np.array([-np.inf, 1.0])}}, "x has NaN or infinite entries, along which no differences"),
 ])
 def test_a_pair_that_cannot_be_judged_gets_one_line(forward, backward, options, words):
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=re.escape(words)) as error:
@@ -363,6 +365,23 @@ def test_what_is_a_constant_need_be_no_array():
     """Nor what is no number of a gradient: of lists and floats nobody was told that they were not asked about."""
     inputs = {"x": np.ones(3), "w": [0.5], "p": 0.5, "z": 1j, "n": 3, "ids": np.ones(3, int), "bias": None}
     assert check.derivative(square, square_backward, inputs, constants=("w", "p", "z")).errors.keys() == {"x"}
+
+
+@pytest.mark.parametrize("mask", [np.eye(4), np.where(np.eye(4), 1.0, np.nan), np.eye(4, dtype=bool)])
+def test_a_constant_is_not_moved(mask):
+    """Where it is compared with a number nothing would be left of it; NaN in it is no change."""
+    def forward(a):
+        return a["x"] @ a["w"] * (a["m"] == 1), (a["x"], a["w"], a["m"] == 1)
+
+    def backward(saved, do):
+        x, w, m = (y.astype(np.float32) for y in saved)
+        do = do.astype(np.float32) * m
+        return {"x": do @ w.T, "w": x.T @ do}
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.standard_normal((4, 5)), "w": rng.standard_normal((5, 4)), "m": mask}
+    assert check.derivative(forward, backward, inputs, constants=("m",)).ok
+    assert not check.derivative(forward, lambda *a: {n: 1.1 * g for n, g in backward(*a).items()}, inputs,
+                                constants=("m",)).ok
 
 
 @pytest.mark.parametrize("second", ["added", "None", "missing", "misshapen"])

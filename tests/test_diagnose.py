@@ -685,9 +685,33 @@ def test_where_only_the_log_sum_exp_is_wrong():
         inputs = {"q": q, "k": k, "v": v, "do": do}
         found = call.of.run(inputs, lse=True)
         return found | {"lse": found["lse"] / np.log(2)}
-    said = check.diagnose(kernel, "softmax")
-    assert str(said) == ("o and its gradients are right\nline (2) of softmax, lse = log(sum(exp(s1) * keep)): "
-                         "all entries are wrong, 1.443 times what they should be")
+    told = "line (2) of softmax, lse = log(sum(exp(s1) * keep)): all entries are wrong, 1.443 times what they should be"
+    for names, verdict in ((None, "o and its gradients are right"), (("o", "lse"), "o is right"),
+                           (("lse",), "lse alone was given")):
+        def some(q, k, v, do, names=names):
+            return {n: x for n, x in kernel(q, k, v, do).items() if names is None or n in names}
+        assert str(check.diagnose(some, "softmax")) == f"{verdict}\n{told}"
+
+
+def test_what_else_is_wrong_of_a_causal_kernel_is_said():
+    right = own(Call(anything, "softmax", "float32", causal=True))
+    assert check.diagnose(right, "softmax").verdict.endswith("causal=True")
+
+    def doubled(q, *arrays, **options):
+        found = right(q, *arrays, **options)
+        return found | {"o": (1 + (len(q) == 1)) * found["o"]}
+    said = check.diagnose(doubled, "softmax")
+    assert said.verdict.endswith("causal=True; but then wrong for: one sequence"), said
+
+
+def test_not_all_entries_are_wrong_where_one_query_in_many_is_right():
+    def kernel(q, k, v, keep, do):
+        o, saved = PAGES["softmax"].forward(q, k, v, keep=keep)
+        dq, dk, dv, _ = PAGES["softmax"].backward(saved, do)
+        noise = np.random.default_rng(0).standard_normal(dq.shape).astype(dq.dtype)
+        return o, dq + noise * (dq != 0), dk, dv
+    said = str(check.diagnose(kernel, "softmax", keep="qk", sizes={"q": 33, "k": 9, "b": 2, "h": 2, "d": 4}))
+    assert "dq: 512 of 528 entries are wrong" in said, said
 
 
 @pytest.mark.parametrize("page", ["softmax", "linear", "hyla"])

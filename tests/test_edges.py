@@ -183,8 +183,15 @@ def test_what_is_left_of_a_sigmoid_far_below_zero(dtype):
 def test_binary_cross_entropy_of_what_is_nearly_certain():
     """log(1 + e) is e itself, where e is below the precision of 1."""
     for x in (-20.0, -17.0):
-        loss, slope = losses.binary_cross_entropy(np.full(1, x, np.float32), np.zeros(1, np.float32))
-        assert loss == pytest.approx(np.exp(x), rel=1e-6) and slope[0] == pytest.approx(np.exp(x), rel=1e-6)
+        for target, side in (0, 1), (1, -1):
+            loss, slope = losses.binary_cross_entropy(np.full(1, side * x, np.float32), np.full(1, target, np.float32))
+            assert loss == pytest.approx(np.exp(x), rel=1e-6) and slope[0] == pytest.approx(side * np.exp(x), rel=1e-6)
+
+
+def test_a_class_that_cannot_be_may_be_asked_for_where_nothing_counts():
+    logits, target = np.array([[0, 1, -np.inf], [2, 0, -np.inf]]), np.array([0, 2])
+    loss, slope = losses.cross_entropy(logits, target, np.array([1.0, 0.0]))
+    assert loss == losses.cross_entropy(logits[:1], target[:1])[0] and np.isfinite(slope).all() and not slope[1].any()
 
 
 REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
@@ -609,6 +616,11 @@ def test_logits_of_a_scoring_network_are_no_map_into_the_residual_stream():
     block = Block(Compositional(4, 2, 2, 2, 2, 2, scoring="nonlinear"), FeedForward(4, 8), epsilon=1e-5)
     own = Stack(block, 8).parameters()["blocks"][0]
     assert own["attention"]["w2"].residuals == 1 and own["feed_forward"]["w2"].residuals == 16
+
+
+def test_a_map_into_the_residual_stream_is_one_whatever_its_axis_is_called():
+    block = Block(MultiHead(6, 2, 3), FeedForward(6, 8, outputs=6), epsilon=1e-5)
+    assert Stack(block, 3).parameters()["blocks"][0]["feed_forward"]["w2"].residuals == 6
 
 
 @pytest.mark.parametrize("chunk", [0, 1])

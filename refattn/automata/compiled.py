@@ -80,7 +80,7 @@ class WithReset(RegularGPT):
         if x.ndim != 2 or not x.shape[1]:
             raise ValueError(f"x has shape {x.shape}; allowed: (b, t) tokens, t at least 1, to put a reset before")
         check_read(read)
-        at = range(1, x.shape[1] + 1)[slice(None) if read is None else read]
+        at = range(1, x.shape[1] + 1)[read or slice(None)]
         tokens = xp.pad(x, ((0, 0), (1, 0)), constant_values=self.vocabulary - 1)
         return super().forward(p, tokens, tree=tree, levels=levels, read=read if tree else slice_of(at))
 

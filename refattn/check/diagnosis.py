@@ -107,7 +107,8 @@ def of_no_line(call, asked, wrong, worst, sizes, seed) -> Diagnosis | None:
     if wrong.get("o") and call.of.maskable and not call.causal:
         for words, first in CAUSAL.items():
             if call.report(masked(full.inputs, first), full.theirs).ok:
-                return Diagnosis(worst.comparison, words)
+                left = [p for p, a in asked.items() if not call.report(masked(a.inputs, first), a.theirs).ok]
+                return Diagnosis(worst.comparison, words + "".join(f"; but then wrong for: {p}" for p in left[:1]))
     if wrong.get("o") and call.of.arrays:
         other = copy(call)
         other.layout = call.layout.translate(str.maketrans("th", "ht"))
@@ -117,7 +118,9 @@ def of_no_line(call, asked, wrong, worst, sizes, seed) -> Diagnosis | None:
     if any(wrong[n] for n in wrong if n != "lse"):
         return None
     words = f"line (2) of softmax, {pattern(worst, 'lse', made=' = log(sum(exp(s1) * keep))')}"
-    return Diagnosis(worst.comparison, "o and its gradients are right", ("forward (2)",), (words,))
+    others = [n for n in wrong if n != "lse"]
+    verdict = "o and its gradients are right" if others[1:] else "o is right" if others else "lse alone was given"
+    return Diagnosis(worst.comparison, verdict, ("forward (2)",), (words,))
 
 
 def answers(call, sizes, seed) -> tuple[dict, Answer | None]:
@@ -343,7 +346,8 @@ def pattern(answer, n, ask=True, made="") -> str:
     if bad.mean() > 0.9:
         factor = (x * y).sum() / ((y * y).sum() or 1)
         exact = np.allclose(x, factor * y, rtol=1e-2)
-        return f"{n}{made}: all entries are wrong" + (f", {told(factor)} times what they should be" if exact else "")
+        many = "all" if bad.all() else f"{bad.sum()} of {bad.size}"
+        return f"{n}{made}: {many} entries are wrong" + (f", {told(factor)} times what they should be" if exact else "")
     letters = answer.of.axes(n)
     lost = [np.flatnonzero(bad.any(tuple(i for i in range(x.ndim) if i != axis))) for axis in range(x.ndim)]
     where = [f"{letters[i:i + 1] or f'axis {i}'} at {', '.join(map(str, at[:8]))}{' ...' if len(at) > 8 else ''}"

@@ -156,8 +156,9 @@ def pytest_params(variant="hyla", options=(*OPTIONS, "causal"), **fixed) -> list
         ways["all"] = forms
     if "causal" in options and of.maskable:
         ways["causal"] = {"causal": True}
+    dtypes = [fixed["dtype"]] if "dtype" in fixed else ["float32", "float64"]
     return [pytest.param({"variant": variant, "dtype": dtype, **way, **fixed}, id=f"{variant}-{name}-{dtype}")
-            for name, way in ways.items() for dtype in ("float32", "float64")]
+            for name, way in ways.items() for dtype in dtypes]
 
 
 class Call:
@@ -224,7 +225,7 @@ class Call:
                               order="C") for n, x in inputs.items()}
         arrays = [handed.pop(n) for n in self.of.arrays]
         less = {n: x for n, x in handed.items() if n not in ("do", "dend")}             # of a forward alone
-        alone = self.takes([], others=True) and not self.takes(handed.keys() - less.keys(), others=True)
+        alone = self.takes([], others=True) and not any(self.takes([n], others=True) for n in handed.keys() - less)
         return arrays, less if alone else handed
 
     def __call__(self, inputs) -> tuple[dict, dict]:
@@ -251,6 +252,8 @@ class Call:
     def twice(self, inputs) -> list[tuple[dict, dict]]:
         """(inputs, results) of the first call, and those of a second one unless they are the same bit for bit."""
         (_, first), (_, second) = found = [self(inputs), self(inputs)]
+        if odd := sorted(first.keys() ^ second.keys()):
+            raise ValueError(f"theirs gives {odd[0]} once of two times with the same inputs; allowed: the same arrays")
         size = {n: np.abs(x[np.isfinite(x)]).max(initial=0) for n, x in first.items()}
         chance = ATOMIC * self.unit * max(size.values(), default=0)        # all that there is of a gradient of 0
         for n, x in first.items():
@@ -282,7 +285,7 @@ class Call:
             raise ValueError(f"theirs has {', '.join(theirs) or 'nothing'}; allowed: "
                              f"{', '.join((*self.of.arrays, *ends))} and at least one of o, dq, dk, dv")
         arrays = {n: self.laid_out(n, host(n, x), self.layout) for n, x in theirs.items()}
-        inputs = {n: x for n, x in arrays.items() if n in (*self.of.arrays, "do", "dend", *OPTIONS)}
+        inputs = {n: x for n, x in arrays.items() if n in {*self.of.arrays, "do", *ends, *OPTIONS} & {*self.of.letters}}
         low = arrays["bias"].max(-1, initial=-np.inf).min(initial=0) if "bias" in arrays else 0
         if low > -np.inf and low * min(self.unit, rounding.UNIT["float32"]) < -0.01:
             raise ValueError(f"theirs has a bias of {low:.2g} at every key of a query, beside which {self.dtype} loses "
@@ -371,13 +374,13 @@ def host(name, x):
     """An array of any library as float64 on the host."""
     if hasattr(x, "detach"):                                    # PyTorch
         x = (x.float() if "bfloat16" in str(x.dtype) else x).detach().cpu()
-    elif hasattr(x, "get") and not isinstance(x, np.ndarray):   # CuPy
+    elif hasattr(x, "get") and not hasattr(x, "keys"):          # CuPy
         x = x.get()
     elif hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
         x = np.from_dlpack(x)
     x = np.asarray(x)
     if x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
-        what = x.dtype if x.dtype != object else f"objects such as {x.flat[0]!r}" if x.ndim else x.flat[0]
+        what = x.dtype if x.dtype != object or not x.size else f"objects such as {x.flat[0]!r}" if x.ndim else x.flat[0]
         other = f", or a mapping without {name}" if what is None else ""
         raise ValueError(f"theirs gave {name} as {what}; allowed: real numbers{other}")
     return x if x.dtype == bool or name == "keep" else x.astype(np.float64)     # a keep of numbers is refused later

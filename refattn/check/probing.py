@@ -18,7 +18,7 @@ def probes(call, sizes, seed) -> dict:
     seeds = call.seeds(sizes, seed)
     full = call.draw(sizes, seeds[0])
     found = {"all": full}
-    if not call.of.arrays or "q" not in full:
+    if not call.of.arrays:
         further = {s: call.draw(sizes, s) for s in (seed + 1, seed + 2, *seeds[1:])}
         return found | {f"draw {s}": x for s, x in further.items() if call.takes(call.hand(x)[1])}
     given = [n for n in OPTIONS if n in full]

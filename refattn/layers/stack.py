@@ -56,7 +56,7 @@ class Stack:
         """`blocks`, or `block` where one is shared, then `norm` where there is a last one."""
         many, own = len(self.block.sub_layers) * self.layers, self.block.parameters()
         for name, _, _ in self.block.sub_layers:
-            own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM and x.axes[-1] == "m" else x
+            own[name] = {n: x._replace(residuals=many) if n in INTO_THE_STREAM and len(x.axes) > 1 else x
                          for n, x in own[name].items()}
         names = {"block": own} if self.shared else {"blocks": (own,) * self.layers}
         return names | ({"norm": self.block.layer_norm.parameters()} if self.final_norm else {})

@@ -116,7 +116,7 @@ class Language:
         saved, table = Saved(embedding, at, embedding_dropout, stack, None), self._table(p)
         if target is None:
             return self.readout.forward(None, h, table)[0], saved                               # (5)
-        asked = fitted(target, "target", x.shape[:2])[:, slice(None) if read is None else read]
+        asked = fitted(target, "target", x.shape[:2])[:, read or slice(None)]
         y, loss = next_token(h, table, asked, self.readout.factor)                              # (5)
         return y, saved._replace(loss=loss)
 

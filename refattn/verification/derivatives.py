@@ -133,10 +133,10 @@ def derivative(forward, backward, inputs, *, constants=(), rng=None, method=None
     for name, x in inputs.items():                          # whose gradient would not be asked for, without a word
         _need(is_float(x) or name in constants or not (isinstance(x, float | list | tuple) or np.iscomplexobj(x)),
               f"{name} is a {type(x).__name__}; allowed: an array of real numbers, or its name in constants")
-    of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()})
+    of = _Slopes(forward, {n: x.astype("float64") if is_float(x) else x for n, x in inputs.items()}, constants)
     seed = int(rng or 0) if isinstance(rng, int | np.integer | None) else np.random.default_rng(rng).integers(2**63)
     gradients = of.gradients(backward, np.random.default_rng((int(seed), 1)))                   # nobody draws inputs so
-    asked = {name: x for name, x in of.inputs.items() if is_float(x) and x.size and name not in constants}
+    asked = {name: of.inputs[name] for name in of.scale if of.inputs[name].size}
     _need(asked, f"inputs are {', '.join(inputs) or 'none'}; allowed: one of floats, not empty, no constant")
     errors, allowed = {}, {}
     for name, x in asked.items():
@@ -173,10 +173,11 @@ def _settled(x, y) -> bool:
 
 class _Slopes:
     """Slopes of sum(weights * output) along directions of the inputs."""
-    def __init__(self, forward, inputs):
+    def __init__(self, forward, inputs, constants):
         self.forward, self.inputs = forward, inputs
         self.lifted = {n: x.astype("complex128") if is_float(x) else x for n, x in inputs.items()}
-        self.scale = {n: float(np.abs(to_host(x)).max(initial=0)) or 1.0 for n, x in inputs.items() if is_float(x)}
+        self.scale = {n: float(np.abs(to_host(x)).max(initial=0)) or 1.0 for n, x in inputs.items()
+                      if is_float(x) and n not in constants}
 
     def gradients(self, backward, rng) -> dict:
         """Those of the backward, for random weights."""
@@ -195,7 +196,7 @@ class _Slopes:
         self.upstream, self.weights = upstream, [1.0 * to_host(x) for x in as_tuple(upstream)]
         gradients = self.answer(saved)
         for name, x in before.items():
-            _need(np.array_equal(x, to_host(self.inputs[name])),
+            _need(np.array_equal(x, to_host(self.inputs[name]), equal_nan=True),
                   f"{name} was changed in place; allowed: it stays as it is")
         _need(all(map(np.array_equal, self.weights, map(to_host, as_tuple(upstream)))),
               "the gradient of the output was changed in place; allowed: it stays as it is")
@@ -253,6 +254,8 @@ class _Slopes:
         agrees = self.agree(name, claimed, exact, tolerance)
         if method == "complex" or agrees and self.analytic(name):
             return exact, "complex"
+        _need(np.isfinite(self.scale[name]), f"{name} has NaN or infinite entries, along which no differences can be "
+              f"asked; allowed: finite ones, or {name} in constants")
         tolerance = tolerance or TOLERANCE["finite"]
         found, off = self.differences(name, steps, claimed, tolerance)
         apart, bar = np.abs(claimed - found), tolerance * self.measure(name, found, tolerance)
@@ -332,7 +335,7 @@ class _Slopes:
         A change of the inputs that is smaller than this leaves most outputs bit for bit as they are, though their
         dtype would show it.  Which outputs feel the inputs is read off a change of a hundredth.
         """
-        real = {n: x for n, x in self.inputs.items() if is_float(x)}
+        real = {n: self.inputs[n] for n in self.scale}
         moves = {n: np.abs(to_host(x)) * self.rng.standard_normal(x.shape) for n, x in real.items()}
 
         def moved(by):

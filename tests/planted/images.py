@@ -49,7 +49,7 @@ ROWS = (
     (TRIANGLES, "abs(x) + abs(y) <= RADIUS", "max(abs(x), abs(y)) <= RADIUS", "dots are squares instead of diamonds"),
     (TRIANGLES, "rng.integers(-1, 2, size", "rng.integers(-1, 1, size", "dots lie on one side of their centre only"),
 
-    ("losses.py", "- target * logits  ", "- target * up  ", "binary cross-entropy lacks half of its linear term"),
+    ("losses.py", "- target * logits)", "- target * up)", "binary cross-entropy lacks half of its linear term"),
     ("losses.py", "else weight * (1 / terms(logits.shape, weight))", "else weight",
      "the weights of binary cross-entropy are not divided by their sum"),
 
