@@ -36,6 +36,12 @@ def test_value_scores_by_kind_are_shares_and_weigh_their_questions():
     np.testing.assert_allclose(images.pairing(*CLEVR, "test", 40), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("function, name", [(images.by_kind, "questions"), (images.pairing, "samples")])
+def test_no_samples_are_refused(function, name):
+    for n in 0, -1:
+        refused(f"{name} is {n}; allowed: whole numbers of at least 1", function, *CLEVR, "test", n)
+
+
 def test_kinds_that_nobody_asks_have_no_value_scores():
     found = images.by_kind(*network(scenes=5, types="binary"), "test", 20)
     assert tuple(found) == tuple(task.KINDS[1])

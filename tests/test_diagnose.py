@@ -704,6 +704,23 @@ def test_what_else_is_wrong_of_a_causal_kernel_is_said():
     assert said.verdict.endswith("causal=True; but then wrong for: one sequence"), said
 
 
+@pytest.mark.parametrize("page", [*PAGES, "linear_state"])
+@pytest.mark.parametrize("sizes", [None, {"h": 2, "q": 3, "k": 3}])
+def test_a_kernel_never_gets_arrays_that_do_not_fit_together(page, sizes):
+    """One in C would write where it should not."""
+    call = Call(anything, page, "float32")
+    right, letters = own(call), call.of.letters
+
+    def kernel(*arrays, **options):
+        size = {}
+        for name, x in (dict(zip(call.of.arrays, arrays, strict=True)) | options).items():
+            for letter, n in zip(letters[name], x.shape, strict=True):
+                assert size.setdefault(letter, n) == n, (name, letter, n, size)
+        found = right(*arrays, **options)
+        return found | {"o": 1.5 * found["o"]}
+    assert not check.diagnose(kernel, page, sizes=sizes).comparison.ok
+
+
 def test_not_all_entries_are_wrong_where_one_query_in_many_is_right():
     def kernel(q, k, v, keep, do):
         o, saved = PAGES["softmax"].forward(q, k, v, keep=keep)

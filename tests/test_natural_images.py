@@ -11,6 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from refattn.analysis.images import picture
 from refattn.tasks import natural_images as images
 from tests.refusals import refused
 
@@ -95,6 +96,20 @@ def test_folders(tmp_path):
     refused("it has 9 classes); allowed", images.load, "folders", "test", folder(tmp_path / "c.zip", classes=9))
     (tmp_path / "d.zip").write_bytes(b"PK no zip")
     refused("d.zip cannot be read (File is not a zip file)", images.load, "folders", "test", str(tmp_path / "d.zip"))
+
+
+def test_pictures_of_more_than_eight_bits_are_refused_and_not_cut_off(tmp_path):
+    pillow, stream = pytest.importorskip("PIL.Image"), io.BytesIO()
+    pillow.fromarray(np.full((32, 32), 30_000, np.uint16)).save(stream, "png")
+    with zipfile.ZipFile(folder(tmp_path / "a.zip"), "a") as archive:
+        archive.writestr("test/class0/two.png", stream.getvalue())
+    refused("a.zip cannot be read (its mode is I;16; allowed: 8 bits a channel)", images.load, "folders", "test",
+            str(tmp_path / "a.zip"))
+    (tmp_path / "two.png").write_bytes(stream.getvalue())
+    refused("two.png cannot be read as a picture (its mode is I;16", picture, tmp_path / "two.png", 32)
+    with zipfile.ZipFile(folder(tmp_path / "b.zip"), "a") as archive:
+        archive.writestr("test//two.png", stream.getvalue())
+    refused("b.zip cannot be read (", images.load, "folders", "test", str(tmp_path / "b.zip"))
 
 
 def test_folders_of_other_classes_sizes_or_compressions_are_refused_in_one_line(tmp_path):

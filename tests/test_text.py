@@ -113,11 +113,24 @@ def test_tokens_are_stored_once_and_a_damaged_file_is_made_again(tmp_path, monke
     path.write_bytes(content)
     text.corpus.cache_clear()
     assert text.corpus(file, "words").ids["train"].tolist() == expected
-    for suffix, damage in ("npy", b""), ("json", b""), ("json", b"[]"), ("json", b"3"):
+    about, = text.cache().glob("*.json")
+    right = about.read_bytes()
+    for suffix, damage in (("npy", b""), ("json", b""), ("json", b"[]"), ("json", b"3"),
+                           ("json", right.replace(b'"lengths"', b'"lengthz"')),
+                           ("json", right.replace(b'"lengths": [', b'"lengths": [1, ')),
+                           ("json", right.replace(b'"three"', b'"there"'))):
         for path in text.cache().glob(f"*.{suffix}"):
+            assert path.read_bytes() != damage
             path.write_bytes(damage)
         text.corpus.cache_clear()
-        assert text.corpus(file, "words").ids["train"].tolist() == expected
+        again = text.corpus(file, "words")
+        assert again.ids["train"].tolist() == expected and again.symbols == one.symbols
+    assert about.read_bytes() == right
+
+
+def test_a_word_that_has_the_end_of_a_line_in_it_stays_whole(tmp_path):
+    made = text.corpus(write(tmp_path / "a.txt", "a b<eos>c d\n" * 60), "words")
+    assert made.decode(made.encode("a b<eos>c d\na")) == "a b<eos>c d\na"
 
 
 def test_two_files_are_cut_after_a_line_of_the_joined_text(tmp_path):

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ops
-from ..checks import check_choice
+from ..checks import check_choice, check_integer
 from ..tasks import sort_of_clevr as task
+from ..tasks.natural_images import in_eight_bits
 from ..train.evaluation import forward
 from ..xp import to_host
 from .searches import value_scores
@@ -36,6 +37,7 @@ def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> di
     Raises ValueError for another task, and for attention that has no value scores.
     """
     check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr",))
+    check_integer("questions", questions)
     total, count = {}, {}
     for batch in recipe.asked(split, questions):
         scores = of_tokens(recipe, model, p, batch)
@@ -49,6 +51,7 @@ def by_kind(recipe, model, p, split: str = "test", questions: int = 1_984) -> di
 def pairing(recipe, model, p, split: str = "test", samples: int = 1_000) -> np.ndarray:
     """(s, r): mean value score over samples, tokens and applications; rows sum to 1.  Raises as `by_kind`."""
     check_choice("task of the recipe", recipe.TASK, ("sort_of_clevr", "triangles", "multitask_images"))
+    check_integer("samples", samples)
     parts = [of_tokens(recipe, model, p, batch) for batch in recipe.asked(split, samples)]
     return np.concatenate(parts).mean(axis=(0, 1))
 
@@ -74,7 +77,7 @@ def picture(path, size: int = task.SIZE) -> np.ndarray:
     try:
         from PIL import Image
         with Image.open(path) as file:
-            found = np.asarray(file.convert("RGB"))
+            found = in_eight_bits(file)
     except Exception as error:                              # Pillow's for too many pixels is no OSError
         raise ValueError(f"{path} cannot be read as a picture ({error})") from None
     return checked(found, size, path)

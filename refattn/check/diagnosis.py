@@ -18,7 +18,7 @@ from .formulas import formulas
 from .kernels import Call, Comparison, attempt
 from .probing import MAYBE, SECOND_SHAPE, Answer, consistent, probes
 from .search import Search
-from .subjects import masked, relatives
+from .subjects import masked, relatives, sized
 from .upstream import ABSURD
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -112,8 +112,10 @@ def of_no_line(call, asked, wrong, worst, sizes, seed) -> Diagnosis | None:
     if wrong.get("o") and call.of.arrays:
         other = copy(call)
         other.layout = call.layout.translate(str.maketrans("th", "ht"))
+        size = {x: n for x, n in sized(sizes).items() if x != "1"}
+        equal = call.draw(size | dict.fromkeys("qkr", size["h"]), seed)         # where arrays fit in either order
         with suppress(ValueError):                          # what such a call may raise
-            if other.report(*other(full.inputs)).ok:
+            if other.report(*other(equal)).ok:
                 return Diagnosis(worst.comparison, f"right if its arrays are in another order: layout={other.layout!r}")
     if any(wrong[n] for n in wrong if n != "lse"):
         return None

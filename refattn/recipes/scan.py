@@ -66,6 +66,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     INITIAL = {"*.w[qkvo]": XAVIER_UNIFORM, "*.feed_forward.w1": Init("uniform", "mean", sqrt(2)),
                "*.feed_forward.w2": XAVIER_UNIFORM, "readout.b": 0.0}
 
+    last_batch: str = setting("keep", "without effect: commands are drawn, in no epochs", choices=("keep",))
     batch: int = setting(256, "commands per step", least=1, most=2**20)
     rate: float = setting(1e-3, "learning rate, constant", least=0.0, most=1e3)
     clip: float = setting(5.0, "largest global norm of the gradient; 0 for no clipping", least=0.0, most=1e30)

@@ -107,6 +107,13 @@ def svhn(directory, split):
     return found["X"].transpose(3, 0, 1, 2), found["y"].reshape(-1) % CLASSES
 
 
+def in_eight_bits(opened):
+    """(g, j, 3) uint8 of a picture that Pillow has opened.  Raises ValueError for more bits, which it would cut off."""
+    if opened.mode.startswith(("I", "F")):
+        raise ValueError(f"its mode is {opened.mode}; allowed: 8 bits a channel")
+    return np.asarray(opened.convert("RGB"))
+
+
 def folders(path, split):
     """Pictures of a zip of SPLIT/CLASS/NAME, in the order of their names; both splits have the same classes."""
     pillow = needed("PIL.Image", "folders", "Pillow")
@@ -120,11 +127,12 @@ def folders(path, split):
             if len(classes) != CLASSES or empty:
                 raise ValueError(f"it has {len(classes)} classes" + (
                     f", of which {', '.join(empty)} without pictures in {split}/" if empty else ""))
-            images = np.stack([np.asarray(pillow.open(archive.open(name)).convert("RGB")) for name in pictures])
+            images = np.stack([in_eight_bits(pillow.open(io.BytesIO(archive.read(name)))) for name in pictures])
+            labels = np.array([classes.index(name.split("/")[1]) for name in pictures])
     except Exception as error:                              # of a file, a zip, or any decoder: LZMAError, RuntimeError
         raise ValueError(f"{path} cannot be read ({error}); allowed: zips of train/CLASS/*.jpg and test/CLASS/*.jpg "
                          f"with {CLASSES} classes") from None
-    return images, np.array([classes.index(name.split("/")[1]) for name in pictures])
+    return images, labels
 
 
 @lru_cache(maxsize=8)

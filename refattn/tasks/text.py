@@ -70,7 +70,7 @@ class Corpus(NamedTuple):
         text = [self.symbols[i] for i in ids]
         if self.unit == "characters":
             return "".join(text)
-        return "\n".join(line.strip() for line in " ".join(text).split(END))
+        return " ".join("\n" if x == END else x for x in text).replace(" \n", "\n").replace("\n ", "\n")
 
 
 @lru_cache(maxsize=8)
@@ -175,13 +175,18 @@ def _made(parts, unit, most, named):
     return np.concatenate(ids), {"lengths": [len(x) for x in ids], "symbols": symbols, "unknown": unknown}
 
 
+def _digest(ids, known):
+    """SHA-256 of ids and of what else is known of them."""
+    return hashlib.sha256(hashlib.sha256(ids).digest() + json.dumps(known).encode()).hexdigest()
+
+
 def _stored(checksum, make):
     """What `make` returns, ids memory-mapped, from a file that is written once; made anew if that was damaged."""
     path, about = (cache() / f"{checksum[:32]}.{ending}" for ending in ("npy", "json"))
     with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(about.read_text(encoding="utf-8"))
+        known = dict(json.loads(about.read_text(encoding="utf-8")))
         ids = np.lib.format.open_memmap(path, mode="r")
-        if known["sha256"] == hashlib.sha256(ids).hexdigest():
+        if known.pop("sha256") == _digest(ids, known):
             return ids, known
     ids, known = make()
     try:
@@ -189,7 +194,7 @@ def _stored(checksum, make):
         with whole_file(path, "wb") as file:
             np.save(file, ids)
         with whole_file(about) as file:
-            file.write(json.dumps(known | {"sha256": hashlib.sha256(ids).hexdigest()}))
+            file.write(json.dumps(known | {"sha256": _digest(ids, known)}))
         return np.load(path, mmap_mode="r"), known
     except OSError:                                         # nowhere to write: they stay in memory
         return ids, known

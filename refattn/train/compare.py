@@ -164,7 +164,7 @@ def _through(executor, jobs, out, device, deadline, progress, workers) -> dict:
             except KeyboardInterrupt:                       # another Ctrl-C: they keep the last of their checkpoints
                 for process in [*executor._processes.values()] if own else ():
                     process.kill()
-            raise Interrupted(f"{len(futures)} runs stopped") from None
+            raise Interrupted(f"{len(futures)} run{'s' * (len(futures) != 1)} stopped") from None
         finally:
             stop.ignore()                                   # a pool that is half closed would never end
             bars.close()

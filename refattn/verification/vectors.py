@@ -32,7 +32,7 @@ SEED, PAIRS, PRECISIONS = 2024, 2, ("float64", "float32", "bfloat16", "float16")
 SIZE = {"b": 2, "q": 3, "k": 5, "h": 4, "d": 6, "e": 7, "r": 8, "c": 9, "f": 10, "w": 2}
 EVERYWHERE = "bias, keep and dropout together; the bias is broadcast over the batch, and query 1 keeps nothing"
 SPECIAL = {                    # of WHOLE: name -> (axes of bias, keep and dropout, what is special)
-    "plain": ((None, None, None), "nothing but q, k and v"),
+    "plain": ((None, None, None), "neither bias nor keep nor dropout"),
     "bias": (("bhqk", None, None), "a bias for every pair, whose gradient is that of the scores"),
     "bias for heads": (("h1k", None, None), "a bias broadcast over batch and queries: its gradient is a sum"),
     "padding": ((None, "b11k", None), "keys that are kept or not for a whole sequence"),
