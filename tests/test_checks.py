@@ -156,6 +156,20 @@ def test_a_gradient_that_shares_memory_with_the_upstream_one_is_seen():
         check.run("fresh", wrong)
 
 
+@pytest.mark.parametrize("name, lost", [("ops/linear", ["w"]), ("ops/linear", ["w", "b"]), ("ops/scores over k", ["q"]),
+                                        ("attention/hyla", ["q"]), ("ops/layer_norm", ["scale", "shift"])])
+def test_single_gradients_in_float16_are_seen(name, lost):
+    """Of a few arrays the mean over all hardly moves."""
+    case = find(name)
+
+    def backward(saved, dy):
+        return {n: g.astype(np.float16).astype(g.dtype) if n in lost and g.dtype == np.float32 else g
+                for n, g in case.backward(saved, dy).items()}
+    with pytest.raises(check.Wrong, match="times the error of the plain formulas, in one array alone"):
+        check.run("float32", replace(case, backward=backward))
+    assert check.run("float32", case) <= 2
+
+
 def test_all_rows_and_all_knobs_are_there():
     names = set(NAMES)
     assert len(names) == len(NAMES)

@@ -75,12 +75,14 @@ def tiles_equal_the_whole(rng, row):
     return max(found)
 
 
-@theorem("a layer that repeats its forward in the backward has bitwise the same output and gradients",
+@theorem("a layer that repeats its forward in the backward has bitwise the same output and gradients; with bias, keep "
+         "and dropout",
          "Chen et al. 2016", 0.0, over=VARIANTS)
 def recomputation_changes_no_bit(rng, name):
     layer, p, x = layer_of(rng, name)
-    dy = rng.standard_normal(x.shape)
-    (y, g, dx), (y2, g2, dx2) = (passes(each, p, x, dy) for each in (layer, Recompute(layer)))
+    dy, like = rng.standard_normal(x.shape), np.empty((*x.shape[:2], layer.heads, 1))
+    options = masked(rng, like, like)
+    (y, g, dx), (y2, g2, dx2) = (passes(each, p, x, dy, **options) for each in (layer, Recompute(layer)))
     return deviations([y2, dx2, joined(g2)], [y, dx, joined(g)])
 
 
