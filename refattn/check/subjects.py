@@ -52,11 +52,16 @@ def plain(name: str) -> str:
     return name.rpartition("/")[2].replace("_", "").lower()
 
 
+def known_pages() -> dict:
+    """{name: row} of every page that a kernel may be held against."""
+    return PAGES | {STATE.name: STATE}
+
+
 def subject(name) -> Subject:
     """The subject of a name or of Knobs.  Raises ValueError listing the names."""
     if isinstance(name, str) and ("/" in name or name in {case.name for case in CASES}):
         return _of_case(find(name))
-    pages = PAGES | {STATE.name: STATE}
+    pages = known_pages()
     alike = [case.name for case in CASES if isinstance(name, str) and plain(case.name) == plain(name)]
     if alike and name not in pages:
         raise ValueError(f"variant {name!r} is unknown; allowed: {', '.join(alike)}, or {', '.join(pages)}")

@@ -70,14 +70,14 @@ def together(forward, backward, **settings):
 
 def of_file(path: str, variant: str):
     """The function `kernel` of a file, or its pair of a page's name, NAME and NAME_backward, as one kernel."""
-    from ..attention.pages import PAGES, page
-    from ..check.subjects import STATE
+    from ..attention.pages import page
+    from ..check.subjects import known_pages
     found = defined(path)
     if "kernel" in found:
         return found["kernel"]
     if "/" in variant:
         raise Usage(f"{path} has no function called kernel; allowed with {variant}: kernel, or FILE.py:NAME")
-    forward = page(variant, PAGES | {STATE.name: STATE}).forward
+    forward = page(variant, known_pages()).forward
     own = getattr(forward, "func", forward).__name__             # of a variant that is a page with other settings
     name = variant if variant in found else own
     settings = getattr(forward, "keywords", {}) if name == own else {}

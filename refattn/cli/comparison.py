@@ -64,9 +64,9 @@ def table(kind, outcomes) -> str:
             texts[-1].append(shown(figure["mean"], figure["standard_error"]) if figure else "-")
     fields = outcomes[0]["fields"]
     theirs = figures_for(kind.TASK, fields)
-    paper = theirs.source.partition(":")[0]
+    none = f"{theirs.source.partition(':')[0]} has none of these" if theirs.figures else theirs.source
     notes = [f"* {theirs.metric}, not measured here. {theirs.source}{otherwise(kind, fields, theirs.by)}" if beside else
-             f"No paper's figure is set beside: {f'{paper} has none of these' if theirs.figures else theirs.source}"]
+             f"No paper's figure is set beside: {none}"]
     for outcome in outcomes:
         if not outcome["finished"]:
             reason = outcome.get("error") or f"stopped at step {outcome['step']:,} of {outcome['fields']['steps']:,}"

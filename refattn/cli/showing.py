@@ -75,8 +75,7 @@ def compiled(one) -> str:
     of = f" of {one.recipe.expression!r}" if one.recipe.expression else ""
     return (f"{one.path}: compiled automaton {one.recipe.name}{of}, {one.recipe.automaton.states} states; " + (
         f"{said['errors']:,} errors in {said['words']} words of each length to {said['max_length']:,}"
-        if all(runs.number(said.get(name)) for name in ("errors", "words", "max_length"))
-        else "not read yet"))
+        if all(runs.number(said.get(x)) for x in ("errors", "words", "max_length")) else "not read yet"))
 
 
 def plot(file: str, made: dict) -> None:

@@ -302,8 +302,8 @@ def float32(case, rng):
     the two errors, r^2 / (1 + r^2) is averaged.  And no array alone has 32 times the error, rounding of its largest
     entry added, unless it is 0 in theory: of a few arrays the mean does not see one that is in float16.
     """
-    formulas, shares, worst = plain_formulas.package().verification.cases.find(case.name), [], 0.0
-    entries = 0
+    formulas = plain_formulas.package().verification.cases.find(case.name)
+    shares, worst, entries = [], 0.0, 0
     while entries < 4000:
         inputs = cast(case.make(rng), "float32")
         single = passes(case, inputs, rng)

@@ -76,8 +76,7 @@ def tiles_equal_the_whole(rng, row):
 
 
 @theorem("a layer that repeats its forward in the backward has bitwise the same output and gradients; with bias, keep "
-         "and dropout",
-         "Chen et al. 2016", 0.0, over=VARIANTS)
+         "and dropout", "Chen et al. 2016", 0.0, over=VARIANTS)
 def recomputation_changes_no_bit(rng, name):
     layer, p, x = layer_of(rng, name)
     dy, like = rng.standard_normal(x.shape), np.empty((*x.shape[:2], layer.heads, 1))
