@@ -1,6 +1,7 @@
 """Every case passes every check: one table of functions, one table of checks, the product of both."""
 
 from dataclasses import is_dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refattn import check, layers, losses, ops
-from refattn.attention import AXES, VARIANTS
+from refattn.attention import AXES, VARIANTS, masks
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
 from refattn.attention.value_scores import SCORINGS
@@ -23,6 +24,7 @@ from refattn.verification.cases.case import FORMS, shape
 from refattn.verification.derivatives import is_float
 from refattn.verification.runs_of_cases import copied, passes
 from refattn.verification.theorems.statement import filled
+from refattn.xp import array_module, to_host
 from tests import strict_cupy
 
 ALL = CASES + ROUTINES
@@ -50,6 +52,20 @@ def test_case_under_the_rules_of_cupy(case):
     for name in filter(lambda name: check.applies(name, on_cupy), ("array_module", "untouched", "dtype", "derivative")):
         for seed in range(2):
             assert check.run(name, on_cupy, np.random.default_rng(seed)) is not None
+
+
+@pytest.mark.parametrize("mask", [partial(masks.causal, 4, 7), partial(masks.window, 6, 3),
+                                  partial(masks.off_diagonal, 4)], ids=["causal", "window", "off_diagonal"])
+def test_masks_of_sizes_alone_are_made_by_the_module_that_is_named(mask):
+    """Their rows have no array that would bring another module along."""
+    keep = mask(xp=strict_cupy)
+    assert array_module(keep) is strict_cupy
+    np.testing.assert_array_equal(to_host(keep), mask())
+
+
+@pytest.mark.parametrize("name", ["array_module", "untouched"])
+def test_a_row_without_arrays_has_nothing_that_another_module_or_a_write_could_change(name):
+    assert not check.applies(name, find("masks/window").on(strict_cupy))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.file == "ops.py"], ids=lambda case: case.name)
@@ -235,6 +251,9 @@ def test_strategies_are_what_they_say(data):
     assert data.draw(strategies.masks(size, empty_rows=False)).any(axis=-1).all()
     with pytest.raises(ValueError, match="largest is 5; allowed: room for 6 different sizes from 1 on"):
         data.draw(strategies.sizes(largest=5))
+    drawn = data.draw(strategies.attention_inputs({"mixing": "hr", "scale": "h1"}))     # r is an axis of its own
+    (heads, features), (_, _, _, width) = drawn["mixing"].shape, drawn["q"].shape
+    assert drawn["scale"].shape == (drawn["q"].shape[2], 1) == (heads, 1) and features not in (heads, width)
 
 
 def test_a_gradient_that_is_no_derivative_is_told_with_its_entry():

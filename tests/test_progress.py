@@ -31,6 +31,12 @@ def test_a_run_says_how_long_the_steps_that_are_left_will_take(monkeypatch, caps
     assert "about 10.0 minutes of training to go" in capsys.readouterr().err    # after 20 of 30 steps, a minute each
 
 
+def test_a_run_of_several_updates_a_step_says_how_many_and_of_what_size(capsys):
+    settings = {"attention": "softmax", "scenes": 4, "steps": 1, "batch": 2, "log_every": 1, "evaluate_every": 1}
+    fit(recipe("sort_of_clevr", scale="quick", evaluation=2, probe=2, **settings), progress=True)
+    assert "1 steps of 3 updates, each of 2 samples in 1 shard" in capsys.readouterr().err
+
+
 def test_a_run_that_goes_on_says_it_by_the_steps_since_then(tmp_path, monkeypatch, capsys):
     clock = Clock()
 

@@ -53,7 +53,7 @@ class EsbnRecipe(ConstantRateRecipe, FiniteRecipe):
     batch: int = setting(32, "trials per step", least=1, most=2**20)
     rate: float = setting(5e-4, "learning rate, constant; text: 1e-4", least=0.0, most=1e3)
     evaluation: int = setting(20_000, "trials per split at the end, as far as there are", least=1, most=10**9)
-    evaluation_batch: int = setting(100, "trials at a time in an evaluation", least=0, most=2**20)
+    evaluation_batch: int = setting(100, "trials at a time in an evaluation; 0: as in training", least=0, most=2**20)
     probe: int = setting(1_000, "trials per split during training", least=1, most=10**9)
     log_every: int = setting(100, "steps per log line", least=1, most=10**9)
     evaluate_every: int = setting(1_000, "steps per evaluation; a multiple of log_every", least=1, most=10**9)

@@ -73,7 +73,7 @@ class ScanRecipe(ConstantRateRecipe, FiniteRecipe):
     initialise: str = setting("pytorch", "scheme of what the code leaves as it is: selector and its scores, biases of "
                               "the feed-forward layers, embeddings", choices=("pytorch", "lecun_normal"))
     evaluation: int = setting(4_096, "commands per split at the end, as far as there are", least=1, most=10**9)
-    evaluation_batch: int = setting(256, "commands at a time in an evaluation", least=0, most=2**20)
+    evaluation_batch: int = setting(256, "commands at a time in an evaluation; 0: as in training", least=0, most=2**20)
     probe: int = setting(512, "commands per split during training", least=1, most=10**9)
     log_every: int = setting(100, "steps per log line", least=1, most=10**9)
 

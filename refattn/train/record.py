@@ -87,9 +87,10 @@ class Record:
                                 desc=recipe.name)
 
     def __enter__(self):
-        shards = self.recipe.shards
-        self.say(f"{self.recipe.name}: {len(self.state.flat):,} parameters, {self.recipe.steps:,} steps "
-                 f"of {self.recipe.batch} samples in {shards} shard{'s' if shards > 1 else ''}, {self.group}")
+        recipe = self.recipe
+        updates = f"{recipe.TURNS} updates, each of " if recipe.TURNS > 1 else ""
+        self.say(f"{recipe.name}: {len(self.state.flat):,} parameters, {recipe.steps:,} steps of {updates}"
+                 f"{recipe.batch} samples in {recipe.shards} shard{'s' if recipe.shards > 1 else ''}, {self.group}")
         self.begun = self.saved_time = time.monotonic()
         self.saved_cpu = self.group.cpu_seconds()
         return self

@@ -68,8 +68,12 @@ def dropouts(draw, size: dict[str, int], rate: float = 0.25):
 
 @st.composite
 def attention_inputs(draw, extras=MappingProxyType({}), dtype="float64", largest: int = LIMIT) -> dict:
-    """q (b, q, h, d), k (b, k, h, d), v (b, k, h, e), `extras` (name -> axes); bias, keep, dropout, each or None."""
-    size, rng = draw(sizes(largest=largest)), draw(generators())
+    """q (b, q, h, d), k (b, k, h, d), v (b, k, h, e); bias, keep, dropout, each or None; `extras` (name -> axes).
+
+    A letter in `extras` that is none of these, nor 1, is a further axis.
+    """
+    letters = dict.fromkeys("bqkhde" + "".join(extras.values()).replace("1", ""))
+    size, rng = draw(sizes("".join(letters), largest=largest)), draw(generators())
     inputs = {name: normal(rng, {**AXES, **extras}[name], size) for name in ("q", "k", "v", *extras)}
     inputs["bias"] = draw(st.none() | biases(size))
     inputs["keep"] = draw(st.none() | masks(size))
