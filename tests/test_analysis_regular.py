@@ -50,7 +50,7 @@ def test_a_compiled_automaton_holds_the_map_of_every_window(norm, edge):
     found = regular.layer_outputs(machine.model, machine.parameters, automaton, tokens)
     assert len(found.vectors) == sum(-(-len(tokens) // 2**level) for level in range(1, found.level[-1] + 2))
     expected = np.eye(n)[found.maps[found.element]].reshape(-1, n * n)
-    np.testing.assert_allclose(found.vectors[:, :n * n], expected, atol=1e-9)
+    np.testing.assert_allclose(found.vectors[:, :n * n], expected, rtol=0, atol=1e-9)
     assert found.position[-1] == len(tokens) - 1
 
 

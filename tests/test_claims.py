@@ -277,7 +277,7 @@ def test_every_number_is_recomputed_from_its_record(capsys):
             if len(whole) > 1:
                 half = quantile(0.95, len(whole) - 1) * np.std(whole, ddof=1) / len(whole)**0.5
                 span = np.mean(whole) - half, np.mean(whole) + half
-                np.testing.assert_allclose(line["interval_95"], span, atol=1e-9)
+                np.testing.assert_allclose(line["interval_95"], span, rtol=0, atol=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,12 @@ def test_buckets_are_those_of_the_scalar_formula(buckets, beyond, bidirectional)
     assert later.tolist() == ours.tolist()[27:]
 
 
+@pytest.mark.parametrize("buckets, distance, n, bucket", [(3, 169, 13, 1), (19, 196, 42, 13), (51, 169, 65, 37)])
+def test_buckets_round_their_logarithm_as_the_released_code_does(buckets, distance, n, bucket):
+    """To float32: without rounding these stand where the next bucket begins, n / m being the root of distance / m."""
+    assert t5_buckets(n + 1, 1, buckets, distance)[n, 0] == bucket
+
+
 def test_released_buckets_do_not_see_later_keys():
     ours = t5_buckets(32, 32, 32, 32)
     assert (ours[np.triu_indices(32)] == 0).all() and ours[19, 0] == 19 and ours[31, 0] == 31
@@ -46,7 +52,7 @@ def test_rotary_keeps_lengths_and_depends_on_distances(pairing):
     x = np.broadcast_to(one, (1, 12, 1, 6)).copy()
     q, k, *_ = Rotary(pairing=pairing).forward(None, x, np.broadcast_to(two, x.shape).copy())
     products = np.einsum("bqhd,bkhd->qk", q, k)
-    assert np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(one), rtol=1e-13)
+    assert np.allclose(np.linalg.norm(q, axis=-1), np.linalg.norm(one), rtol=1e-13, atol=0)
     assert all(np.ptp(np.diagonal(products, offset)) < 1e-12 for offset in range(-8, 9))
     assert products[0, 0] == pytest.approx(one @ two)
 
@@ -101,7 +107,7 @@ def test_the_pairings_are_the_same_up_to_the_order_of_features():
     x = np.random.default_rng(0).standard_normal((1, 5, 2, 6))
     order = [0, 2, 4, 1, 3, 5]
     half = Rotary(pairing="half").forward(None, x[..., order], x)[0]
-    assert np.allclose(half, Rotary().forward(None, x, x)[0][..., order], rtol=1e-14)
+    assert np.allclose(half, Rotary().forward(None, x, x)[0][..., order], rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("call, words", [

@@ -11,7 +11,7 @@ def test_two_keys_by_hand():
     q, k, v = np.ones((1, 1, 1, 1)), np.log([[[[1.0]], [[3.0]]]]), np.array([[[[8.0]], [[4.0]]]])
     o, saved = softmax(q, k, v)
     dq, dk, dv, dbias = softmax_backward(saved, np.ones_like(o))
-    assert np.allclose(saved.code, [0.25, 0.75], rtol=1e-15) and np.isclose(o.item(), 5.0, rtol=1e-15)
+    assert np.allclose(saved.code, [0.25, 0.75], rtol=1e-15, atol=0) and np.isclose(o.item(), 5.0, rtol=1e-15, atol=0)
     assert np.allclose(dv.ravel(), [0.25, 0.75]) and dbias is None
     assert np.allclose(dk.ravel(), [0.25 * (8 - 5), 0.75 * (4 - 5)])
     assert np.isclose(dq.item(), -0.75 * np.log(3))
@@ -21,7 +21,7 @@ def test_code_sums_to_one_and_a_constant_on_the_scores_changes_nothing():
     q, k, v = inputs()
     o, saved = softmax(q, k, v)
     shifted, _ = softmax(q, k, v, bias=np.full((5, 3, 1), 7.0))
-    assert np.allclose(saved.code.sum(axis=-1), 1, rtol=1e-14) and np.allclose(o, shifted, rtol=1e-12)
+    assert np.allclose(saved.code.sum(axis=-1), 1, rtol=1e-14, atol=0) and np.allclose(o, shifted, rtol=1e-12, atol=0)
 
 
 def test_huge_scores_choose_one_key():
@@ -36,4 +36,4 @@ def test_a_query_that_keeps_nothing_gets_zero_and_the_others_what_they_got():
     q, k, v = inputs()
     keep = np.array([[True], [False], [True]])
     o, _ = softmax(q, k, v, keep=keep)
-    assert not o[:, 1].any() and np.allclose(o[:, [0, 2]], softmax(q, k, v)[0][:, [0, 2]], rtol=1e-14)
+    assert not o[:, 1].any() and np.allclose(o[:, [0, 2]], softmax(q, k, v)[0][:, [0, 2]], rtol=1e-14, atol=0)

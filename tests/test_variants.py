@@ -101,6 +101,17 @@ def test_a_dropped_pair_is_dropped_from_every_use_of_the_weights(name):
 
 
 @EACH
+@pytest.mark.parametrize("axis, size", [*((axis, 1) for axis in "bqhkde"), ("k", 70), ("e", 6), ("d", 7), ("q", 4)])
+def test_sizes_of_one_or_many_or_equal_ones(name, axis, size):
+    """Drawn sizes are 2 to 7, all different: a mistake at one feature, at d = e, at many keys would outlive them."""
+    row, rng, sizes = VARIANTS[name], np.random.default_rng(0), SIZE | {axis: size}
+    x = {each: rng.standard_normal(shape(row.axes[each], sizes)) for each in ("q", "k", "v", *row.extras)}
+    forward, backward = of_page(row.forward, row.backward, row.extras)
+    assert deviation("output", forward(x)[0], loops(row)(**x)) <= 1e-12
+    assert derivative(forward, backward, x, rng=rng).error <= 1e-12
+
+
+@EACH
 def test_the_bias_is_added_to_the_scores_over_sqrt_d(name):
     check_scores(VARIANTS[name])
 
@@ -108,8 +119,8 @@ def test_the_bias_is_added_to_the_scores_over_sqrt_d(name):
 def check_scores(row):
     """Where q, k and the bias are read by the scores alone: a row with further queries or keys is not asked."""
     arrays, options = given(row)
-    o, feature = row.forward(*arrays.values(), **options)[0], 2.0 ** np.arange(SIZE["d"])
-    same = arrays | {"q": arrays["q"] * feature, "k": arrays["k"] / feature}       # in every q.k
+    o, factor = row.forward(*arrays.values(), **options)[0], 2.0 ** (np.arange(30).reshape(SIZE["h"], SIZE["d"]) % 7)
+    same = arrays | {"q": arrays["q"] * factor, "k": arrays["k"] / factor}         # in every q.k of a head with itself
     alone = deviation("output", row.forward(*same.values(), **options)[0], o) <= 1e-12
     if alone and not {"bqhd", "bkhd"} & {*row.extras.values()}:
         scores = np.einsum("bqhd,bkhd->bhqk", arrays["q"], arrays["k"]) / np.sqrt(SIZE["d"])
@@ -126,6 +137,7 @@ def test_scores_are_asked_to_be_over_sqrt_d_where_q_and_k_are_read_by_them_alone
         return 3 * x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
     row = VARIANTS["softmax"]
     check_scores(row._replace(forward=forward(lambda q, k: (unit(q), unit(k)))))        # cosine attention
+    check_scores(row._replace(forward=forward(lambda q, k: (q, 0 * k + k.mean(axis=2, keepdims=True)))))   # multi-query
     over_d = forward(lambda q, k: (q / np.sqrt(SIZE["d"]), k))
     gated = row._replace(forward=lambda q, k, v, gate, **options: (gate * over_d(q, k, v, **options)[0],),
                          extras={"gate": "bqhe"})

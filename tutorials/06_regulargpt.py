@@ -113,7 +113,7 @@ q, k, v = (rng.standard_normal((b, t, h, width)) for width in (d, d, e))
 r = rng.standard_normal((h, C))
 o, saved = sliding_dilated(q, k, v, r, dilation=delta)
 print("the C weights of each query:", saved.code.shape, " a T x T matrix would have", (b, h, t, t))
-assert np.allclose(o, naive.sliding_dilated(q, k, v, r, dilation=delta), atol=1e-14)
+assert np.allclose(o, naive.sliding_dilated(q, k, v, r, dilation=delta), rtol=0, atol=1e-14)
 print("weight of the key 4 back, first head:", saved.code[0, 0, :, 1].round(2))
 
 # %% [markdown]
@@ -176,7 +176,7 @@ every, dense = model.forward(p, words)
 last, tree = model.forward(p, words, tree=True)
 print("tokens per level, dense:", [block.attention.o.shape[1] for block in dense.blocks])
 print("tokens per level, tree: ", [block.attention.o.shape[1] for block in tree.blocks])
-assert np.allclose(last, every[:, -1:], atol=1e-13)
+assert np.allclose(last, every[:, -1:], rtol=0, atol=1e-13)
 
 (_, g_dense), (_, g_tree) = (params.allocate(model.parameters(), np.float64) for _ in range(2))
 dy = rng.standard_normal(last.shape)
@@ -205,7 +205,8 @@ assert moves == [True] * 8 + [False] * 32
 deeper = replace(model, norm="pre", thickness=2)                            # two sub-layers a level, GPT-2's block
 flat, p_deeper = params.allocate(deeper.parameters(), np.float64)
 params.initialise(flat, deeper.parameters(), np.random.default_rng(1), "gpt2")
-assert np.allclose(*(deeper.forward(p_deeper, words, tree=form)[0][:, -1] for form in (True, False)), atol=1e-13)
+as_a_tree, densely = (deeper.forward(p_deeper, words, tree=form)[0][:, -1] for form in (True, False))
+assert np.allclose(as_a_tree, densely, rtol=0, atol=1e-13)
 for result in theorems.verify(["shifted_sums_are_the_dense_mask", "the_tree_is_the_last_position",
                                "the_last_position_sees_exactly_the_last_tokens"]):
     print(f"{result.error:7.0e}  {result.name}")

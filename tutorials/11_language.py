@@ -74,7 +74,7 @@ rng = np.random.default_rng(0)
 b, t, m, v = 2, 5, 4, 7
 h, table, target = rng.standard_normal((b, t, m)), rng.standard_normal((v, m)), rng.integers(v, size=(b, t))
 y, saved = next_token(h, table, target, rows=3)
-assert np.allclose(y, by_loops(h, table, target), rtol=1e-12)
+assert np.allclose(y, by_loops(h, table, target), rtol=0, atol=1e-12)
 print("nats for each token, the first text:", np.round(y[0], 3))
 
 # %% [markdown]
@@ -97,7 +97,8 @@ dh, dtable = next_token_backward(saved, dy)
 z = h @ table.T
 p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
 dz = (p - (np.arange(v) == target[..., None])) * dy[..., None]
-assert np.allclose(dh, dz @ table, rtol=1e-12) and np.allclose(dtable, np.einsum("btv,btm->vm", dz, h), rtol=1e-12)
+assert np.allclose(dh, dz @ table, rtol=0, atol=1e-12)
+assert np.allclose(dtable, np.einsum("btv,btm->vm", dz, h), rtol=0, atol=1e-12)
 report = check.derivative(lambda x: next_token(**x, rows=3), lambda s, dy: dict(zip(("h", "table"), next_token_backward(
     s, dy), strict=True)), {"h": h, "table": table, "target": target}, rng=rng)
 print(f"against the complex step: {report.error:.1e}")
@@ -150,7 +151,7 @@ state, pieces = None, []
 for start, stop in (0, 2), (2, 3), (3, 9):
     piece, state, _ = linear_state(q[:, start:stop], k[:, start:stop], value[:, start:stop], state)
     pieces.append(piece)
-assert np.allclose(np.concatenate(pieces, 1), whole) and np.allclose(state, last)
+assert np.allclose(np.concatenate(pieces, 1), whole, rtol=0, atol=1e-12) and np.allclose(state, last, rtol=0, atol=1e-12)
 for result in theorems.verify(["a_state_carries_linear_attention", "alibi_is_two_more_features",
                                "which_variants_have_a_state"]):
     print(textwrap.fill(f"{'holds' if result.ok else 'FAILS'}: {result.statement}", 100, subsequent_indent="    "))

@@ -347,7 +347,7 @@ def pattern(answer, n, ask=True, made="") -> str:
         return f"{n}{made}: {bad.sum()} of {bad.size} entries are wrong, by {part:.0e} of their size{why}"
     if bad.mean() > 0.9:
         factor = (x * y).sum() / ((y * y).sum() or 1)
-        exact = np.allclose(x, factor * y, rtol=1e-2)
+        exact = np.allclose(x, factor * y, rtol=1e-2, atol=1e-8 * np.abs(y).max())
         many = "all" if bad.all() else f"{bad.sum()} of {bad.size}"
         return f"{n}{made}: {many} entries are wrong" + (f", {told(factor)} times what they should be" if exact else "")
     letters = answer.of.axes(n)

@@ -4,8 +4,8 @@
 
 Source: Webb et al. 2020; C, appendix C.5 and released code.  Differs: not from the code, whose variance is unbiased.
 Two positions give n = +-sqrt(1/2) in each feature where they differ and 0 where they are equal: a pair says by its size
-alone whether it is of one kind.  Where a feature is constant the slope is 1 / sqrt(epsilon), 10,000, and
-what rounding leaves of x - mean grows by it: three values of 1000.1 in float32 give n = 0.49 instead of 0.
+alone whether it is of one kind.  Where a feature is constant, x - mean is multiplied by 1 / sqrt(epsilon), 10,000, and
+what rounding leaves of it grows by that: three values of 1000.1 in float32 give n = 0.49 instead of 0.
 """
 
 from dataclasses import dataclass

@@ -44,7 +44,9 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     """bucket[q, k] as int32, from the distance n = start + q - k: the first query stands beside key `start`.
 
     One direction: n = max(n, 0); with m = buckets // 2, the bucket is n for n < m and then grows with log n up to
-    max_distance: min(buckets - 1, m + floor((buckets - m) ln(n / m + 1.19e-7) / ln(max_distance / m))).
+    max_distance: min(buckets - 1, m + floor((buckets - m) ln(n / m + 1.19e-7) / ln(max_distance / m))), where the first
+    logarithm and what is in it are rounded to float32, as NumPy 2 rounds them in H's released code: n / m above 2
+    swallows the 1.19e-7, and where the rest is nearly whole its last bit decides.
     Both directions (Raffel et al. 2020): half of the buckets for each sign, keys after the query in the upper half.
     Source: H, released code, which uses one direction although it masks nothing: a query and all later keys share
     bucket 0.  Raises ValueError for fewer than 2 buckets (4 in both directions), a max_distance of at most m, and for
@@ -63,9 +65,9 @@ def t5_buckets(queries: int, keys: int, buckets: int, max_distance: int, bidirec
     if bidirectional:
         buckets //= 2
         offset, n = np.where(n < 0, buckets, 0), np.abs(n)
-    n = np.maximum(n, 0)
-    m = buckets // 2
-    far = m + np.floor((buckets - m) * np.log(np.maximum(n, m) / m + 1.19e-7) / log(max_distance / m)).astype(int)
+    n, m = np.maximum(n, 0), buckets // 2
+    ln = np.log(np.maximum(n, m).astype(np.float32) / np.float32(m) + np.finfo(np.float32).eps)      # rounds to float32
+    far = m + np.floor(ln.astype(float) / log(max_distance / m) * (buckets - m)).astype(int)
     return (offset + np.where(n < m, n, np.minimum(far, buckets - 1))).astype(np.int32)
 
 

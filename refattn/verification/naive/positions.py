@@ -6,7 +6,7 @@ import numpy as np
 
 from .arguments import exact
 
-FLOAT32_EPSILON = 1.1920929e-07         # keeps the logarithm's argument off an exact power, as the original code does
+FLOAT32_EPSILON = np.finfo(np.float32).eps              # 1.19e-7; the original code adds it to n / m
 
 
 def bucket(distance, buckets, max_distance, bidirectional=False):
@@ -14,6 +14,7 @@ def bucket(distance, buckets, max_distance, bidirectional=False):
 
     With n the distance, 0 if negative, and m = buckets // 2: bucket n if n < m, else
     min(buckets - 1, m + floor((buckets - m) log(n / m + 1.19e-7) / log(max_distance / m))).
+    n / m, the sum and log of it are rounded to 32 bits.
     Bidirectional: this with half of the buckets and n = |distance|, keys after the query in the upper half.
 
     Source: the authors' code, after Raffel et al. 2020.
@@ -30,7 +31,7 @@ def bucket(distance, buckets, max_distance, bidirectional=False):
     n, m = max(distance, 0), buckets // 2
     if n < m:
         return n
-    steps = (buckets - m) * math.log(n / m + FLOAT32_EPSILON) / math.log(max_distance / m)
+    steps = float(np.log(np.float32(n) / np.float32(m) + FLOAT32_EPSILON)) / math.log(max_distance / m) * (buckets - m)
     return min(buckets - 1, m + math.floor(steps))
 
 
