@@ -192,3 +192,9 @@ def test_a_network_on_a_device_is_read_as_on_the_host(name):
                    for xp in (np, strict_cupy))
     assert type(there) is np.ndarray and np.isfinite(here).any()
     np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+
+
+def test_few_rows_of_many_columns_are_ordered_greedily():
+    score = np.zeros((2, 9))
+    score[0, :2], score[1, 0] = (0.9, 0.8), 0.85                # greedy: 0.9 + 0; the largest sum: 0.8 + 0.85
+    assert searches.best_order(score) == (0, 1)

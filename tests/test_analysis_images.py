@@ -93,3 +93,11 @@ def test_other_networks_and_words_are_refused():
     refused("task of the recipe is 'triangles'; allowed: sort_of_clevr", images.by_kind, *other)
     for ask in searches.observe, searches.error_by_tuple:
         refused("task of the recipe is 'sort_of_clevr'; allowed: contextual_retrieval", ask, r, model, p, None)
+
+
+def test_samples_of_a_smaller_last_batch_weigh_as_much(monkeypatch):
+    parts = [np.random.default_rng(n).random((n, 2, 3, 4)) for n in (20, 5)]
+    monkeypatch.setattr(images, "of_tokens", lambda recipe, model, p, batch: parts[batch])
+    r = recipe("triangles")
+    monkeypatch.setattr(type(r), "asked", lambda self, split, tasks: iter((0, 1)))
+    np.testing.assert_allclose(images.pairing(r, None, None), np.concatenate(parts).mean((0, 1)))

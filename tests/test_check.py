@@ -666,3 +666,7 @@ def test_the_lse_of_a_query_that_keeps_nothing_is_free(nothing):
         report = check.compare(kernel, "softmax", keep="qk")
         assert report.ok == (not wrong), report
         assert str(check.diagnose(kernel, "softmax", keep="qk")).startswith("no mistake" if report.ok else "o and its")
+
+
+def test_ready_cases_are_of_two_precisions():
+    assert [case.id for case in check.pytest_params("linear", ())] == ["linear-plain-float32", "linear-plain-float64"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import find as example
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -283,3 +284,33 @@ def test_the_entry_of_a_wrong_gradient_is_that_of_the_gradient_whose_error_is_to
         check.run("derivative", other, np.random.default_rng(0))
     entries = {f"dx[{', '.join(map(str, at))}]: backward {x}" for at, x in np.ndenumerate(gradients[0])}
     assert str(found.value).partition("): ")[2].partition(", complex step")[0] in entries
+
+
+def test_a_gradient_that_shares_memory_with_what_was_saved_is_seen():
+    case = find("ops/relu")
+    wrong = replace(case, forward=lambda x: (case.forward(x)[0], x["x"].copy()),
+                    backward=lambda saved, dy: {"x": saved})
+    with pytest.raises(check.Wrong, match="fails the check 'fresh' .*: a gradient of shape .* shares memory"):
+        check.run("fresh", wrong)
+
+
+def test_a_permutation_that_the_generator_leaves_in_order_is_turned_round():
+    class Unmoved(np.random.Generator):
+        def permutation(self, n):
+            return np.arange(n)
+    case = find("ops/relu")
+    letter = case.symmetric[0]
+    axis = case.axes["output"].index(letter)
+
+    def forward(inputs):                                        # looks at the places along the axis
+        y, saved = case.forward(inputs)
+        shape = [-1 if i == axis else 1 for i in range(y.ndim)]
+        return y * np.arange(y.shape[axis]).reshape(shape), saved
+    with pytest.raises(check.Wrong, match="permuted: output"):
+        check.run("symmetric", replace(case, forward=forward), Unmoved(np.random.PCG64(0)))
+
+
+def test_dropouts_are_divided_by_what_stays():
+    size = dict(zip("bqkhde", range(2, 8), strict=True))
+    for rate in 0.25, 0.1:
+        assert example(strategies.dropouts(size, rate), np.any).max() == 1 / (1 - rate)

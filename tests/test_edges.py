@@ -1383,3 +1383,8 @@ def test_the_exact_gelu_of_half_precision_stays_so_on_a_device():
         there = f(*map(strict_cupy.asarray, given))
         assert there.dtype == np.float16
         np.testing.assert_array_equal(xp.to_host(there), f(*given))
+
+
+def test_where_prediction_and_target_are_equal_an_absolute_error_has_no_slope():
+    _, dy = losses.mean_absolute_error(np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 2.0]))
+    np.testing.assert_allclose(dy, [0, -1 / 3, 1 / 3])

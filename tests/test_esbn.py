@@ -129,3 +129,10 @@ def test_other_refusals():
     refused("split is 'test'; allowed: train, held_out", Esbn().size, "test")
     refused("seed is -1; allowed: whole numbers of at least 0", Esbn, seed=-1)
     refused("chosen has -1 to 479; allowed: 0 to 479", Esbn("rmts", 95).take, "train", np.array([479, -1]))
+
+
+def test_of_few_pairs_of_the_same_one_can_be_missing():
+    def seen(seed):
+        trials = Esbn("same_different", 95, seed).trials("train")
+        return len(np.unique(trials.pictures[trials.target == 0]))
+    assert {seen(seed) for seed in range(20)} > {5}

@@ -5,6 +5,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from refattn.tasks import sort_of_clevr
 from refattn.tasks import sort_of_clevr as clevr
 from refattn.tasks.triangles import Triangles, draw_corners, render, third
 from tests.refusals import refused
@@ -122,3 +123,9 @@ def test_drawing_is_quick():
 ])
 def test_settings_and_questions_are_refused(make, given, message):
     refused(message, make, **given)
+
+
+def test_objects_may_be_ten_pixels_apart():
+    centre = sort_of_clevr.draw_scenes(np.random.default_rng(0), 20_000).centre
+    squared = ((centre[:, :, None] - centre[:, None]) ** 2).sum(-1)[:, ~np.eye(6, dtype=bool)]
+    assert squared.min() == 100

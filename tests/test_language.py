@@ -7,14 +7,21 @@ import pytest
 
 from refattn import cli, optim, params
 from refattn.analysis.text import bits_by_position, receptive_field
-from refattn.layers.next_token import next_token
+from refattn.attention.layer import MultiHead
+from refattn.layers.block import Block
+from refattn.layers.embedding import Embedding
+from refattn.layers.feed_forward import FeedForward
+from refattn.layers.next_token import next_token, next_token_backward
+from refattn.layers.stack import Stack
 from refattn.layers.text_positions import ALiBi, Kerple, LearnedTable, slopes
+from refattn.models.language import Language
 from refattn.recipes import recipe
 from refattn.recipes.text import TextRecipe
 from refattn.tasks.text import corpus
 from refattn.tasks.text_windows import sample
-from refattn.train import fit
+from refattn.train import fit, runs
 from refattn.train.evaluation import moved
+from refattn.train.record import State
 from refattn.train.writing import drawn, streamed, written
 from refattn.verification.theorems.statement import filled
 from tests import strict_cupy
@@ -473,3 +480,39 @@ def test_a_learned_table_does_not_stretch_and_has_no_position_before_the_first(s
     table = LearnedTable(5, 4)
     with pytest.raises(ValueError, match=words):
         table.forward(filled(table, np.random.default_rng(0)), np.ones(shape), start)
+
+
+def test_a_table_of_several_slabs_has_a_gradient_in_every_row():
+    m, v = 1 << 13, 2_050                                       # slabs of 2,048 rows
+    h, table = np.ones((1, 1, m), np.float32), np.zeros((v, m), np.float32)
+    _, saved = next_token(h, table, np.array([[0]]))
+    assert next_token_backward(saved, np.ones((1, 1), np.float32))[1].any(axis=1).all()
+
+
+def test_a_run_updates_with_the_settings_of_adam_that_its_recipe_has():
+    fields = {"text": "documentation", "width": 8, "heads": 2, "layers": 1, "length": 9, "batch": 2, "steps": 3,
+              "warmup": 0, "evaluation": 2, "probe": 2}
+    for changes in {"beta2": 0.9}, {"epsilon_first": True}:
+        base = recipe("text", attention="softmax", **fields)
+        one, two = (fit(each, progress=False).parameters for each in (base, replace(base, **changes)))
+        assert (one.embed.table != two.embed.table).any(), changes
+
+
+def test_a_checkpoint_that_says_nothing_of_its_data_is_taken_as_it_is(tmp_path):
+    r = recipe("text", attention="softmax", text="documentation", width=8, heads=2, layers=1, length=9)
+    listed = r.build().parameters()
+    state = State(r, listed, np)
+    params.save(tmp_path / "checkpoint.npz", listed, state.arrays(), step=0, seconds=0.0, recipe=runs.describe(r))
+    assert runs.load_checkpoint(tmp_path, r, listed)[1]["step"] == 0
+
+
+def test_those_equal_to_the_last_of_the_top_k_may_be_drawn_too():
+    z = np.array([3.0, 2.0, 2.0, 1.0])
+    assert {drawn(z, np.random.default_rng(n), 1.0, 2) for n in range(60)} == {0, 1, 2}
+
+
+def test_a_learned_table_of_one_position_writes():
+    model = Language(Embedding(4, vocabulary=3), Stack(Block(MultiHead(4, 1, 4), FeedForward(4, 4), epsilon=1e-5), 1),
+                     learned=1)
+    _, p = params.allocate(model.parameters())
+    assert list(written(model, p, [1], 3, temperature=0)) == [0, 0, 0]

@@ -270,3 +270,12 @@ def test_figures_show_what_they_are_given():
 def test_a_guess_is_not_stretched():
     with pytest.raises(ValueError, match=r"guess has shape \(1,\); allowed: \(3,\)"):
         latent_code.macro_f1(np.array([0, 0, 1]), np.array([1]))
+
+
+def test_the_intercept_is_asked_of_every_code_that_is_scored():
+    rng = np.random.default_rng(0)
+    terms = rng.integers(8, size=(4_000, 2)) | np.where(rng.random((4_000, 2)) < 0.8, 8, 0)
+    code = rng.standard_normal((4_000, 1, 2, 1))
+    code[2_000:, 0, 0] = 0                                      # of the half that is scored alone
+    codes = latent_code.Codes(code, ("itself",), {}, terms, *np.zeros((2, 4_000)), np.zeros((4_000, 4)))
+    assert abs(latent_code.probe(codes, 4)) < 0.05

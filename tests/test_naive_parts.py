@@ -7,6 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from refattn import params
+from refattn.attention.layer import MultiHead
+from refattn.models.transformer import decoder
 from refattn.verification.naive import feed_forward, losses, ops, optim, positions
 from refattn.verification.naive.hyla import hyla
 from refattn.verification.naive.linear import linear
@@ -148,3 +151,13 @@ def test_clipping_leaves_short_gradients_alone():
     assert optim.clip_by_global_norm([3.0, 4.0], 5.0) == ([3.0, 4.0], 5.0)
     clipped, norm = optim.clip_by_global_norm([30.0, 40.0], 5.0)
     assert math.isclose(norm, 50) and np.allclose(clipped, [3, 4])
+
+
+def test_a_causal_model_that_is_given_a_keep_looks_back_all_the_same():
+    model = decoder(MultiHead(8, 2, 4), hidden=8, layers=1, vocabulary=5, outputs=5, causal=True)
+    flat, p = params.allocate(model.parameters(), np.float64)
+    params.initialise(flat, model.parameters(), np.random.default_rng(0), "random")
+    keep = np.array([True, True, False, True])[None, None, None]
+    one, two = (model.forward(p, np.array([[1, 2, 3, last]]), keep=keep)[0] for last in (4, 0))
+    np.testing.assert_array_equal(one[:, :3], two[:, :3])
+    assert (model.forward(p, np.array([[1, 2, 0, 4]]), keep=keep)[0][:, 3] == one[:, 3]).all()

@@ -147,3 +147,8 @@ def test_a_learned_table_has_the_dtype_of_its_tokens():
     layer = LearnedTable(5, 4)
     with pytest.raises(TypeError, match="x is float32 but table is float64"):
         layer.forward(filled(layer, np.random.default_rng(0)), np.ones((2, 3, 4), "f"))
+
+
+def test_the_log_kernel_has_no_greatest_p():
+    assert Kerple(2, "log").parameters()["p"].span == (0.01, np.inf)
+    assert Kerple(2, "power").parameters()["p"].span == (0.01, 2.0)

@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from refattn.tasks import languages
 from refattn.tasks.languages import LANGUAGES, drawn_until, modular_arithmetic, value
 from refattn.tasks.regular_languages import PRESETS, SPLITS, RegularLanguages
 from tests.refusals import refused
@@ -315,3 +316,13 @@ def test_the_probability_of_ones_is_a_number_of_any_library():
         assert RegularLanguages("parity", ones=ones).ones == ones
     with pytest.raises(ValueError, match="ones is True; allowed: 0.5, and for parity numbers from 0 to 1"):
         RegularLanguages("parity", ones=True)
+
+
+def test_a_part_is_no_longer_than_its_room(monkeypatch):
+    monkeypatch.setattr(languages, "part", lambda rng, room: room + 2)      # of a deviation of more than 3 it is so
+    row = languages.LANGUAGES["d3"]
+    assert row.answer(row.draw(np.random.default_rng(0), 5, 12)).all()
+
+
+def test_many_members_may_take_more_words_than_may_be_drawn_in_vain():
+    assert len(RegularLanguages("tomita6").sample(np.random.default_rng(0), 80_000, 3).tokens) == 80_000

@@ -16,6 +16,8 @@ from refattn.params import KAIMING_NORMAL, XAVIER_NORMAL, XAVIER_UNIFORM, Init
 from refattn.recipes import RECIPES, recipe
 from refattn.recipes.base import FiniteRecipe, Recipe, setting
 from refattn.train import evaluate, fit, runs
+from refattn.train.groups import Alone
+from refattn.train.record import Record, State
 from tests.refusals import refused
 
 
@@ -254,3 +256,18 @@ def test_an_evaluation_of_no_split_there_is_says_which_there_are(task):
     made = recipe(task)
     with pytest.raises(ValueError, match=rf"^split is 'nonsense'; allowed: .*\b{made.SPLITS[-1]}\b"):
         evaluate(made, made.build(), np.zeros(1, dtype=np.float32), "nonsense")
+
+
+def test_of_equally_good_evaluations_the_first_is_kept(tmp_path, monkeypatch):
+    r = recipe("fuzzy_logic")
+    monkeypatch.setattr(type(r), "CHOSEN_BY", ("held_out", "mse", "least"))
+    kept = []
+    monkeypatch.setattr(runs, "save_checkpoint", lambda *args: kept.append(args[4]))
+    model = r.build()
+    state = State(r, model.parameters(), np)
+    record = Record(r, model, state, tmp_path, False, Alone())
+    for state.step, value in (1, 0.5), (2, 0.5), (3, 0.4):
+        line = {"step": state.step, "loss": 1.0, "rate": 1.0, "held_out": {"mse": value}}
+        record.choose(line)
+        runs.append(tmp_path, line)
+    assert kept == [1, 3]

@@ -371,3 +371,10 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path):
     with pytest.raises(OSError, match="full"):
         places.save(str(tmp_path / "p.png"), Picture)
     assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == [("p.png", b"old")]
+
+
+def test_the_first_seven_values_are_drawn_as_solid_lines():
+    lines = [{"step": n, "loss": 1.0 / n, "rate": 1.0} for n in (1, 2)]
+    drawn = figure({"x": [Curve(recipe("fuzzy_logic", attention=name), lines, {})
+                          for name in ("softmax", "linear", "hyla")]})
+    assert {line.get_linestyle() for line in drawn.axes[0].lines} == {"-"}

@@ -182,3 +182,8 @@ def test_the_split_of_a_combination_does_not_depend_on_the_order_of_its_rules():
     for split in "train", "held_out":
         for rules in task.combinations(split):
             assert task.split_of(rules[::-1]) == task.split_of(rules) == split
+
+
+def test_a_batch_that_is_not_shuffled_may_be_written():
+    batch = Sraven().sample(np.random.default_rng(0), 2, shuffled=False)
+    assert all(x.flags.writeable for x in batch)

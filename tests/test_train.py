@@ -703,3 +703,11 @@ def test_a_run_from_before_a_field_came_in_goes_on_with_its_default(whole, tmp_p
     document["fields"]["depth"] = 3
     with pytest.raises(ValueError, match="its fields are not those of fuzzy_logic: ..depth"):
         recipes.from_document(document, path)
+
+
+def test_a_split_that_is_asked_nothing_has_no_figures(monkeypatch):
+    r = recipe("fuzzy_logic")
+    monkeypatch.setattr(type(r), "asked", lambda self, split, tasks: iter(()))
+    model = r.build()
+    _, p = params.allocate(model.parameters())
+    assert evaluate(r, model, p, "train") == dict.fromkeys(r.LABELS)
