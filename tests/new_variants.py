@@ -1,9 +1,9 @@
 """`python -m tests.new_variants NAME ...`: everything that this repository tests about the named variants.
 
-First the checks of the page by itself: the first that fails is said in one line, and ends it, since everything else is
-built on the page.  Then of all tests those that speak of a variant by its name, or of all variants at once; then the
-reference vectors, `refattn verify` and `refattn train`.  What is tested of REFERENCE, and missing or skipped for a
-variant, fails.
+First the checks of the page by itself, its tags and CuPy's rules: the first that fails is said in one line, and ends
+it, since everything else is built on the page.  Then of all tests those that speak of a variant by its name, or of all
+variants at once; then the reference vectors, `refattn verify` and `refattn train`.  What is tested of REFERENCE, and
+missing or skipped for a variant, fails.
 """
 
 import re
@@ -22,7 +22,8 @@ try:
     from refattn.verification import cases, checks, theorems, vectors
     from refattn.verification.cases.attention import loops
     from refattn.verification.theorems import variants
-    from tests.pages import check_row
+    from tests import strict_cupy
+    from tests.pages import check_row, check_tags
     from tests.tiny import FLAGS
 except Exception as error:                      # loops that are not there yet, a name that differs, a comma
     if __name__ != "__main__":
@@ -65,9 +66,9 @@ class Only:
             self.passed.add(report.nodeid)
 
 
-def wrong(case) -> str:
-    """What the first check that the page fails says, or where it raises or warns; nothing if it passes all."""
-    for check in filter(lambda check: checks.applies(check, case), checks.CHECKS):
+def wrong(case, names=tuple(checks.CHECKS)) -> str:
+    """What the first of these checks that the page fails says, or where it raises or warns; nothing if all pass."""
+    for check in filter(lambda check: checks.applies(check, case), names):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -100,15 +101,21 @@ def main(names) -> int:
         if name not in VARIANTS:
             print(f"tests.new_variants: {refusals.unknown('variant', name, VARIANTS)}", file=sys.stderr)
             return 2
+        row = VARIANTS[name]
         try:
-            check_row(VARIANTS[name])
+            check_row(row)
         except ValueError as error:
             print(f"tests.new_variants: {error}", file=sys.stderr)
             return 2
-        for case in f"attention/{name}", *([f"attention/{name} in tiles"] if VARIANTS[name].tiles else []):
-            if words := wrong(cases.find(case)):
+        for case in map(cases.find, (f"attention/{name}", *([f"attention/{name} in tiles"] if row.tiles else []))):
+            if words := wrong(case) or wrong(case.on(strict_cupy), ["array_module"]):
                 print(f"tests.new_variants: {words}", file=sys.stderr)
                 return 1
+        try:
+            check_tags(getattr(row.forward, "func", row.forward), row.backward)
+        except AssertionError as error:
+            print(f"tests.new_variants: {error}", file=sys.stderr)
+            return 1
     only = Only(names)
     status = pytest.main(["-q", "-p", "no:cacheprovider", "tests"], plugins=[only])
     if status or only.wanted - only.passed:
