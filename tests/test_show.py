@@ -374,6 +374,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path):
 
 
 def test_the_first_seven_values_are_drawn_as_solid_lines():
+    pytest.importorskip("matplotlib")
     lines = [{"step": n, "loss": 1.0 / n, "rate": 1.0} for n in (1, 2)]
     drawn = figure({"x": [Curve(recipe("fuzzy_logic", attention=name), lines, {})
                           for name in ("softmax", "linear", "hyla")]})
