@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from refattn.attention import ablations
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import Window, windows
-from refattn.check.diagnosis import answers
+from refattn.check.diagnosis import answers, pattern
 from refattn.check.formulas import formulas, start
 from refattn.check.grammar import mutants, resolved
 from refattn.check.kernels import Call
@@ -1704,3 +1705,12 @@ def test_a_factor_is_named_where_no_lines_are_searched():
     found = check.diagnose(lambda **x: (y := right(**x)) | {n: y[n] / 2 for n in y if n != "o"}, "models/linear_scan")
     words = "da and du: 1/2 times what they should be"
     assert found.named and not found.lines and found.sentences == (words,), found
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-12])
+def test_a_factor_is_told_where_there_is_one_however_small_the_numbers_are(size):
+    ours, other = size * np.random.default_rng(0).standard_normal((2, 4, 5))
+    for theirs, words in (3 * ours, "dq: all entries are wrong, 3 times what they should be"), (
+            other, "dq: all entries are wrong"):
+        answer = SimpleNamespace(theirs={"dq": theirs}, ours={"dq": ours}, bars={"dq": 0 * ours})
+        assert pattern(answer, "dq") == words
