@@ -32,7 +32,7 @@ HELP = f"""refattn {__version__}: attention, forward and backward by hand, in Nu
   refattn vectors --out DIR reference vectors for other languages
 
 refattn COMMAND --help lists the options of a command,
-refattn train TASK --help those of a task."""
+refattn train TASK --help those of a task; refattn --version says which it is."""
 
 
 COMMANDS = {                   # of each the file here whose `run` it is; nothing is imported that it does not need
