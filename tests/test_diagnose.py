@@ -19,6 +19,7 @@ from refattn.attention import ablations
 from refattn.attention.pages import PAGES
 from refattn.attention.sliding_dilated import sliding_dilated, sliding_dilated_backward
 from refattn.attention.windows import Window, windows
+from refattn.check import changes
 from refattn.check.diagnosis import answers, pattern
 from refattn.check.formulas import formulas, start
 from refattn.check.grammar import mutants, resolved
@@ -39,6 +40,7 @@ from .kernels_blind_13 import kernel as thirteenth
 from .kernels_blind_15 import CASES as FIFTEENTH
 from .kernels_blind_16 import CASES as SIXTEENTH
 from .kernels_blind_17 import CASES as SEVENTEENTH
+from .kernels_blind_19 import CASES as NINETEENTH_WRONG
 from .kernels_blind_19 import SETTINGS as NINETEENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
@@ -1714,3 +1716,16 @@ def test_a_factor_is_told_where_there_is_one_however_small_the_numbers_are(size)
             other, "dq: all entries are wrong"):
         answer = SimpleNamespace(theirs={"dq": theirs}, ours={"dq": ours}, bars={"dq": 0 * ours})
         assert pattern(answer, "dq") == words
+
+
+def test_a_sum_in_place_of_a_mean_is_named():
+    case, = (c for c in NINETEENTH_WRONG if c.name == "hyla_sum_heads")
+    found = check.diagnose(case.function, case.as_, **case.options)
+    assert found.named and found.lines == ("forward (3)",) and "sum over h in place of mean over h" in str(found), found
+
+
+def test_factors_are_what_their_words_say():
+    sizes = {"h": 5, "d": 11}
+    for each in changes.factors(sizes):
+        said = eval(each["w"], {"sqrt": np.sqrt, **sizes})
+        assert said == pytest.approx(eval(each["f"], {f"n_{n}": size for n, size in sizes.items()})), each
