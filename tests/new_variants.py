@@ -83,6 +83,18 @@ def wrong(case, names=tuple(checks.CHECKS)) -> str:
     return ""
 
 
+def first_fault(row) -> str:
+    """What is wrong with the page by itself, with CuPy's rules or with its tags; nothing if all is right."""
+    for case in map(cases.find, (f"attention/{row.name}", *([f"attention/{row.name} in tiles"] if row.tiles else []))):
+        if words := wrong(case) or wrong(case.on(strict_cupy), ["array_module"]):
+            return words
+    try:
+        check_tags(getattr(row.forward, "func", row.forward), row.backward)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
 def write_vectors(names) -> None:
     """The reference vectors of the variants: their outputs are those of the loops."""
     found = set()
@@ -101,20 +113,13 @@ def main(names) -> int:
         if name not in VARIANTS:
             print(f"tests.new_variants: {refusals.unknown('variant', name, VARIANTS)}", file=sys.stderr)
             return 2
-        row = VARIANTS[name]
         try:
-            check_row(row)
+            check_row(VARIANTS[name])
         except ValueError as error:
             print(f"tests.new_variants: {error}", file=sys.stderr)
             return 2
-        for case in map(cases.find, (f"attention/{name}", *([f"attention/{name} in tiles"] if row.tiles else []))):
-            if words := wrong(case) or wrong(case.on(strict_cupy), ["array_module"]):
-                print(f"tests.new_variants: {words}", file=sys.stderr)
-                return 1
-        try:
-            check_tags(getattr(row.forward, "func", row.forward), row.backward)
-        except AssertionError as error:
-            print(f"tests.new_variants: {error}", file=sys.stderr)
+        if words := first_fault(VARIANTS[name]):
+            print(f"tests.new_variants: {words}", file=sys.stderr)
             return 1
     only = Only(names)
     status = pytest.main(["-q", "-p", "no:cacheprovider", "tests"], plugins=[only])

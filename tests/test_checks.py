@@ -22,8 +22,7 @@ from refattn.verification import plain_formulas, strategies
 from refattn.verification.cases import CASES, ROUTINES, find
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import FORMS, shape
-from refattn.verification.derivatives import as_tuple, is_float
-from refattn.verification.deviation import deviations
+from refattn.verification.derivatives import is_float
 from refattn.verification.runs_of_cases import copied, passes, taken_all
 from refattn.verification.theorems.statement import filled
 from refattn.xp import array_module, to_host
@@ -60,16 +59,13 @@ def test_case_under_the_rules_of_cupy(case):
 def test_case_with_one_entry_along_any_axis(case):
     """One head, one feature, one key: cases draw at least two.  Sizes that a layer was made for are refused."""
     for letter in sorted(filter(str.isalpha, {*"".join(map("".join, case.axes.values()))})):
-        rng = np.random.default_rng(0)
-        inputs = taken_all(case, letter, case.make(rng), [0])
+        short = replace(case, make=lambda rng, letter=letter: taken_all(case, letter, case.make(rng), [0]))
         try:
-            y, _ = case.forward(inputs)
+            case.forward(short.make(np.random.default_rng(0)))
         except ValueError:
             continue
-        assert deviations("output", as_tuple(y), as_tuple(case.naive(inputs))) <= 1e-12, letter
-        found = check.derivative(case.forward, case.backward, inputs, constants=case.constants, rng=rng,
-                                 method="complex" if case.analytic else "finite")
-        assert found.error <= check.tolerance(case), f"{letter}: {found}"
+        for name in "loops", "derivative":
+            check.run(name, short)
 
 
 @pytest.mark.parametrize("mask", [partial(masks.causal, 4, 7), partial(masks.window, 6, 3),

@@ -40,7 +40,7 @@ from .kernels_blind_13 import kernel as thirteenth
 from .kernels_blind_15 import CASES as FIFTEENTH
 from .kernels_blind_16 import CASES as SIXTEENTH
 from .kernels_blind_17 import CASES as SEVENTEENTH
-from .kernels_blind_19 import CASES as NINETEENTH_WRONG
+from .kernels_blind_19 import CASES as OF_NINETEENTH
 from .kernels_blind_19 import SETTINGS as NINETEENTH
 from .kernels_own import CASES as BANK
 from .kernels_own import cases
@@ -1719,7 +1719,7 @@ def test_a_factor_is_told_where_there_is_one_however_small_the_numbers_are(size)
 
 
 def test_a_sum_in_place_of_a_mean_is_named():
-    case, = (c for c in NINETEENTH_WRONG if c.name == "hyla_sum_heads")
+    case, = (c for c in OF_NINETEENTH if c.name == "hyla_sum_heads")
     found = check.diagnose(case.function, case.as_, **case.options)
     assert found.named and found.lines == ("forward (3)",) and "sum over h in place of mean over h" in str(found), found
 

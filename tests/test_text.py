@@ -8,8 +8,6 @@ import pytest
 from refattn import cli
 from refattn.recipes import recipe
 from refattn.tasks import text, text_windows
-from refattn.tasks.text import corpus
-from refattn.tasks.text_windows import windows, windows_of
 from refattn.train import fit
 
 
@@ -255,20 +253,16 @@ def test_a_run_goes_on_with_the_text_that_it_began_with_or_not_at_all(unit, tmp_
     assert cli.main(["train", "--resume", str(run)]) == 0
 
 
-def test_the_unknown_word_of_a_text_is_number_0(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "t.txt").write_text("a <unk> b\n" * 60)
-    made = corpus(str(tmp_path / "t.txt"), "words")
+def test_the_unknown_word_of_a_text_is_number_0(tmp_path):
+    made = text.corpus(write(tmp_path / "t.txt", "a <unk> b\n" * 60), "words")
     assert made.symbols == ("<unk>", "<eos>", "a", "b") and made.unknown["train"] == pytest.approx(0.25, abs=0.01)
 
 
 def test_one_token_has_no_window():
-    assert windows_of(1, 4) == 0 and windows(np.arange(1), 4).tokens.shape == (0, 4)
+    assert text_windows.windows_of(1, 4) == 0 and text_windows.windows(np.arange(1), 4).tokens.shape == (0, 4)
 
 
-def test_beside_another_test_all_that_is_not_trained_on_is_validated_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, n in ("a", 40), ("b", 9):
-        np.save(tmp_path / f"{name}.npy", np.arange(n) % 7)
-    made = corpus(str(tmp_path / "a.npy"), "tokens", str(tmp_path / "b.npy"))
+def test_beside_another_test_all_that_is_not_trained_on_is_validated_on(tmp_path):
+    one, other = (saved(tmp_path / f"{n}.npy", np.arange(n) % 7) for n in (40, 9))
+    made = text.corpus(one, "tokens", other)
     assert [len(x) for x in made.ids.values()] == [36, 4, 9]

@@ -10,7 +10,7 @@ import pytest
 from refattn import attention
 from refattn.attention import VARIANTS
 from refattn.attention.softmax import softmax
-from refattn.check import derivative, deviation
+from refattn.check import derivative, deviation, run
 from refattn.verification.cases import find
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import of_page, shape
@@ -104,11 +104,11 @@ def test_a_dropped_pair_is_dropped_from_every_use_of_the_weights(name):
 @pytest.mark.parametrize("axis, size", [*((axis, 1) for axis in "bqhkde"), ("k", 70), ("e", 6), ("d", 7), ("q", 4)])
 def test_sizes_of_one_or_many_or_equal_ones(name, axis, size):
     """Drawn sizes are 2 to 7, all different: a mistake at one feature, at d = e, at many keys would outlive them."""
-    row, rng, sizes = VARIANTS[name], np.random.default_rng(0), SIZE | {axis: size}
-    x = {each: rng.standard_normal(shape(row.axes[each], sizes)) for each in ("q", "k", "v", *row.extras)}
-    forward, backward = of_page(row.forward, row.backward, row.extras)
-    assert deviation("output", forward(x)[0], loops(row)(**x)) <= 1e-12
-    assert derivative(forward, backward, x, rng=rng).error <= 1e-12
+    row, sizes = VARIANTS[name], SIZE | {axis: size}
+    case = dataclasses.replace(find(f"attention/{name}"), make=lambda rng: {
+        each: rng.standard_normal(shape(row.axes[each], sizes)) for each in ("q", "k", "v", *row.extras)})
+    for check in "loops", "derivative":
+        run(check, case)
 
 
 @EACH
@@ -119,7 +119,7 @@ def test_the_bias_is_added_to_the_scores_over_sqrt_d(name):
 def check_scores(row):
     """Where q, k and the bias are read by the scores alone: a row with further queries or keys is not asked."""
     arrays, options = given(row)
-    o, factor = row.forward(*arrays.values(), **options)[0], 2.0 ** (np.arange(30).reshape(SIZE["h"], SIZE["d"]) % 7)
+    o, factor = row.forward(*arrays.values(), **options)[0], 2.0 ** (np.indices((SIZE["h"], SIZE["d"])).sum(axis=0) % 7)
     same = arrays | {"q": arrays["q"] * factor, "k": arrays["k"] / factor}         # in every q.k of a head with itself
     alone = deviation("output", row.forward(*same.values(), **options)[0], o) <= 1e-12
     if alone and not {"bqhd", "bkhd"} & {*row.extras.values()}:
