@@ -505,10 +505,10 @@ def test_the_best_parameters_are_whole_and_finite(name, words, tmp_path):
         runs.load_checkpoint(tmp_path, tiny(), listed, runs.BEST)
 
 
-def test_the_bar_says_parameters_steps_and_minutes(capsys):
+def test_the_bar_says_parameters_steps_and_time(capsys):
     fit(tiny(), progress=True)
     said = capsys.readouterr()
-    for words in "parameters, 30 steps of 4 samples", "minutes of training to go", "loss=":
+    for words in "parameters, 30 steps of 4 samples", "seconds of training to go", "loss=":
         assert words in said.err
     assert said.out == ""
 

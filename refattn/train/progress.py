@@ -36,6 +36,16 @@ class BarOfOne(Bar):
         return {**found, "elapsed": found["elapsed"] if self.took is None else self.took}
 
 
+def to_go(seconds: float) -> str:
+    """What is said of the expected time.
+
+    >>> to_go(150), to_go(3.2)
+    ('about 2.5 minutes of training to go', 'about 3 seconds of training to go')
+    """
+    expected = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+    return f"about {expected} of training to go"
+
+
 def is_shown(progress: bool) -> bool:
     """Whether bars are drawn: not without standard error (None where it is closed), nor where TQDM_DISABLE is set."""
     return bool(progress and sys.stderr and not os.environ.get("TQDM_DISABLE"))
@@ -115,8 +125,7 @@ class Bars:
         if self.first is None:                              # from here on, since processes take a while to start
             self.first = now, steps, place
         elif not self.said and place == self.first[2] and steps - self.first[1] >= ANNOUNCE * len(self.jobs):
-            minutes = (self.total - steps) * (now - self.first[0]) / (steps - self.first[1]) / 60
-            self.say(f"about {minutes:.1f} minutes of training to go")
+            self.say(to_go((self.total - steps) * (now - self.first[0]) / (steps - self.first[1])))
             self.said = True
 
     def close(self) -> None:

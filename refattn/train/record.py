@@ -12,7 +12,7 @@ from ..xp import array_module, to_device, to_host
 from . import runs
 from .evaluation import evaluate, stream
 from .groups import WorkerLost
-from .progress import ANNOUNCE, progress_bar
+from .progress import ANNOUNCE, progress_bar, to_go
 
 
 class NonFinite(FloatingPointError):
@@ -128,8 +128,8 @@ class Record:
         state.step += 1
         self.bar.update()
         if state.step - self.first_step == ANNOUNCE:
-            minutes = (recipe.steps - state.step) * (time.monotonic() - self.begun) / ANNOUNCE / 60
-            self.say(f"{recipe.name}: about {minutes:.1f} minutes of training to go")
+            seconds = (recipe.steps - state.step) * (time.monotonic() - self.begun) / ANNOUNCE
+            self.say(f"{recipe.name}: {to_go(seconds)}")
         last = state.step == recipe.steps
         if state.step % recipe.log_every == 0 or last:
             # all samples are asked after the last step: a probe of few is of use there only to choose the best by
