@@ -912,12 +912,12 @@ def test_verify_prints_lines_and_ends_with_1_if_one_fails(monkeypatch, capsys):
         assert cli.main(["verify"]) == (failures > 0)
         said = capsys.readouterr()
         assert "one: 1 = 1 [here]" in said.out and said.out.count("FAIL") == failures and f"/{len(table)} " in said.err
-        assert said.out.splitlines()[-1].startswith(f"{len(table) - failures} of {len(table)} hold, 0.0 s")
+        assert re.fullmatch(rf"{len(table) - failures} of {len(table)} hold, \d+\.\d s", said.out.splitlines()[-1])
         assert cli.main(["verify", "--quiet"]) == (failures > 0)
         said = capsys.readouterr()
         assert [line[:4] for line in said.out.splitlines()[:-1]] == ["FAIL"] * failures
         assert f"/{len(table)} " in said.err
-    assert "      inf <= 1e-12   0.00 s  three: ZeroDivisionError: division by zero [here]" in said.out
+    assert re.search(r"      inf <= 1e-12 +\d+\.\d\d s  three: ZeroDivisionError: division by zero \[here\]", said.out)
     assert cli.main(["verify", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[2]["error"] is None
 
