@@ -834,8 +834,8 @@ def test_words_on_what_explains_a_code_are_those_of_the_runs():
 
 def test_words_on_sort_of_clevr_are_those_of_the_runs():
     runs, words = records.load("sort_of_clevr")["runs"], " ".join(RESULTS.split())
-    guesses = []
-    for seed in sorted({run["fields"]["seed"] for run in runs}):
+    seeds, guesses = sorted({run["fields"]["seed"] for run in runs}), []
+    for seed in seeds:
         data = recipe("sort_of_clevr", "small", seed=seed).data()["train"]
         pairs = [(data.answers[:, t], data.questions.kind[:, t]) for t in range(3)]
         guesses.append([sum(np.bincount(answers[kinds == kind]).max() for kind in range(3)) / answers.size
@@ -844,25 +844,28 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
     assert (f"is right on {one} of the training's questions about one object, {two} about two and {three} about "
             "three.") in words
     train = {(run["fields"]["attention"], run["fields"]["seed"]): run["metrics"]["train"] for run in runs}
-    ternary = " or ".join(sorted({f"{x['ternary']:.2f}" for x in train.values()}))
-    assert f"the six runs have {ternary} of them right" in words and len(runs) == 6
+    ternary = sorted(f"{x['ternary']:.2f}" for x in train.values())
+    assert f"the eight runs have {ternary[0]} to {ternary[-1]} of them right" in words and len(runs) == 8
 
     def by_seed(kind, *seeds):
         return [f"{train[name, seed][kind]:.2f}" for name in ("softmax", "compositional") for seed in seeds]
 
-    shape, upper, left = by_seed("shape", 0, 1, 2), by_seed("upper", 1), sorted(by_seed("left", 0, 1, 2))
-    others = sorted(by_seed("upper", 0, 2))
-    assert ("(training: softmax {}, {} and {}, compositional {}, {} and {}, seeds 0 to 2), ".format(*shape) +
-            f"not left or right ({left[0]} to {left[-1]}), and above or below with seed 1 alone "
-            f"({upper[0]} and {upper[1]}; the others {others[0]} to {others[-1]})." in words)
+    shape, upper, left = by_seed("shape", *seeds), by_seed("upper", 1), by_seed("left", *seeds)
+    others, both = by_seed("upper", 0, 2, 3), [f"{train['compositional', 3][kind]:.2f}" for kind in ("left", "upper")]
+    assert left.pop() == both[0] and others.pop() == both[1]
+    assert ("(training: softmax {}, {}, {} and {}, compositional {}, {}, {} and {}, seeds 0 to 3), ".format(*shape) +
+            f"but for one run not left or right ({min(left)} to {max(left)}), and above or below with seed 1 alone "
+            f"({upper[0]} and {upper[1]}; the others {min(others)} to {max(others)}). That run, compositional "
+            f"attention with seed 3, learns both ({both[0]} and {both[1]})." in words)
     row = next(row for row in judged()
                if "better on Sort-of-CLEVR" in row["words"])
+    assert f"seed 3 is {row['differences']['3']:.3f} ahead" in words
     low, high = row["interval_95"]
-    assert f"with every seed, {row['effect']:+.3f} (95 % interval {low:.3f} to {high:.3f}, n = 3)" in words
-    assert row["verdict"] == "suggested" and min(row["differences"].values()) > 0 < low
+    assert f"with every seed, {row['effect']:+.3f} (95 % interval {low:.3f} to {high:.3f}, n = 4)" in words
+    assert row["verdict"] == "not supported at this scale" and min(row["differences"].values()) > 0 > low
     alone = [pair["interval_95"] for pair in row["pairs"]]
     assert all(low < 0 < high for low, high in alone)
-    assert ("no type of question alone has an interval that leaves out zero "
+    assert ("No type of question alone has an interval that leaves out zero "
             "({:+.3f}, {:+.3f} and {:+.3f})".format(*(pair["effect"] for pair in row["pairs"]))) in words
 
 
