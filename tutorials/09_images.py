@@ -344,7 +344,7 @@ assert (asked < another + 0.01).all() and right < blind["unary"] + 0.1
 # that; its comparison does.
 #
 # After 100 epochs (`refattn train sort-of-clevr --scale small`: two runs of 153,100 steps, recorded ones took one and a
-# half to two hours each) the same functions read the trained network, and a picture of your own can be asked about:
+# half to three hours each) the same functions read the trained network, and a picture of your own can be asked about:
 #
 # ```python
 # recipe_, model, p = refattn.load("runs/…/compositional-seed0")
