@@ -11,7 +11,7 @@ from hypothesis import find as example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refattn import check, layers, losses, ops
+from refattn import check, layers, losses, ops, params
 from refattn.attention import AXES, VARIANTS, masks
 from refattn.attention.compositional import Compositional
 from refattn.attention.layer import MultiHead
@@ -22,9 +22,9 @@ from refattn.verification import plain_formulas, strategies
 from refattn.verification.cases import CASES, ROUTINES, find
 from refattn.verification.cases.attention import loops
 from refattn.verification.cases.case import FORMS, shape
+from refattn.verification.cases.layers import random_parameters
 from refattn.verification.derivatives import is_float
 from refattn.verification.runs_of_cases import copied, passes, taken_all
-from refattn.verification.theorems.statement import filled
 from refattn.xp import array_module, to_host
 from tests import strict_cupy
 
@@ -126,15 +126,19 @@ LAYERS = {name: MultiHead(8, 2, 3, variant=name) for name in VARIANTS}
 LAYERS |= {f"compositional, {scoring}": Compositional(8, 2, 3, 4, 5, 6, scoring) for scoring in SCORINGS}
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
-def test_no_token_is_no_error_and_no_key_gives_the_bias_alone(layer):
-    p, rng = filled(layer, np.random.default_rng(0)), np.random.default_rng(1)
-    for x, context in (np.zeros((2, 0, 8)), None), (rng.standard_normal((2, 3, 8)), np.zeros((2, 0, 8))):
+def test_no_token_is_no_error_and_no_key_gives_the_bias_alone(layer, dtype):
+    p, grads = (params.view(random_parameters(np.random.default_rng(0), layer).astype(dtype), layer.parameters())
+                for _ in range(2))
+    some, none = np.random.default_rng(1).standard_normal((2, 3, 8)).astype(dtype), np.zeros((2, 0, 8), dtype)
+    for x, context in (none, None), (some, none):
         y, saved = layer.forward(p, x, context=context)
-        back = layer.backward(p, saved, y, filled(layer, np.random.default_rng(0)))
+        back = layer.backward(p, saved, y, grads)
         np.testing.assert_array_equal(y, np.broadcast_to(p.bo, x.shape))
         assert not back.x.any() and back.x.shape == x.shape
         assert context is None or back.context.shape == context.shape
+        assert {each.dtype for each in (y, back.x, back.context) if each is not None} == {x.dtype}
 
 
 @pytest.mark.gpu

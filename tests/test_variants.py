@@ -170,6 +170,18 @@ def test_large_scores_give_finite_numbers(name):
 
 
 @EACH
+def test_zeros_give_finite_numbers(name):
+    """A layer hands them to a page where x is zero, as of padding: what is divided by a length needs an epsilon."""
+    row = VARIANTS[name]
+    arrays, options = given(row)
+    for each in (array for array in arrays if row.axes[array][0] == "b"):
+        zeros = arrays | {each: arrays[each] * np.r_[0, np.ones(SIZE["b"] - 1)].reshape(-1, 1, 1, 1)}
+        o, saved = row.forward(*zeros.values(), **options)
+        assert all(np.isfinite(x).all() for x in (o, *row.backward(saved, np.ones_like(o))) if x is not None), (
+            f"{each} is 0 in the first entry of the batch, and a result is not finite")
+
+
+@EACH
 def test_extras_of_other_shapes_are_refused(name):
     row = VARIANTS[name]
     arrays, _ = given(row)
@@ -216,10 +228,11 @@ def test_in_float32_a_line_loses_no_digits(name):
     The library's own have up to 2.4 units; those of a gradient in which large terms cancel may have more.
     """
     row = VARIANTS[name]
-    for by in 0, -9, 9:                                 # added to the bias: weights that are all small, or all large
-        errors, rounded = units_of_rounding(row, by)
+    where = ["bias", *(extra for extra, axes in row.extras.items() if axes[0] == "b")]
+    for moved, by in (("bias", 0), *((each, by) for each in where for by in (-9, 9))):    # weights all small, all large
+        errors, rounded = units_of_rounding(row, moved, by)
         assert all(errors[n] <= 8 * max(1, rounded[n]) for n in errors), (
-            f"units of rounding, with {by} added to the bias: {errors}; by inputs that are rounded: {rounded}")
+            f"units of rounding, with {by} added to {moved}: {errors}; by inputs that are rounded: {rounded}")
 
 
 def results(row, x, keep):
@@ -229,13 +242,14 @@ def results(row, x, keep):
     return [o, *row.backward(saved, x["do"])]
 
 
-def units_of_rounding(row, by):
-    """Root mean square errors in float32, and what rounding of the inputs alone changes, of output and gradients."""
+def units_of_rounding(row, moved, by):
+    """Errors in float32 (rms), with `by` added to an input, and what rounding of the inputs alone changes."""
     names, found = ("o", "dq", "dk", "dv", "dbias", *(f"d{extra}" for extra in row.extras)), ([], [])
     for seed in range(20):
         (arrays, options), rng = given(row, seed), np.random.default_rng(seed)
-        floats = {**arrays, "bias": options["bias"] + by, "dropout": options["dropout"],
+        floats = {**arrays, "bias": options["bias"], "dropout": options["dropout"],
                   "do": rng.standard_normal(shape("bqhe", SIZE))}
+        floats[moved] = floats[moved] + by
         short = {n: x.astype(np.float32) for n, x in floats.items()}
         near = {n: x * (1 + 2.0 ** -24 * rng.uniform(-1, 1, x.shape)) for n, x in short.items()}
         exact, *others = (results(row, x, options["keep"])[:len(names)] for x in (
