@@ -94,6 +94,7 @@ class Twin:
         torch, p = self.torch, self.p
         image, question, target = (torch.from_numpy(x.reshape(-1, *x.shape[2:])) for x in batch[:3])
         x = image.permute(0, 3, 1, 2).float() / 255
+        x = (1 - x) * self.recipe.ink if self.recipe.ink else x
         h = torch.nn.functional.conv2d(x, p["patch"], p["patch_b"], stride=15).flatten(2).transpose(1, 2) + self.table
         h = torch.cat([p["token"].expand(len(x), 1, -1), h], 1)
         asked = (question @ p["question"] + p["question_b"])[:, None].expand(-1, h.shape[1], -1)
