@@ -1,9 +1,9 @@
-"""From intervals to verdicts, by one rule for all statements, which was fixed before the runs whose records say so.
+"""From intervals to verdicts, by one rule for all statements, fixed before the runs of lines with a star were seen.
 
 A comparison's effect is the mean over seeds of the paired difference, positive as claimed.  Its p is that of Student's
 t, two-sided: of the effect against 0, or, where the claim is that two numbers are the same within a margin, of |effect|
-against the margin; where all differences are the same, that of the sign test.  Holm's step-down over all comparisons of
-one paper that have two seeds or more adjusts it.
+against the margin; where all differences are the same, that of the sign test, which came later.  Holm's step-down over
+all comparisons of one paper that have two seeds or more adjusts it.
 """
 
 from .statistics import Mean, student_t

@@ -1,7 +1,7 @@
 """What the three papers say, statement by statement, and what each is held against.
 
-`QUOTES` has each in the papers' own words, `verdicts` the rule.  Pairs, seeds and settings of records that say
-`fixed_before` were fixed here before their runs.
+`QUOTES` has each in the papers' own words, `verdicts` the rule.  Seeds and settings of records that say `fixed_before`
+were fixed before their runs, in `docs/unfinished_runs/README.md` or here; pairs that were listed later have `seen`.
 """
 
 from importlib.resources import files
