@@ -91,6 +91,7 @@ def log_loss(logits, target):
 def _of_classes(logits, target, xp):
     """-log p[target] of each entry, exp(logits - their largest), and its sum over v."""
     check_integer("number of axes of logits", logits.ndim)
+    check_integer("number of classes of logits", logits.shape[-1])
     check_classes(target, logits.shape[:-1], logits.shape[-1], xp)
     shifted = logits - logits.real.max(axis=-1, keepdims=True)
     p = xp.exp(shifted)

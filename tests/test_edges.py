@@ -215,6 +215,9 @@ REAL, WHOLE = np.zeros((4, 3)), np.zeros(4, int)
     *((lambda loss=loss: loss(np.array(1.0), np.array(1)),
        "number of axes of logits is 0; allowed: whole numbers of at least 1")
       for loss in (losses.cross_entropy, losses.log_loss, losses.sigmoid_mse)),
+    *((lambda loss=loss: loss(np.zeros((0, 0)), np.zeros(0, int)),
+       "number of classes of logits is 0; allowed: whole numbers of at least 1")
+      for loss in (losses.cross_entropy, losses.log_loss)),
     (lambda: losses.log_loss(REAL, WHOLE[:1]), "target has shape (1,); allowed: (4,)"),
     (lambda: losses.log_loss(REAL, WHOLE - 1), "target has -1 to -1; allowed: 0 to 2"),
     (lambda: losses.cross_entropy(REAL, WHOLE + 3), "target has 3 to 3; allowed: 0 to 2"),

@@ -94,6 +94,11 @@ def test_a_run_that_failed_says_why_until_it_gets_on(tmp_path, capsys):
     assert json.loads(show(capsys, path, "--json"))["runs"][0]["error"].endswith(why)
     with runs.locked(path):
         assert "not finite" not in show(capsys, path)
+    kept = (path / runs.ERROR).rename(tmp_path / "kept")
+    (path / runs.ERROR).mkdir()                                                     # nothing of ours, and not read
+    assert "stopped, at step 5 of 30 (17%)" in show(capsys, path) and "not finite" not in show(capsys, path)
+    (path / runs.ERROR).rmdir()
+    kept.rename(path / runs.ERROR)
     fit(tiny(), path, resume=True, max_seconds=1e-6, progress=False)                # no checkpoint later than that
     assert "not finite" in show(capsys, path)
     fit(tiny(), path, resume=True, progress=False)
@@ -131,6 +136,15 @@ def test_a_field_that_came_in_after_a_run_ended_has_its_default(comparison, tmp_
     assert show(capsys, before) == show(capsys, comparison / "softmax-seed0").replace(str(comparison), str(before))
     one, other = (json.loads(show(capsys, x, "--json"))["tables"] for x in (before, comparison / "softmax-seed0"))
     assert one == other
+
+
+def test_a_number_that_is_not_finite_is_null_in_json(comparison, tmp_path, capsys):
+    run = shutil.copytree(comparison / "softmax-seed0", tmp_path / "run")
+    document = json.loads((run / "result.json").read_text())
+    document["cpu_seconds"] = np.nan
+    (run / "result.json").write_text(json.dumps(document))
+    said = json.loads(show(capsys, run, "--json"), parse_constant=pytest.fail)      # NaN is no JSON
+    assert said["runs"][0]["cpu_seconds"] is None
 
 
 def test_an_automaton_whose_result_lacks_a_number_is_not_read_yet(tmp_path, capsys):

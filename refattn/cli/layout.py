@@ -7,6 +7,8 @@ import shutil
 import sys
 from itertools import zip_longest
 
+from ..train.json_files import plain
+
 LABEL = 28                     # characters of the first column, at least, beside the others
 FIRST = 40                     # of them that it keeps until no other column can give any
 PART = "(?:± )?[^ _/]*[ _/]*"  # what no line is broken in
@@ -41,8 +43,8 @@ def wrapped(text: str, hang: int = 2) -> str:
 
 
 def as_json(document) -> str:
-    """A document as JSON text, an entry a line, no letter escaped."""
-    return json.dumps(document, indent=1, ensure_ascii=False)
+    """A document as JSON text, an entry a line, no letter escaped; numbers that are not finite are null."""
+    return json.dumps(plain(document), indent=1, ensure_ascii=False)
 
 
 def longest_part(rows, i: int) -> int:

@@ -52,7 +52,7 @@ def look(directory) -> tuple[list[Found], dict]:
             done |= {"step": step, "running": runs.at_work(path)}
             done["error"] = (f"{'running' if done['running'] else 'stopped'}, at step {step:,} of {recipe.steps:,} "
                              f"({step / max(recipe.steps, 1):.0%}){loss}{missing}")
-            if not done["running"] and (why := Path(path, runs.ERROR)).exists():        # not its user's wish
+            if not done["running"] and (why := Path(path, runs.ERROR)).is_file():        # not its user's wish
                 done["error"] += f"; {why.read_text(encoding='utf-8', errors='replace').strip()}"
         found.append(Found(path, recipe, done))
     found.sort(key=lambda one: (Path(one.path, "recipe.json").stat().st_mtime_ns, one.path))

@@ -1,12 +1,10 @@
 """`refattn verify`: theorems, definitions and gradients, checked at random sizes in float64."""
 
-import json
 import sys
 
-from ..train.json_files import plain
 from ..train.progress import progress_bar
 from ..verification import theorems
-from .layout import wrapped
+from .layout import as_json, wrapped
 from .options import SEVERAL, Parser, once, seed_number
 
 
@@ -48,7 +46,7 @@ def run(argv) -> int:
                 sys.stdout.flush()
     failed = sum(not result.ok for _, result in results)
     if "json" in options:
-        print(json.dumps(plain([{**result._asdict(), "seed": seed} for seed, result in results]), indent=1))
+        print(as_json([{**result._asdict(), "seed": seed} for seed, result in results]))
     else:
         print(f"{len(results) - failed} of {len(results)} hold, {sum(result.seconds for _, result in results):.1f} s")
     return 1 if failed else 0
