@@ -14,7 +14,7 @@ import refattn
 
 ROOT = Path(refattn.__file__).parent
 NUMERICS = "ground floor", "attention", "layers", "models"
-CEILINGS = {"refattn": 18_272, "numerics": 3_596}       # numerics: what computes a network, without what checks it
+CEILINGS = {"refattn": 18_272, "numerics": 3_597}       # numerics: what computes a network, without what checks it
 NEW_PAGE = {"refattn": 90, "numerics": 60}              # more for every variant beyond the twelve of H
 AIMS = {"refattn": 13_000, "numerics": 3_200}           # set before images, sequences, text and diagnosis came in
 APART = "__main__.py",
