@@ -864,8 +864,8 @@ def test_words_on_sort_of_clevr_are_those_of_the_runs():
         *shape) + f"Compositional attention learns above or below with the seeds 3 and 4 ({three['upper']:.2f} and "
             f"{four['upper']:.2f}), and left or right with seed 3 ({three['left']:.2f}). Of the other runs those of "
             f"seed 1 learn the first in part ({one[0]} and {one[1]}; the rest {rest[0]} to {rest[-1]}), and none "
-            f"learns the second ({left[0]} to {left[-1]}). So the lead of the seeds 3 and 4 is one in questions about one "
-            f"object ({unary['differences']['3']:.3f} and {unary['differences']['4']:.3f})") in words
+            f"learns the second ({left[0]} to {left[-1]}). So the lead of the seeds 3 and 4 is one in questions about "
+            f"one object ({unary['differences']['3']:.3f} and {unary['differences']['4']:.3f})") in words
     first, by_seed = mean(row["differences"][str(seed)] for seed in (0, 1, 2)), row["differences"]
     assert ("After the seeds 0 to 2 it was suggested, at {:+.3f} [{:+.3f}, {:+.3f}]; the seeds 3 and 4 are {:.3f} and "
             "{:.3f} ahead".format(first.mean, *student(first), by_seed["3"], by_seed["4"])) in words
