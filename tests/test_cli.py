@@ -1155,7 +1155,7 @@ def test_freed_memory_is_kept_for_the_process():
 @pytest.mark.parametrize("seeds, whole_group", [([0], False), ([0, 1], False), ([0, 1], True)],
                          ids=["one run", "the parent of two runs", "the terminal of two runs"])
 def test_ctrl_c_and_sigterm_end_with_130_and_say_how_to_resume(seeds, whole_group, sign, tmp_path):
-    flags = ["fuzzy_logic", "--attention", "hyla", *FLAGS, "--steps", "3000", "--seed", *seeds]
+    flags = ["fuzzy_logic", "--attention", "hyla", *FLAGS, "--steps", "300000", "--seed", *seeds]
     process = run("train", *flags, "--out", tmp_path, start_new_session=True)
     deadline = time.monotonic() + 60
     while not all(runs.lines(tmp_path / f"hyla-seed{seed}") for seed in seeds) and time.monotonic() < deadline:
@@ -1167,7 +1167,7 @@ def test_ctrl_c_and_sigterm_end_with_130_and_say_how_to_resume(seeds, whole_grou
     for seed in seeds:
         settings = runs.read_recipe(tmp_path / f"hyla-seed{seed}")
         step = runs.load_checkpoint(tmp_path / f"hyla-seed{seed}", settings, settings.build().parameters())[1]["step"]
-        assert 0 < step < 3000
+        assert 0 < step < 300_000
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGTERM here")
